@@ -1,0 +1,64 @@
+# Every target sets up what it needs on a fresh machine, once: .venv/stamp-* say what is there.
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+
+# One thread a process: the workers share the cores, and timings compare like with like.
+export OMP_NUM_THREADS ?= 1
+export PIP_NO_INPUT = 1
+
+.PHONY: test demo bench sweep lint format clean
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS) -q
+	$(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules tintype
+
+lint: $(VENV)/stamp-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/stamp-test
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+demo: $(VENV)/stamp-base
+	$(BIN)/python examples/demo.py
+
+bench: $(VENV)/stamp-bench
+	$(BIN)/python -m benchmarks.import_time --write
+	$(BIN)/python -m benchmarks.call_overhead --torch --write
+	$(BIN)/python -m benchmarks.growth --write
+	$(BIN)/python -m benchmarks.big_model --write
+	$(BIN)/python -m benchmarks.compare --write
+
+sweep: $(VENV)/stamp-test
+	$(BIN)/python -m tests.sweep.opinfo
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and alone: what is installed after it must take this one as it is.
+$(VENV)/stamp-torch:
+	@$(PYTHON) -c 'import sys; sys.exit("tintype needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH)
+	@touch $@
+
+$(VENV)/stamp-base: $(VENV)/stamp-torch pyproject.toml
+	$(PIP) $(TORCH) --editable .
+	@touch $@
+
+$(VENV)/stamp-test: $(VENV)/stamp-torch pyproject.toml
+	$(PIP) $(TORCH) --editable '.[test]'
+	@touch $(VENV)/stamp-base $@
+
+$(VENV)/stamp-bench: $(VENV)/stamp-torch pyproject.toml
+	$(PIP) $(TORCH) --editable '.[bench]'
+	@touch $(VENV)/stamp-base $@

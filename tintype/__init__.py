@@ -1,0 +1,44 @@
+"""tintype captures PyTorch programs as checked, portable graphs.
+
+>>> import torch, tintype
+>>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+>>> ep.module()(torch.ones(4, 3)).shape
+torch.Size([4, 2])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives. Everything is loaded when it is first used.
+_HOMES = {
+    "ExportedProgram": "tintype.export",
+    "Stage": "tintype.export",
+    "export": "tintype.export",
+    "export_for_training": "tintype.export",
+    "register_dataclass": "tintype.tree",
+    "ExportGraphSignature": "tintype.ir.signature",
+    "InputKind": "tintype.ir.signature",
+    "InputSpec": "tintype.ir.signature",
+    "OutputKind": "tintype.ir.signature",
+    "OutputSpec": "tintype.ir.signature",
+    "TintypeError": "tintype.errors",
+    "CaptureError": "tintype.errors",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tintype' has no attribute {name!r}")
+    module = importlib.import_module(home)
+    return module if home == f"tintype.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,143 @@
+"""Every error a user of tintype can see.
+
+An error states a fact, the line of the user's program it comes from, and what to do about it. Each class
+has a stable ``id`` that documentation and tests refer to; messages may get better, ids stay.
+
+Two families are kept apart: :class:`CaptureError` says that tintype could not capture a program, while
+an exception that the user's own program raises passes through unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Location:
+    """A line of the user's program.
+
+    >>> print(Location("model.py", 12, "forward"))
+    model.py:12 in forward
+    """
+
+    filename: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line} in {self.function}"
+
+
+class TintypeError(Exception):
+    """Base of all errors of tintype: a fact, where it arose, and a remedy.
+
+    >>> error = TintypeError("x is too big", remedy="make x smaller")
+    >>> print(error)
+    x is too big
+      What to do: make x smaller
+    """
+
+    id = "error"
+
+    def __init__(self, fact: str, *, location: Location | None = None, remedy: str | None = None) -> None:
+        self.fact = fact
+        self.location = location
+        self.remedy = remedy
+        super().__init__(fact)
+
+    def __str__(self) -> str:
+        lines = [self.fact]
+        if self.location is not None:
+            lines.append(f"  At: {self.location}")
+        if self.remedy is not None:
+            lines.append(f"  What to do: {self.remedy}")
+        return "\n".join(lines)
+
+
+class InvalidRequestError(TintypeError, ValueError):
+    """A call of tintype's own API that can't be carried out: wrong options or wrong types."""
+
+    id = "invalid-request"
+
+
+class CaptureError(TintypeError, RuntimeError):
+    """The program uses something that can't be captured."""
+
+    id = "capture"
+
+
+class UnsupportedOperatorError(CaptureError):
+    """An operator whose result can't be known without running it."""
+
+    id = "unsupported-operator"
+
+
+class UnsupportedInputError(CaptureError):
+    """An input, parameter or constant of a kind that can't be captured (tensor subclasses, sparse tensors)."""
+
+    id = "unsupported-input"
+
+
+class DataDependentError(CaptureError):
+    """The program's own control flow depends on a value that is only known when the program runs."""
+
+    id = "data-dependent"
+
+
+class MutationError(CaptureError):
+    """A mutation that has no functional form."""
+
+    id = "mutation"
+
+
+class StateChangedError(CaptureError):
+    """The program assigned a tensor to an attribute that is not a registered buffer."""
+
+    id = "state-changed"
+
+
+class InputStructureError(TintypeError, ValueError):
+    """An exported program was called with inputs of another structure than it was exported with."""
+
+    id = "input-structure"
+
+
+class InputMismatchError(TintypeError, RuntimeError):
+    """An exported program was called with an input that it was not exported for."""
+
+    id = "input-mismatch"
+
+
+class VerificationError(TintypeError):
+    """A program breaks the rules of its stage. It was edited into an invalid state, or tintype has a bug."""
+
+    id = "verification"
+
+
+class CaptureReport(CaptureError):
+    """Several problems of one program, reported together.
+
+    >>> print(CaptureReport([CaptureError("first"), CaptureError("second")]))
+    2 problems stand in the way of capturing this program:
+    1. [capture] first
+    2. [capture] second
+    """
+
+    id = "report"
+
+    def __init__(self, problems: Sequence[TintypeError]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"{len(self.problems)} problems stand in the way of capturing this program")
+
+    def __str__(self) -> str:
+        listed = [f"{n}. [{p.id}] {p}" for n, p in enumerate(self.problems, 1)]
+        return "\n".join([f"{self.fact}:", *listed])
+
+
+def raise_all(problems: Sequence[TintypeError]) -> None:
+    """Raise what was found: nothing, the one problem as it is, or a report of all of them."""
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise CaptureReport(problems)

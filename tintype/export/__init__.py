@@ -1,0 +1,25 @@
+"""From models to programs. Also callable: ``tintype.export(model, args)``."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+from tintype.export.capture import export, export_for_training
+from tintype.export.program import ExportedProgram, Stage
+
+__all__ = ["ExportedProgram", "Stage", "export", "export_for_training"]
+
+
+class _CallableModule(types.ModuleType):
+    """This package under the name of its main function: importing it must not hide ``tintype.export(...)``."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ExportedProgram:
+        return export(*args, **kwargs)
+
+
+_this = sys.modules[__name__]
+_this.__class__ = _CallableModule
+_this.__signature__ = __import__("inspect").signature(export)  # type: ignore[attr-defined]
+_this.__doc__ = export.__doc__

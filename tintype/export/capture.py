@@ -1,0 +1,163 @@
+"""``export`` and ``export_for_training``: from a model to a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tintype import ops as _ops  # noqa: F401  (operators register their rules)
+from tintype.errors import InvalidRequestError
+from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
+from tintype.ir.graph import LazyGraphModule
+from tintype.ir.signature import ExportGraphSignature, InputKind, OutputKind
+from tintype.trace.capture import Capture, CapturedGraph
+from tintype.transforms import rewrites as _rewrites  # noqa: F401
+from tintype.transforms.functionalize import functionalize
+
+
+def export(
+    mod: torch.nn.Module | Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> ExportedProgram:
+    """Capture a model as a functional program: no mutation, composite operators whole.
+
+    ``mod`` is called once, with fakes in place of ``args`` and ``kwargs``; nothing is computed and the model
+    is left as it was. A method of a model and a plain function are taken too.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> [str(node.target) for node in ep.graph.nodes if node.op == "call_function"]
+    ['aten.linear.default']
+    """
+    captured = _capture(mod, args, kwargs, dynamic_shapes, strict)
+    mutations = functionalize(captured.graph, captured.context, captured.input_specs)
+    captured.output_specs = [*mutations, *_renamed_outputs(captured)]
+    return _program(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})))
+
+
+def export_for_training(
+    mod: torch.nn.Module | Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> ExportedProgram:
+    """Capture a model as it is before autograd: composite operators whole, mutation kept.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export_for_training(torch.nn.ReLU(inplace=True), (torch.ones(2),))
+    >>> [str(node.target) for node in ep.graph.nodes if node.op == "call_function"]
+    ['aten.relu_.default']
+    """
+    captured = _capture(mod, args, kwargs, dynamic_shapes, strict)
+    return _program(captured, Stage.TRAINING, (tuple(args), dict(kwargs or {})))
+
+
+def _capture(mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool) -> CapturedGraph:
+    if strict:
+        raise InvalidRequestError(
+            "strict=True is not supported yet: strict capture interprets the program's bytecode",
+            remedy="leave strict at its default, False",
+        )
+    if dynamic_shapes is not None:
+        raise InvalidRequestError(
+            "dynamic_shapes is not supported yet: sizes are those of the example inputs",
+            remedy="leave dynamic_shapes out",
+        )
+    if not isinstance(args, tuple):
+        raise InvalidRequestError(
+            f"args must be a tuple of the positional arguments, but got {type(args).__name__}",
+            remedy="write (x,) for a single argument",
+        )
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise InvalidRequestError(
+            f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
+        )
+    return Capture(as_module(mod), args, kwargs or {}).run()
+
+
+class EntryPoint(torch.nn.Module):
+    """A method of a model, or a function, as a module that can be captured."""
+
+    def __init__(self, function: Callable[..., Any], owner: torch.nn.Module | None) -> None:
+        super().__init__()
+        self.__dict__["forward"] = function
+        if owner is not None:
+            # the state keeps the names it has in the model
+            for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+                self.__dict__[name] = owner.__dict__[name]
+
+
+def as_module(mod: Any) -> torch.nn.Module:
+    """What to capture as a module."""
+    if isinstance(mod, torch.jit.ScriptModule):
+        raise InvalidRequestError(
+            "Exporting a ScriptModule is not supported",
+            remedy="export the Python module that it was made from",
+        )
+    if isinstance(mod, torch.nn.Module):
+        return mod
+    if isinstance(mod, type) or not callable(mod):
+        raise InvalidRequestError(
+            f"Expected `mod` to be an instance of `torch.nn.Module`, got {mod!r}",
+            remedy="pass a module, a method of one, or a function of tensors",
+        )
+    owner = getattr(mod, "__self__", None)
+    return EntryPoint(mod, owner if isinstance(owner, torch.nn.Module) else None)
+
+
+def _renamed_outputs(captured: CapturedGraph) -> list[Any]:
+    """The specs of the user's outputs, under the names their nodes have now."""
+    from tintype.ir.graph import output_node
+    from tintype.ir.signature import OutputSpec, TensorArgument
+
+    results = output_node(captured.graph).args[0][-len(captured.output_specs) or None :]  # type: ignore[index]
+    if not captured.output_specs:
+        return []
+    return [
+        OutputSpec(spec.kind, TensorArgument(node.name), spec.target)
+        if isinstance(spec.arg, TensorArgument)
+        else spec
+        for node, spec in zip(results, captured.output_specs, strict=True)  # type: ignore[arg-type]
+    ]
+
+
+def _program(captured: CapturedGraph, stage: Stage, example: Any) -> ExportedProgram:
+    signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
+    graph_module = LazyGraphModule({}, captured.graph, "Program")
+    call_spec = CallSpec(captured.in_spec, captured.out_spec)
+    return ExportedProgram(
+        graph_module,
+        signature,
+        captured.state_dict,
+        captured.constants,
+        call_spec,
+        captured.argument_names,
+        example,
+        stage,
+        captured.context,
+        _module_calls(captured, call_spec, signature),
+    )
+
+
+def _module_calls(
+    captured: CapturedGraph, call_spec: CallSpec, signature: ExportGraphSignature
+) -> list[ModuleCallEntry]:
+    root = ModuleCallSignature(
+        [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT],
+        [spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT],
+        call_spec.in_spec,
+        call_spec.out_spec,
+    )
+    others = [ModuleCallEntry(path) for path, _ in captured.module_paths if path]
+    return [ModuleCallEntry("", root), *others]
+
+
+__all__ = ["export", "export_for_training"]

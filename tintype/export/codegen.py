@@ -1,0 +1,122 @@
+"""Python code that runs a program: takes the user's arguments apart, checks them, calls the operators.
+
+The code that fx generates is for reading. This is for running: it binds every operator, constant and container
+once, and handles arguments without containers - most of them - without a pytree in sight.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.fx import Node
+
+from tintype.tree import TreeSpec
+
+
+class Writer:
+    """Collects lines of code and the objects they refer to."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.bound: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def bind(self, value: Any, prefix: str = "_k") -> str:
+        """A name for an object that code can't spell."""
+        name = self._names.get(id(value))
+        if name is None:
+            name = f"{prefix}{len(self.bound)}"
+            self.bound[name] = value
+            self._names[id(value)] = name
+        return name
+
+    def build(self, name: str, header: str) -> Callable[..., Any]:
+        """Compile the lines into a function."""
+        source = "\n    ".join([f"def {name}{header}:", *(self.lines or ["pass"])]) + "\n"
+        namespace: dict[str, Any] = dict(self.bound)
+        exec(compile(source, "<tintype program>", "exec"), namespace)
+        return namespace[name]
+
+
+_SPELLABLE = (int, bool, str, type(None))
+
+
+def spell(writer: Writer, value: Any) -> str:
+    """An argument of a node as an expression."""
+    if isinstance(value, Node):
+        return variable(value)
+    kind = type(value)
+    if kind in _SPELLABLE:
+        return repr(value)
+    if kind is float and value == value and abs(value) != float("inf"):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(spell(writer, item) for item in value)
+        if not isinstance(value, tuple):
+            return f"[{inner}]"
+        return f"({inner},)" if value else "()"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {spell(writer, item)}" for key, item in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({spell(writer, value.start)}, {spell(writer, value.stop)}, {spell(writer, value.step)})"
+    return writer.bind(value)
+
+
+def variable(node: Node) -> str:
+    """The name of the variable that holds a node's value."""
+    return f"v_{node.name}"
+
+
+def callable_for(target: Any) -> Any:
+    """What to call for a node's target: for operators, what lies below their Python wrapper."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target._op
+    return target
+
+
+def write_call(writer: Writer, node: Node) -> None:
+    """The line that computes a node."""
+    arguments = [spell(writer, argument) for argument in node.args]
+    arguments += [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
+    function = writer.bind(callable_for(node.target), "_f")
+    writer.line(f"{variable(node)} = {function}({', '.join(arguments)})")
+
+
+def last_uses(nodes: list[Node]) -> dict[Node, list[Node]]:
+    """For each node the values that are not needed after it."""
+    seen: set[Node] = set()
+    released: dict[Node, list[Node]] = {}
+    for node in reversed(nodes):
+        mine = [argument for argument in node.all_input_nodes if argument not in seen]
+        seen.update(mine)
+        if mine and node.op != "output":
+            released[node] = mine
+    return released
+
+
+def build_container(writer: Writer, spec: TreeSpec, leaves: Iterator[str]) -> str:
+    """An expression that puts leaves into containers again."""
+    if spec.is_leaf():
+        return next(leaves)
+    children = [build_container(writer, child, leaves) for child in spec.children()]
+    if spec.type is tuple:
+        return "(" + "".join(f"{child}, " for child in children) + ")"
+    if spec.type is list:
+        return "[" + ", ".join(children) + "]"
+    if spec.type is dict:
+        pairs = zip(spec.context, children, strict=True)
+        return "{" + ", ".join(f"{spell(writer, key)}: {child}" for key, child in pairs) + "}"
+    rebuild = pytree.SUPPORTED_NODES[spec.type].unflatten_fn
+    return f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"
+
+
+def is_name(text: str) -> bool:
+    """Whether a keyword argument can be written as one."""
+    return text.isidentifier() and not keyword.iskeyword(text)

@@ -1,0 +1,287 @@
+"""The module that a program becomes: it holds the state, checks inputs, runs the graph, writes mutations back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+from tintype import tree
+from tintype.export.checks import Expectation, flatten_call
+from tintype.export.codegen import Writer, build_container, is_name, last_uses, spell, variable, write_call
+from tintype.fake.info import TensorInfo
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import placeholders
+from tintype.ir.node_info import NodeMeta
+from tintype.trace.recorder import Recorder
+
+_modes_active = torch._C._len_torch_dispatch_stack
+_mode_at = torch._C._get_dispatch_stack_at
+
+
+class ProgramModule(GraphModule):
+    """A program as an ``nn.Module``.
+
+    Its graph can be read and edited like that of any graph module (call ``recompile()`` after an edit). It is
+    itself exportable, and what is exported from it keeps the names and origins of the original program.
+    """
+
+    _entry: Callable[..., Any] | None
+
+    def __init__(
+        self,
+        graph: Graph,
+        state: dict[str, tuple[Any, str]],
+        in_spec: tree.TreeSpec,
+        out_spec: tree.TreeSpec,
+        argument_names: Sequence[str],
+        expectations: Sequence[Expectation],
+    ) -> None:
+        root = torch.nn.Module()
+        attach_state(root, state)
+        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(argument_names), in_spec, out_spec)))
+        super().__init__(root, graph, "ProgramModule")
+        attach_state(self, state)  # also what the graph does not use
+        self._in_spec = in_spec
+        self._out_spec = out_spec
+        self.argument_names = list(argument_names)
+        self._expectations = list(expectations)
+        self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
+
+    def recompile(self) -> Any:
+        """Take an edit of the graph into account, when the module is next called or its code asked for."""
+        self._entry = None
+        self._text: str | None = None
+        return None
+
+    @property
+    def code(self) -> str:
+        """The program as Python code."""
+        if self._text is None:
+            self._text = self.graph.python_code(root_module="self").src
+        return self._text
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program."""
+        entry = self._entry
+        if entry is None:
+            entry = self._entry = compile_entry(self)
+        return entry(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Any:
+        """Not supported: a program does what it did when it was exported."""
+        raise NotImplementedError("Calling train() is not supported yet.")
+
+    def eval(self) -> Any:
+        """Not supported: a program does what it did when it was exported."""
+        raise NotImplementedError("Calling eval() is not supported yet.")
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        # constants move with the module, though they are not part of its state
+        for name in self._constants:
+            owner, _, attribute = name.rpartition(".")
+            module = self.get_submodule(owner)
+            value = getattr(module, attribute)
+            if isinstance(value, torch.Tensor):
+                setattr(module, attribute, fn(value))
+        return super()._apply(fn, recurse)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
+        graph = copy.deepcopy(self.graph, memo)
+        state = {name: (copy.deepcopy(value, memo), kind) for name, (value, kind) in self._state().items()}
+        return ProgramModule(
+            graph, state, self._in_spec, self._out_spec, self.argument_names, self._expectations
+        )
+
+    def __copy__(self) -> ProgramModule:
+        return ProgramModule(
+            copy.copy(self.graph), self._state(), self._in_spec, self._out_spec, self.argument_names,
+            self._expectations,
+        )  # fmt: skip
+
+    def _state(self) -> dict[str, tuple[Any, str]]:
+        state: dict[str, tuple[Any, str]] = {}
+        for name, parameter in self.named_parameters(remove_duplicate=False):
+            state[name] = (parameter, "parameter")
+        persistent = set(self.state_dict())
+        for name, buffer in self.named_buffers(remove_duplicate=False):
+            state[name] = (buffer, "buffer" if name in persistent else "volatile")
+        for name in self._constants:
+            owner, _, attribute = name.rpartition(".")
+            state[name] = (getattr(self.get_submodule(owner), attribute), "constant")
+        return state
+
+    def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run node by node while a capture records: what is recorded keeps the nodes' origins."""
+        leaves = iter(flatten_call(args, kwargs, self._in_spec, self.argument_names))
+        values: dict[Node, Any] = {}
+        previous = recorder.replayed
+        try:
+            for node in self.graph.nodes:
+                if node.op == "output":
+                    results = torch.fx.node.map_arg(node.args[0], values.__getitem__)
+                    return tree.unflatten(list(results), self._out_spec)
+                recorder.replayed = node.meta if isinstance(node.meta, NodeMeta) else None
+                values[node] = self._run_node(node, values, leaves)
+        finally:
+            recorder.replayed = previous
+        raise AssertionError("a graph without an output")
+
+    def _run_node(self, node: Node, values: dict[Node, Any], leaves: Iterator[Any]) -> Any:
+        if node.op == "placeholder":
+            return next(leaves)
+        if node.op == "get_attr":
+            return attribute_of(self, str(node.target))
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        if node.op == "call_module":
+            return self.get_submodule(str(node.target))(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def attribute_of(module: torch.nn.Module, path: str) -> Any:
+    """The attribute at a dotted path."""
+    owner, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(owner), name)
+
+
+def attach_state(module: torch.nn.Module, state: dict[str, tuple[Any, str]]) -> None:
+    """Give a module tensors under dotted names; modules on the way are made."""
+    for path, (value, kind) in state.items():
+        owner_path, _, name = path.rpartition(".")
+        owner = module
+        for part in owner_path.split(".") if owner_path else ():
+            child = owner._modules.get(part)
+            if child is None:
+                child = torch.nn.Module()
+                owner.add_module(part, child)
+            owner = child
+        if kind == "parameter":
+            owner._parameters[name] = value
+        elif kind == "constant":
+            owner.__dict__[name] = value
+        else:
+            owner._buffers[name] = value
+            if kind == "volatile":
+                owner._non_persistent_buffers_set.add(name)
+
+
+# --- the generated entry ---------------------------------------------------------------------------------
+
+
+def compile_entry(module: ProgramModule) -> Callable[..., Any]:
+    """The function that runs a program's graph on the user's arguments."""
+    writer = Writer()
+    nodes = list(module.graph.nodes)
+    inputs = placeholders(module.graph)
+    writer.line(f"if {writer.bind(_modes_active)}():")
+    writer.line(f"    recorder = {writer.bind(active_recorder)}()")
+    writer.line("    if recorder is not None:")
+    writer.line(f"        return {writer.bind(module.interpret)}(recorder, _args, _kwargs)")
+    _write_arguments(writer, module, inputs)
+    released = last_uses(nodes)
+    for node in nodes:
+        if node.op == "placeholder":
+            continue
+        if node.op == "output":
+            leaves = iter([spell(writer, result) for result in node.args[0]])  # type: ignore[union-attr]
+            writer.line(f"return {build_container(writer, module._out_spec, leaves)}")
+        elif node.op == "get_attr":
+            writer.line(f"{variable(node)} = {_attribute(writer, module, str(node.target))}")
+        elif node.op == "call_function":
+            write_call(writer, node)
+        else:
+            _write_dynamic(writer, module, node)
+        if node in released:
+            dead = [variable(argument) for argument in released[node]]
+            writer.line(" = ".join(dead) + " = None")
+    return writer.build("run", "(*_args, **_kwargs)")
+
+
+def _attribute(writer: Writer, module: ProgramModule, path: str) -> str:
+    owner_path, _, name = path.rpartition(".")
+    owner = module.get_submodule(owner_path)
+    for table in (owner._parameters, owner._buffers, owner._modules):
+        if name in table:
+            return f"{writer.bind(table)}[{name!r}]"
+    return f"{writer.bind(vars(owner))}[{name!r}]"
+
+
+def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
+    """Calls that only an edited graph has."""
+    arguments = [spell(writer, argument) for argument in node.args]
+    options = [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
+    if node.op == "call_module":
+        function = writer.bind(module.get_submodule(str(node.target)))
+        writer.line(f"{variable(node)} = {function}({', '.join(arguments + options)})")
+    else:
+        call = f"{arguments[0]}.{node.target}({', '.join(arguments[1:] + options)})"
+        writer.line(f"{variable(node)} = {call}")
+
+
+def _write_arguments(writer: Writer, module: ProgramModule, inputs: list[Node]) -> None:
+    """Take the arguments apart and check them."""
+    args_spec, kwargs_spec = module._in_spec.children()
+    simple = all(child.is_leaf() for child in (*args_spec.children(), *kwargs_spec.children()))
+    variables = [variable(node) for node in inputs]
+    slow = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(module._in_spec)}, "
+    slow += f"{writer.bind(module.argument_names)})"
+    target = ", ".join(variables) + "," if variables else "_nothing"
+    count = args_spec.num_children
+    names = list(kwargs_spec.context)
+    if simple and all(is_name(str(name)) for name in names):
+        writer.line(f"if len(_args) == {count} and len(_kwargs) == {len(names)}:")
+        if count:
+            writer.line(f"    {''.join(f'{v}, ' for v in variables[:count])} = _args")
+        if names:
+            writer.line("    try:")
+            for name, value in zip(names, variables[count:], strict=True):
+                writer.line(f"        {value} = _kwargs[{name!r}]")
+            writer.line("    except KeyError:")
+            writer.line(f"        {target} = {slow}")
+        if not count and not names:
+            writer.line("    pass")
+        writer.line("else:")
+        writer.line(f"    {target} = {slow}")
+    else:
+        writer.line(f"{target} = {slow}")
+    for name, expectation in zip(variables, module._expectations, strict=True):
+        _write_check(writer, name, expectation)
+
+
+def _write_check(writer: Writer, name: str, expectation: Expectation) -> None:
+    report = f"{writer.bind(expectation.check)}({name})"
+    expected = expectation.value
+    if isinstance(expected, TensorInfo):
+        sizes = writer.bind(torch.Size(expected.sizes))  # type: ignore[arg-type]
+        dtype = writer.bind(expected.dtype)
+        kind = writer.bind(torch.Tensor)
+        writer.line(
+            f"if not (isinstance({name}, {kind}) and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}"
+        )
+    elif expected is None or isinstance(expected, bool):
+        writer.line(f"if {name} is not {expected!r}: {report}")
+    else:
+        writer.line(f"if {name} != {spell(writer, expected)}: {report}")
+
+
+def active_recorder() -> Recorder | None:
+    """The recorder of the capture that is going on in this thread, if one is."""
+    for position in reversed(range(_modes_active())):
+        mode = _mode_at(position)
+        if isinstance(mode, Recorder):
+            return mode
+    return None
+
+
+def expectation_for(path: tree.KeyPath, value: Any) -> Expectation:
+    """What to expect of an input, from the value it had in the capture."""
+    return Expectation(path, value.info if type(value) is FakeTensor else value)
+
+
+__all__ = ["ProgramModule", "active_recorder", "expectation_for"]

@@ -1,0 +1,397 @@
+"""The exported program: a graph, what its inputs and outputs stand for, and the state it needs."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from tintype import tree
+from tintype.export.module import ProgramModule, expectation_for
+from tintype.fake.context import FakeContext
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import meta_of, output_node, placeholders
+from tintype.ir.signature import (
+    ArgumentSpec,
+    ExportGraphSignature,
+    InputKind,
+    OutputKind,
+    SymIntArgument,
+    TensorArgument,
+)
+
+aten = torch.ops.aten
+
+
+class Stage(enum.Enum):
+    """How far a program has come; each stage has its own rules (see :mod:`tintype.ir.verifier`)."""
+
+    TRAINING = "training"
+    FUNCTIONAL = "functional"
+    CORE = "core"
+
+
+@dataclasses.dataclass
+class CallSpec:
+    """The structure of a program's arguments and results."""
+
+    in_spec: tree.TreeSpec
+    out_spec: tree.TreeSpec
+
+
+@dataclasses.dataclass
+class ModuleCallSignature:
+    """What goes into a module and comes out of it."""
+
+    inputs: list[ArgumentSpec]
+    outputs: list[ArgumentSpec]
+    in_spec: tree.TreeSpec
+    out_spec: tree.TreeSpec
+
+
+@dataclasses.dataclass
+class ModuleCallEntry:
+    """One module of the original model, and its signature where that was preserved."""
+
+    fqn: str
+    signature: ModuleCallSignature | None = None
+
+
+class ExportedProgram:
+    """A captured program.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> ep.graph_signature.parameters
+    ('weight', 'bias')
+    >>> ep.module()(torch.ones(4, 3)).shape
+    torch.Size([4, 2])
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        signature: ExportGraphSignature,
+        state_dict: dict[str, torch.Tensor],
+        constants: dict[str, Any],
+        call_spec: CallSpec,
+        argument_names: Sequence[str],
+        example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None,
+        stage: Stage,
+        context: FakeContext,
+        module_call_graph: list[ModuleCallEntry],
+    ) -> None:
+        self._graph_module = graph_module
+        self._graph_signature = signature
+        self._state_dict = state_dict
+        self._constants = constants
+        self._call_spec = call_spec
+        self._argument_names = list(argument_names)
+        self._example_inputs = example_inputs
+        self._stage = stage
+        self._context = context
+        self._module_call_graph = module_call_graph
+
+    # --- what it is made of ----------------------------------------------------------------------------------
+
+    @property
+    def graph_module(self) -> GraphModule:
+        """The graph as a module; its inputs include the state."""
+        return self._graph_module
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph_module.graph
+
+    @property
+    def graph_signature(self) -> ExportGraphSignature:
+        """What the graph's inputs and outputs stand for."""
+        return self._graph_signature
+
+    @property
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Parameters and persistent buffers by name, tied ones under each of their names."""
+        return self._state_dict
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Tensor constants, buffers that are not persistent, and custom objects, by name."""
+        return self._constants
+
+    @property
+    def tensor_constants(self) -> dict[str, Any]:
+        """The same as :attr:`constants`."""
+        return self._constants
+
+    @property
+    def call_spec(self) -> CallSpec:
+        """The structure of arguments and results."""
+        return self._call_spec
+
+    @property
+    def example_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments the program was exported with."""
+        return self._example_inputs
+
+    @property
+    def module_call_graph(self) -> list[ModuleCallEntry]:
+        """The modules of the original model, the root first."""
+        return self._module_call_graph
+
+    @property
+    def range_constraints(self) -> dict[Any, Any]:
+        """The ranges of symbolic sizes."""
+        return {}
+
+    @property
+    def stage(self) -> Stage:
+        """How far the program has come."""
+        return self._stage
+
+    @property
+    def dialect(self) -> str:
+        """The stage by name."""
+        return self._stage.value
+
+    def parameters(self) -> Iterator[torch.Tensor]:
+        """The program's parameters."""
+        for _, parameter in self.named_parameters():
+            yield parameter
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The program's parameters with their names."""
+        for name in self.graph_signature.parameters:
+            yield name, self.state_dict[name]
+
+    def buffers(self) -> Iterator[torch.Tensor]:
+        """The program's buffers."""
+        for _, buffer in self.named_buffers():
+            yield buffer
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The program's buffers with their names, those that are not persistent included."""
+        volatile = set(self.graph_signature.non_persistent_buffers)
+        for name in self.graph_signature.buffers:
+            yield name, (self.constants if name in volatile else self.state_dict)[name]
+
+    # --- what can be done with it ----------------------------------------------------------------------------
+
+    def module(self) -> ProgramModule:
+        """A module that runs the program. It owns the buffers that it writes to and shares everything else.
+
+        >>> import torch, tintype
+        >>> ep = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
+        >>> ep.module()(torch.tensor([-1.0, 1.0]))
+        tensor([0., 1.])
+        """
+        state = self._module_state()
+        graph = unlift(self)
+        paths = [path for path, _ in tree.flatten_with_paths(self._placeholder_tree())[0]]
+        values = [
+            node.meta["val"]
+            for node, spec in zip(placeholders(self.graph), self.graph_signature.input_specs, strict=True)
+            if spec.kind is InputKind.USER_INPUT
+        ]
+        expectations = [expectation_for(path, value) for path, value in zip(paths, values, strict=True)]
+        return ProgramModule(
+            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, expectations
+        )
+
+    def _placeholder_tree(self) -> Any:
+        count = self.call_spec.in_spec.num_leaves
+        return tree.unflatten([0] * count, self.call_spec.in_spec)
+
+    def _module_state(self) -> dict[str, tuple[Any, str]]:
+        signature = self.graph_signature
+        written = set(signature.buffers_to_mutate.values()) | set(signature.parameters_to_mutate.values())
+        if self._stage is Stage.TRAINING:
+            written = set(signature.buffers) | set(signature.parameters)  # whatever it writes to, it writes in place
+        copies: dict[int, Any] = {}
+
+        def owned(name: str, value: Any) -> Any:
+            if name not in written or not isinstance(value, torch.Tensor):
+                return value
+            if self._stage is Stage.TRAINING and isinstance(value, torch.nn.Parameter):
+                return value
+            if id(value) not in copies:
+                copy_of_value = value.detach().clone()
+                if isinstance(value, torch.nn.Parameter):
+                    copy_of_value = torch.nn.Parameter(copy_of_value, value.requires_grad)
+                copies[id(value)] = copy_of_value
+            return copies[id(value)]
+
+        state: dict[str, tuple[Any, str]] = {}
+        buffers = set(signature.buffers)
+        for name, value in self.state_dict.items():
+            is_parameter = isinstance(value, torch.nn.Parameter) and name not in buffers
+            state[name] = (owned(name, value), "parameter" if is_parameter else "buffer")
+        volatile = set(signature.non_persistent_buffers)
+        for name, value in self.constants.items():
+            state[name] = (owned(name, value), "volatile" if name in volatile else "constant")
+        return state
+
+    def run_decompositions(
+        self,
+        decomp_table: dict[Any, Callable[..., Any]] | None = None,
+        *,
+        preserve: Sequence[Any] = (),
+    ) -> ExportedProgram:
+        """The program in terms of simpler operators: core ATen, or what a table of decompositions leaves.
+
+        Operators in ``preserve`` stay as they are.
+
+        >>> import torch, tintype
+        >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),)).run_decompositions()
+        >>> [node.name for node in ep.graph.nodes if node.op == "call_function"]
+        ['permute', 'addmm']
+        """
+        from tintype.export.decompose import decompose_program
+
+        return decompose_program(self, decomp_table, preserve)
+
+    def validate(self) -> None:
+        """Check that the program keeps the rules of its stage; raises a VerificationError that shows where not."""
+        from tintype.ir.verifier import verify
+
+        verify(self.graph_module, self.graph_signature, self._stage.value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: a program is not a module."""
+        raise RuntimeError(
+            "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."
+        )
+
+    def __str__(self) -> str:
+        from tintype.ir.printing import print_program
+
+        return print_program(self.graph_module, self.graph_signature, self._stage.value)
+
+    def __repr__(self) -> str:
+        calls = sum(node.op == "call_function" for node in self.graph.nodes)
+        inputs = len(self.graph_signature.user_inputs)
+        return f"<ExportedProgram: {self._stage.value} stage, {inputs} inputs, {calls} operator calls>"
+
+    def _repr_html_(self) -> str:
+        from tintype.ir.printing import program_html
+
+        return program_html(self.graph_module, self.graph_signature, self._stage.value)
+
+    def same_structure(self, other: ExportedProgram) -> bool:
+        """Whether two programs are the same but for the values of their state and where they came from.
+
+        >>> import torch, tintype
+        >>> first = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+        >>> second = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+        >>> first.same_structure(second)
+        True
+        """
+        return (
+            self._graph_signature == other._graph_signature
+            and self._call_spec == other._call_spec
+            and str(self.graph_module.code) == str(other.graph_module.code)
+            and {k: (v.shape, v.dtype) for k, v in self._state_dict.items()}
+            == {k: (v.shape, v.dtype) for k, v in other._state_dict.items()}
+        )
+
+
+# --- from a pure graph to one with state -----------------------------------------------------------------
+
+
+def unlift(program: ExportedProgram) -> Graph:
+    """A copy of a program's graph that fetches state from the module and writes new values back to it."""
+    signature = program.graph_signature
+    old = program.graph
+    graph = Graph()
+    values: dict[Node, Node] = {}
+    inputs = list(zip(placeholders(old), signature.input_specs, strict=True))
+    # user inputs first: state is fetched after them
+    inputs.sort(key=lambda pair: pair[1].kind is not InputKind.USER_INPUT)
+    for node, spec in inputs:
+        if spec.kind is InputKind.USER_INPUT:
+            new = graph.placeholder(node.name)
+        else:
+            assert spec.target is not None
+            new = graph.create_node("get_attr", spec.target, name=spec.target.replace(".", "_"))
+        new.meta = meta_of(node).copy()
+        values[node] = new
+    for node in old.nodes:
+        if node.op not in ("placeholder", "output"):
+            values[node] = graph.node_copy(node, values.__getitem__)
+    _write_back(graph, old, program, values)
+    return graph
+
+
+def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict[Node, Node]) -> None:
+    """Copy new values into what they belong to, and let outputs that alias it come from there."""
+    signature = program.graph_signature
+    output = output_node(old)
+    results = list(output.args[0])  # type: ignore[arg-type]
+    by_target = {
+        spec.target or spec.arg.name: node
+        for node, spec in zip(placeholders(old), signature.input_specs, strict=True)
+    }
+    written: dict[Node, Node] = {}
+    user_results = []
+    for result, spec in zip(results, signature.output_specs, strict=True):
+        if spec.kind is OutputKind.USER_OUTPUT:
+            user_results.append(result)
+            continue
+        assert isinstance(result, Node) and spec.target is not None
+        target = values[by_target[spec.target]]
+        copy_node = graph.call_function(aten.copy_.default, (target, values[result]))
+        copy_node.meta = meta_of(result).copy()
+        written.setdefault(result, copy_node)
+    final = [
+        _rebase(graph, result, values, written) if isinstance(result, Node) else result for result in user_results
+    ]
+    new_output = graph.output(tuple(final))
+    new_output.meta = meta_of(output).copy()
+
+
+def _rebase(graph: Graph, node: Node, values: dict[Node, Node], written: dict[Node, Node]) -> Node:
+    """An output as eager mode returns it: where it is a view of a written tensor, the view of that tensor."""
+    chain: list[Node] = []
+    step = node
+    while step not in written:
+        base = _base_of(step)
+        if base is None:
+            return values[node]
+        chain.append(step)
+        step = base
+    mapped = {**values, step: written[step]}
+    for view in reversed(chain):
+        mapped[view] = graph.node_copy(view, mapped.__getitem__)
+    return mapped[node]
+
+
+def _base_of(node: Node) -> Node | None:
+    """What a node is a view of."""
+    value = node.meta.get("val")
+    if node.op != "call_function" or type(value) is not FakeTensor:
+        return None
+    for argument in node.all_input_nodes:
+        other = argument.meta.get("val")
+        if type(other) is FakeTensor and other.info.storage is value.info.storage:
+            return argument
+    return None
+
+
+def argument_for(node: Node) -> ArgumentSpec:
+    """The argument spec of a node that is an output."""
+    value = node.meta.get("val")
+    return TensorArgument(node.name) if isinstance(value, torch.Tensor) else SymIntArgument(node.name)
+
+
+def copy_program(program: ExportedProgram, graph_module: GraphModule, **changes: Any) -> ExportedProgram:
+    """A program like another one with some parts replaced."""
+    new = copy.copy(program)
+    new._graph_module = graph_module
+    for name, value in changes.items():
+        setattr(new, f"_{name}", value)
+    return new

@@ -1,0 +1,74 @@
+"""What all fakes of one capture share."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from tintype.errors import CaptureError
+from tintype.fake.info import Storage, TensorInfo
+from tintype.fake.tensor import FakeTensor, describe, make_fake
+from tintype.symbolic.environment import Environment
+
+
+class Session(Protocol):
+    """Who answers a fake's questions about values: the recorder that made it."""
+
+    def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor: ...
+
+    def values_of(self, fake: FakeTensor) -> Any: ...
+
+    def copy_of(self, fake: FakeTensor) -> FakeTensor: ...
+
+
+class FakeContext:
+    """The symbols, storages and cached inferences of one capture."""
+
+    def __init__(self, environment: Environment | None = None) -> None:
+        self.environment = environment if environment is not None else Environment()
+        self.session: Session | None = None
+        # results of torch's meta kernels by operator and arguments: layers repeat
+        self.inferred: dict[Any, Any] = {}
+        self._storages: dict[int, tuple[Any, Storage]] = {}
+
+    def storage_of(self, real: torch.Tensor) -> Storage:
+        """The storage that stands for a real tensor's memory."""
+        memory = real.untyped_storage()
+        key = memory._cdata
+        entry = self._storages.get(key)
+        if entry is None:
+            entry = (memory, Storage())  # the memory is kept alive so that its address stays its own
+            self._storages[key] = entry
+        return entry[1]
+
+    def fake_of(self, real: torch.Tensor, node: Any = None) -> FakeTensor:
+        """A new fake that looks like a real tensor."""
+        return make_fake(describe(real, self.storage_of(real)), self, node)
+
+    def fake_from(self, info: TensorInfo, node: Any = None) -> FakeTensor:
+        """A new fake for an info."""
+        return make_fake(info, self, node)
+
+    def _ask(self) -> Session:
+        if self.session is None:
+            raise CaptureError("the capture that this tensor belongs to has ended")
+        return self.session
+
+    def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor:
+        """The data of a fake, where it follows from constants alone."""
+        return self._ask().known_value(fake, purpose)
+
+    def values_of(self, fake: FakeTensor) -> Any:
+        """The elements of a fake as nested lists of numbers, symbolic where unknown."""
+        return self._ask().values_of(fake)
+
+    def copy_of(self, fake: FakeTensor) -> FakeTensor:
+        """A deep copy: recorded as a clone during a capture, a plain copy of the description after it."""
+        if self.session is None:
+            info = fake.info
+            copy = TensorInfo(
+                info.sizes, info.strides, info.dtype, info.device, info.offset, None, info.requires_grad
+            )
+            return make_fake(copy, self)
+        return self.session.copy_of(fake)

@@ -1,0 +1,258 @@
+"""What is known of a tensor when its data is not there.
+
+A :class:`TensorInfo` describes one tensor. Shape rules are plain functions from the infos of an operator's
+arguments to the infos of its results: no torch object is made while a rule runs. Sizes are integers or
+symbolic expressions (:mod:`tintype.symbolic`); a rule must not assume that a size is an ``int``.
+
+A :class:`Storage` stands for the memory behind tensors. Two infos with the same storage object alias each
+other; a rule gives a view its base's storage, and leaves the storage of a fresh result to be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.symbolic.expression import Size
+from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, same
+
+
+class Storage:
+    """The identity of a piece of memory, and what is known of its history.
+
+    ``frozen`` storages hold the result of a conversion that changed nothing: in eager mode they would be an
+    alias of the source, in a captured program they are a copy, so nobody may write to them.
+    """
+
+    __slots__ = ("frozen", "source", "written")
+
+    def __init__(self, *, frozen: bool = False, source: Storage | None = None) -> None:
+        self.frozen = frozen
+        self.source = source
+        self.written = False
+
+
+class TensorInfo:
+    """Everything about a tensor but its data. Immutable by convention: an operator makes a new one."""
+
+    __slots__ = (
+        "conjugate",
+        "device",
+        "dtype",
+        "negative",
+        "offset",
+        "requires_grad",
+        "sizes",
+        "storage",
+        "strides",
+    )
+
+    def __init__(
+        self,
+        sizes: tuple[Size, ...],
+        strides: tuple[Size, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        offset: Size = 0,
+        storage: Storage | None = None,
+        requires_grad: bool = False,
+        conjugate: bool = False,
+        negative: bool = False,
+    ) -> None:
+        self.sizes = sizes
+        self.strides = strides
+        self.dtype = dtype
+        self.device = device
+        self.offset = offset
+        self.storage = storage
+        self.requires_grad = requires_grad
+        self.conjugate = conjugate
+        self.negative = negative
+
+    @property
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return len(self.sizes)
+
+    def key(self) -> tuple[Any, ...]:
+        """A hashable summary: equal keys make every operator behave alike."""
+        return (
+            self.sizes,
+            self.strides,
+            self.dtype,
+            self.device,
+            self.offset,
+            self.conjugate,
+            self.negative,
+        )
+
+    def fresh(
+        self,
+        sizes: Sequence[Size] | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> TensorInfo:
+        """A new contiguous tensor like this one."""
+        new_sizes = self.sizes if sizes is None else tuple(sizes)
+        return TensorInfo(
+            new_sizes, contiguous_strides(new_sizes), dtype or self.dtype, device or self.device
+        )
+
+    def view(self, sizes: Sequence[Size], strides: Sequence[Size], offset: Size | None = None) -> TensorInfo:
+        """A view of this tensor: the same storage, dtype and bits, another geometry."""
+        return TensorInfo(
+            tuple(sizes),
+            tuple(strides),
+            self.dtype,
+            self.device,
+            self.offset if offset is None else offset,
+            self.storage,
+            self.requires_grad,
+            self.conjugate,
+            self.negative,
+        )
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in memory in the order of the indices, without gaps."""
+        return has_contiguous_strides(self.sizes, self.strides)
+
+    def __repr__(self) -> str:
+        return f"TensorInfo({list(self.sizes)}, strides={list(self.strides)}, {self.dtype}, {self.device})"
+
+
+def fresh(
+    sizes: Sequence[Size],
+    dtype: torch.dtype,
+    device: torch.device,
+    strides: Sequence[Size] | None = None,
+) -> TensorInfo:
+    """A new tensor, contiguous unless strides are given."""
+    sizes = tuple(sizes)
+    return TensorInfo(sizes, contiguous_strides(sizes) if strides is None else tuple(strides), dtype, device)
+
+
+def has_contiguous_strides(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool:
+    """Whether strides are those of a contiguous tensor; strides of dimensions of size one don't count."""
+    if strides == contiguous_strides(sizes):
+        return True
+    expected: Size = 1
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if is_one(size):
+            continue
+        if is_zero(size):
+            return True
+        if not same(stride, expected):
+            return False
+        expected = expected * size
+    return True
+
+
+CHANNELS_LAST_ORDER = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+
+
+def strides_in_order(sizes: Sequence[Size], order: Sequence[int]) -> tuple[Size, ...]:
+    """Strides of a dense tensor whose dimensions lie in memory in the given order, outermost first."""
+    strides: list[Size] = [1] * len(sizes)
+    step: Size = 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        size = sizes[dimension]
+        step = step * (1 if is_zero(size) else size)
+    return tuple(strides)
+
+
+def strides_for_format(info: TensorInfo, memory_format: torch.memory_format | None) -> tuple[Size, ...]:
+    """The strides of a copy of a tensor in a memory format (``None``: preserve)."""
+    if memory_format is None or memory_format is torch.preserve_format:
+        return preserved_strides(info.sizes, info.strides)
+    if memory_format is torch.contiguous_format:
+        return contiguous_strides(info.sizes)
+    wanted = 4 if memory_format is torch.channels_last else 5
+    if info.dim != wanted:
+        raise RuntimeError(f"required rank {wanted} tensor to use {memory_format} format")
+    return strides_in_order(info.sizes, CHANNELS_LAST_ORDER[wanted])
+
+
+def is_channels_last(info: TensorInfo) -> bool:
+    """Whether a 4- or 5-dimensional tensor lies in channels-last order (and not in contiguous order)."""
+    order = CHANNELS_LAST_ORDER.get(info.dim)
+    if order is None:
+        return False
+    expected: Size = 1
+    for dimension in reversed(order):
+        size, stride = info.sizes[dimension], info.strides[dimension]
+        if is_one(size):
+            continue
+        if not same(stride, expected):
+            return False
+        expected = expected * size
+    return not info.is_contiguous()
+
+
+def is_dense(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
+    """Whether a tensor covers its memory without gaps or overlap, in whatever order."""
+    pairs = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if not is_one(size)]
+    if any(is_zero(size) for size, _ in pairs):
+        return True
+    expected: Size = 1
+    while pairs:
+        for pair in pairs:
+            if same(pair[1], expected):
+                expected = expected * pair[0]
+                pairs.remove(pair)
+                break
+        else:
+            return False
+    return True
+
+
+def preserved_strides(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The strides that a result takes over from an argument of the same size: its own if it is dense,
+    otherwise dense ones in the same order of dimensions."""
+    contiguous = contiguous_strides(sizes)
+    if strides == contiguous or is_dense(sizes, strides):
+        return strides
+    return strides_in_order(sizes, memory_order(sizes, [strides]))
+
+
+def memory_order(sizes: Sequence[Size], operands: Sequence[Sequence[Size]]) -> list[int]:
+    """The order of dimensions, outermost first, that an elementwise kernel gives its result.
+
+    It sorts dimensions by the strides of the operands: the first operand that tells two dimensions apart
+    decides; a stride of zero (a broadcast dimension) tells nothing.
+    """
+    order = list(reversed(range(len(sizes))))  # innermost first
+
+    def must_swap(inner: int, outer: int) -> int:
+        for strides in operands:
+            a, b = strides[inner], strides[outer]
+            if is_zero(a) or is_zero(b):
+                continue
+            if a is b or same(a, b):
+                if _greater(sizes[inner], sizes[outer]):
+                    return 1
+                continue
+            return 1 if _greater(a, b) else -1
+        return 0
+
+    for i in range(1, len(order)):
+        here = i
+        for j in range(i - 1, -1, -1):
+            verdict = must_swap(order[j], order[here])
+            if verdict > 0:
+                order[j], order[here] = order[here], order[j]
+                here = j
+            elif verdict < 0:
+                break
+    order.reverse()
+    return order
+
+
+def _greater(a: Size, b: Size) -> bool:
+    if type(a) is int and type(b) is int:
+        return a > b
+    from tintype.symbolic.sizes import less
+
+    return less(b, a)

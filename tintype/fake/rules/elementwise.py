@@ -1,0 +1,269 @@
+"""Elementwise operators: broadcasting, type promotion and the memory order of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tintype.fake.info import TensorInfo, memory_order, preserved_strides, strides_in_order
+from tintype.fake.promotion import real_of, result_type, to_float
+from tintype.fake.rules.registry import RULES, overload, rule
+from tintype.symbolic.expression import Size
+from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one
+
+
+def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
+    """The common size of operands of an elementwise operator."""
+    first = shapes[0]
+    if all(shape == first for shape in shapes):
+        return first
+    result: list[Size] = [1] * max(len(shape) for shape in shapes)
+    for shape in shapes:
+        shift = len(result) - len(shape)
+        for i, size in enumerate(shape):
+            where = shift + i
+            old = result[where]
+            if old is size or (type(size) is int and size == 1):
+                continue
+            if type(old) is int and old == 1:
+                result[where] = size
+                continue
+
+            def describe(a: Size = old, b: Size = size, where: int = where) -> str:
+                return (
+                    f"The size of tensor a ({a}) must match the size of tensor b ({b}) "
+                    f"at non-singleton dimension {where}"
+                )
+
+            result[where] = broadcast_dim(old, size, describe)
+    return tuple(result)
+
+
+def result_strides(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> tuple[Size, ...]:
+    """The strides that an elementwise kernel gives a fresh result."""
+    contiguous = contiguous_strides(sizes)
+    full = [operand for operand in operands if operand.sizes == sizes]
+    if len(full) == len(operands):
+        first = full[0].strides
+        if all(operand.strides == first for operand in full):
+            return first if first == contiguous else preserved_strides(sizes, first)
+    elif all(operand.strides == contiguous for operand in full) and full:
+        # operands that are broadcast don't reorder the dimensions that a full operand has ordered already
+        return contiguous
+    expanded = [_broadcast_strides(operand, sizes) for operand in operands if operand.sizes]
+    if not expanded:
+        return contiguous
+    return strides_in_order(sizes, memory_order(sizes, expanded))
+
+
+def _broadcast_strides(info: TensorInfo, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
+    shift = len(sizes) - len(info.sizes)
+    own = tuple(
+        0 if is_one(size) and not is_one(full) else stride
+        for size, stride, full in zip(info.sizes, info.strides, sizes[shift:], strict=True)
+    )
+    return (0,) * shift + own
+
+
+def common_device(operands: Sequence[TensorInfo]) -> torch.device:
+    """The device of a result: that of the operands, of which zero-dimensional CPU tensors may be mixed in."""
+    device = operands[0].device
+    for operand in operands:
+        if operand.device != device:
+            if operand.sizes == () and operand.device.type == "cpu":
+                continue
+            if device.type != "cpu" or operands[0].sizes:
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but found at least two devices, "
+                    f"{device} and {operand.device}!"
+                )
+            device = operand.device
+    return device
+
+
+def elementwise(operands: Sequence[TensorInfo], dtype: torch.dtype) -> TensorInfo:
+    """The result of an elementwise kernel over these tensors."""
+    first = operands[0]
+    if len(operands) == 1:
+        return TensorInfo(first.sizes, preserved_strides(first.sizes, first.strides), dtype, first.device)
+    sizes = broadcast([operand.sizes for operand in operands])
+    device = common_device(operands)
+    return TensorInfo(sizes, result_strides(sizes, operands), dtype, device)
+
+
+def tensors(*operands: Any) -> list[TensorInfo]:
+    """The operands that are tensors."""
+    return [operand for operand in operands if type(operand) is TensorInfo]
+
+
+def _register(names: str, function: Callable[..., Any]) -> None:
+    for name in names.split():
+        RULES[overload(name)] = function
+
+
+# --- one tensor ------------------------------------------------------------------------------------------
+
+
+def _same(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+    sizes, strides = self.sizes, self.strides
+    return TensorInfo(sizes, preserved_strides(sizes, strides), self.dtype, self.device)
+
+
+def _float(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+    return TensorInfo(
+        self.sizes, preserved_strides(self.sizes, self.strides), to_float(self.dtype), self.device
+    )
+
+
+def _bool(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), torch.bool, self.device)
+
+
+def _real(self: TensorInfo) -> TensorInfo:
+    return TensorInfo(
+        self.sizes, preserved_strides(self.sizes, self.strides), real_of(self.dtype), self.device
+    )
+
+
+_register(
+    "neg relu silu gelu hardswish hardtanh hardsigmoid leaky_relu elu softplus softshrink hardshrink mish "
+    "sgn sign bitwise_not threshold nan_to_num round round.decimals floor ceil trunc frac fill.Scalar "
+    "conj_physical log_sigmoid relu6 selu celu",
+    _same,
+)
+_register(
+    "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10 log1p sqrt "
+    "rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma i0 sinc logit",
+    _float,
+)
+_register("isnan isinf isfinite logical_not isneginf isposinf signbit", _bool)
+_register("abs", _real)
+
+
+@rule("square")
+def square(self: TensorInfo) -> TensorInfo:
+    dtype = torch.int64 if self.dtype is torch.bool else self.dtype
+    return elementwise([self], dtype)
+
+
+# --- two tensors or a tensor and a number ----------------------------------------------------------------
+
+
+def _promoting(self: TensorInfo, other: Any, *options: Any, **named: Any) -> TensorInfo:
+    if type(other) is not TensorInfo:
+        dtype = result_type(self, other)
+        return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), dtype, self.device)
+    dtype = self.dtype if self.dtype is other.dtype else result_type(self, other)
+    if self.sizes == other.sizes and self.strides == other.strides and self.device == other.device:
+        return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), dtype, self.device)
+    return elementwise((self, other), dtype)
+
+
+def _true_division(self: TensorInfo, other: Any) -> TensorInfo:
+    info = _promoting(self, other)
+    info.dtype = to_float(info.dtype)
+    return info
+
+
+def _comparison(self: TensorInfo, other: Any) -> TensorInfo:
+    result_type(self, other)
+    if type(other) is not TensorInfo:
+        return _bool(self)
+    return elementwise([self, other], torch.bool)
+
+
+_register(
+    "add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar rsub.Scalar rsub.Tensor "
+    "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide maximum minimum fmax fmin "
+    "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
+    "bitwise_xor.Scalar pow.Tensor_Scalar pow.Tensor_Tensor hypot nextafter heaviside "
+    "__and__.Tensor __or__.Tensor __xor__.Tensor min.other max.other",
+    _promoting,
+)
+_register("div.Tensor div.Scalar", _true_division)
+_register(
+    "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
+    "ge.Tensor ge.Scalar logical_and logical_or logical_xor",
+    _comparison,
+)
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def divide_rounding(self: TensorInfo, other: Any, *, rounding_mode: str | None) -> TensorInfo:
+    return _true_division(self, other) if rounding_mode is None else _promoting(self, other)
+
+
+@rule("atan2")
+def atan2(self: TensorInfo, other: TensorInfo) -> TensorInfo:
+    return _true_division(self, other)
+
+
+@rule("pow.Scalar")
+def power_of_number(self: Any, exponent: TensorInfo) -> TensorInfo:
+    return elementwise([exponent], result_type(self, exponent))
+
+
+# --- three and more --------------------------------------------------------------------------------------
+
+
+@rule("where.self")
+def where(condition: TensorInfo, self: TensorInfo, other: TensorInfo) -> TensorInfo:
+    if condition.dtype not in (torch.bool, torch.uint8):
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+    return elementwise([condition, self, other], result_type(self, other))
+
+
+@rule("where.ScalarSelf")
+def where_number_first(condition: TensorInfo, self: Any, other: TensorInfo) -> TensorInfo:
+    return elementwise([condition, other], result_type(self, other))
+
+
+@rule("where.ScalarOther")
+def where_number_second(condition: TensorInfo, self: TensorInfo, other: Any) -> TensorInfo:
+    return elementwise([condition, self], result_type(self, other))
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(self: TensorInfo, mask: TensorInfo, value: Any) -> TensorInfo:
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+    sizes = broadcast([self.sizes, mask.sizes])
+    if sizes == self.sizes:
+        return TensorInfo(sizes, preserved_strides(sizes, self.strides), self.dtype, self.device)
+    return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
+
+
+@rule("clamp", "clamp_min", "clamp_max")
+def clamp(self: TensorInfo, min: Any = None, max: Any = None) -> TensorInfo:
+    return elementwise([self], result_type(self, min, max))
+
+
+@rule("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+def clamp_by_tensors(self: TensorInfo, min: Any = None, max: Any = None) -> TensorInfo:
+    return elementwise(tensors(self, min, max), result_type(self, min, max))
+
+
+@rule("addcmul", "addcdiv")
+def add_product(self: TensorInfo, tensor1: TensorInfo, tensor2: TensorInfo, *, value: Any = 1) -> TensorInfo:
+    return elementwise([self, tensor1, tensor2], result_type(self, tensor1, tensor2))
+
+
+@rule("lerp.Scalar", "lerp.Tensor")
+def lerp(self: TensorInfo, end: TensorInfo, weight: Any) -> TensorInfo:
+    return elementwise(tensors(self, end, weight), self.dtype)
+
+
+@rule("copy")
+def copy(self: TensorInfo, src: TensorInfo, non_blocking: bool = False) -> TensorInfo:
+    broadcast([self.sizes, src.sizes])
+    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), self.dtype, self.device)
+
+
+@rule("dropout", "feature_dropout", "alpha_dropout")
+def dropout(input: TensorInfo, p: float, train: bool) -> TensorInfo:
+    # without training (or with p = 0) eager mode returns the input itself
+    if not train or p == 0:
+        return input
+    return elementwise([input], input.dtype)

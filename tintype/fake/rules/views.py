@@ -1,0 +1,471 @@
+"""Views: another geometry over the same storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.fake.info import TensorInfo, fresh, strides_for_format
+from tintype.fake.rules.registry import rule
+from tintype.symbolic import Size, ceil_div, maximum, minimum
+from tintype.symbolic.sizes import at_least, is_one, is_zero, less, product, require, require_same, same
+
+
+def wrap_dimension(dim: int, count: int) -> int:
+    """A dimension counted from the end as one counted from the start."""
+    limit = max(count, 1)
+    if not -limit <= dim < limit:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})"
+        )
+    return dim + limit if dim < 0 else dim
+
+
+def infer_size(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
+    """A shape in which one -1 is replaced by what the number of elements leaves for it."""
+    missing = [i for i, size in enumerate(shape) if type(size) is int and size == -1]
+    if len(missing) > 1:
+        raise RuntimeError("only one dimension can be inferred")
+    known = product([size for i, size in enumerate(shape) if i not in missing])
+
+    def invalid() -> str:
+        return f"shape '{[str(s) for s in shape]}' is invalid for input of size {numel}".replace("'", "")
+
+    if not missing:
+        require_same(known, numel, invalid)
+        return tuple(shape)
+    if is_zero(known):
+        raise RuntimeError(
+            f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension "
+            "size -1 can be any value and is ambiguous"
+        )
+    inferred = numel // known
+    require_same(inferred * known, numel, invalid)
+    result = list(shape)
+    result[missing[0]] = inferred
+    return tuple(result)
+
+
+def view_strides(
+    sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence[Size]
+) -> tuple[Size, ...] | None:
+    """The strides of a view with another shape, or None when only a copy can have it."""
+    numel = product(sizes)
+    if is_zero(numel):
+        return tuple(strides) if tuple(sizes) == tuple(shape) else fresh(shape, torch.bool, _CPU).strides
+    new: list[Size] = [1] * len(shape)
+    position = len(shape) - 1
+    chunk_stride: Size = strides[-1] if strides else 1
+    chunk: Size = 1
+    view_numel: Size = 1
+    for dim in range(len(sizes) - 1, -1, -1):
+        chunk = chunk * sizes[dim]
+        at_end = dim == 0 or (not is_one(sizes[dim - 1]) and not same(strides[dim - 1], chunk * chunk_stride))
+        if not at_end:
+            continue
+        # take dimensions of the new shape until they fill this run of memory-adjacent old ones
+        while position >= 0 and (not same(view_numel, chunk) or is_one(shape[position])):
+            if not is_one(shape[position]) and not less(view_numel, chunk):
+                break
+            new[position] = view_numel * chunk_stride
+            view_numel = view_numel * shape[position]
+            position -= 1
+        if not same(view_numel, chunk):
+            return None
+        if dim > 0:
+            chunk_stride = strides[dim - 1]
+            chunk = 1
+            view_numel = 1
+    return tuple(new) if position < 0 else None
+
+
+_CPU = torch.device("cpu")
+
+
+@rule("view", "_reshape_alias")
+def view(self: TensorInfo, size: Sequence[Size], stride: Any = None) -> TensorInfo:
+    if stride is not None:
+        return self.view(size, stride)
+    shape = infer_size(size, product(self.sizes))
+    strides = view_strides(self.sizes, self.strides, shape)
+    if strides is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans "
+            "across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return self.view(shape, strides)
+
+
+@rule("_unsafe_view")
+def unsafe_view(self: TensorInfo, size: Sequence[Size]) -> TensorInfo:
+    result = view(self, size)
+    result.storage = None
+    return result
+
+
+@rule("view.dtype")
+def view_as_dtype(self: TensorInfo, dtype: torch.dtype) -> TensorInfo:
+    old, new = self.dtype.itemsize, dtype.itemsize
+    sizes, strides, offset = list(self.sizes), list(self.strides), self.offset
+    if new < old:
+        ratio = old // new
+        strides = [s * ratio for s in strides[:-1]] + [1] if sizes else strides
+        offset = offset * ratio
+        if not sizes:
+            raise RuntimeError("self.dim() cannot be 0 to view a tensor as a dtype of another element size")
+        sizes[-1] = sizes[-1] * ratio
+    elif new > old:
+        ratio = new // old
+        if not sizes or not same(strides[-1], 1):
+            raise RuntimeError(
+                "self.stride(-1) must be 1 to view a tensor as a dtype with a larger element size"
+            )
+        require_same(sizes[-1] % ratio, 0, "self.size(-1) must be divisible by the ratio of element sizes")
+        sizes[-1] = sizes[-1] // ratio
+        strides = [s // ratio for s in strides[:-1]] + [1]
+        offset = offset // ratio
+    result = self.view(sizes, strides, offset)
+    result.dtype = dtype
+    return result
+
+
+@rule("expand")
+def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) -> TensorInfo:
+    shift = len(size) - len(self.sizes)
+    if shift < 0:
+        raise RuntimeError(
+            f"expand({self.dtype}{list(self.sizes)}, size={list(size)}): the number of sizes provided "
+            f"({len(size)}) must be greater or equal to the number of dimensions in the tensor ({self.dim})"
+        )
+    sizes: list[Size] = list(size)
+    strides: list[Size] = [0] * len(sizes)
+    for i in range(len(sizes) - 1, -1, -1):
+        if i < shift:
+            if type(sizes[i]) is int and sizes[i] == -1:
+                raise RuntimeError("The expanded size of the tensor (-1) isn't allowed in a leading dimension")
+            # C++ gives a new leading dimension the stride of a contiguous one that is one element long
+            strides[i] = sizes[i + 1] * strides[i + 1] if i + 1 < len(sizes) and is_one(sizes[i]) else 0
+            continue
+        old, old_stride = self.sizes[i - shift], self.strides[i - shift]
+        if type(sizes[i]) is int and sizes[i] == -1:
+            sizes[i] = old
+        if is_one(old) and not is_one(sizes[i]):
+            continue
+        if sizes[i] is not old:
+            require_same(
+                sizes[i],
+                old,
+                lambda i=i, old=old: (  # type: ignore[misc]
+                    f"The expanded size of the tensor ({sizes[i]}) must match the existing size ({old}) at "
+                    f"non-singleton dimension {i}.  Target sizes: {list(size)}.  Tensor sizes: {list(self.sizes)}"
+                ),
+            )
+        strides[i] = old_stride
+    return self.view(sizes, strides)
+
+
+@rule("permute")
+def permute(self: TensorInfo, dims: Sequence[int]) -> TensorInfo:
+    if len(dims) != self.dim:
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the "
+            f"desired ordering of dimensions i.e. input.dim() = {self.dim} is not equal to len(dims) = {len(dims)}"
+        )
+    order = [wrap_dimension(d, self.dim) for d in dims]
+    if len(set(order)) != len(order):
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return self.view([self.sizes[d] for d in order], [self.strides[d] for d in order])
+
+
+@rule("transpose.int", "transpose_copy.int")
+def transpose(self: TensorInfo, dim0: int, dim1: int) -> TensorInfo:
+    sizes, strides = list(self.sizes), list(self.strides)
+    a, b = wrap_dimension(dim0, self.dim), wrap_dimension(dim1, self.dim)
+    if sizes:
+        sizes[a], sizes[b] = sizes[b], sizes[a]
+        strides[a], strides[b] = strides[b], strides[a]
+    return self.view(sizes, strides)
+
+
+@rule("t")
+def matrix_transpose(self: TensorInfo) -> TensorInfo:
+    if self.dim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {self.dim}D")
+    return self.view(self.sizes[::-1], self.strides[::-1])
+
+
+@rule("unsqueeze")
+def unsqueeze(self: TensorInfo, dim: int) -> TensorInfo:
+    where = wrap_dimension(dim, self.dim + 1)
+    stride = self.sizes[where] * self.strides[where] if where < self.dim else 1
+    sizes, strides = list(self.sizes), list(self.strides)
+    sizes.insert(where, 1)
+    strides.insert(where, stride)
+    return self.view(sizes, strides)
+
+
+def _squeezed(self: TensorInfo, candidates: Sequence[int]) -> TensorInfo:
+    drop = {d for d in candidates if d < self.dim and is_one(self.sizes[d])}
+    keep = [d for d in range(self.dim) if d not in drop]
+    return self.view([self.sizes[d] for d in keep], [self.strides[d] for d in keep])
+
+
+@rule("squeeze")
+def squeeze(self: TensorInfo) -> TensorInfo:
+    return _squeezed(self, range(self.dim))
+
+
+@rule("squeeze.dim")
+def squeeze_dimension(self: TensorInfo, dim: int) -> TensorInfo:
+    return _squeezed(self, [wrap_dimension(dim, self.dim)])
+
+
+@rule("squeeze.dims")
+def squeeze_dimensions(self: TensorInfo, dim: Sequence[int]) -> TensorInfo:
+    return _squeezed(self, [wrap_dimension(d, self.dim) for d in dim])
+
+
+@rule("select.int")
+def select(self: TensorInfo, dim: int, index: Size) -> TensorInfo:
+    if not self.sizes:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    where = wrap_dimension(dim, self.dim)
+    size = self.sizes[where]
+
+    def out_of_range() -> str:
+        return f"select(): index {index} out of range for tensor of size {list(self.sizes)} at dimension {where}"
+
+    if type(index) is int and type(size) is int:
+        if not -size <= index < size:
+            raise IndexError(out_of_range())
+    else:
+        require(at_least(size, index + 1 if at_least(index, 0) else -index), out_of_range)
+    position = index if at_least(index, 0) else index + size
+    keep = [d for d in range(self.dim) if d != where]
+    return self.view(
+        [self.sizes[d] for d in keep],
+        [self.strides[d] for d in keep],
+        self.offset + position * self.strides[where],
+    )
+
+
+def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
+    """Start and end of a slice, clamped to the dimension as Python does."""
+    if type(size) is int and type(start or 0) is int and type(end or 0) is int:
+        first: int = 0 if start is None else start  # type: ignore[assignment]
+        last: int = size if end is None else end  # type: ignore[assignment]
+        first = max(first + size, 0) if first < 0 else min(first, size)
+        last = max(last + size, 0) if last < 0 else min(last, size)
+        return first, max(first, last)
+    low = _clamp_bound(0 if start is None else start, size)
+    if end is None or (type(end) is int and end >= _LARGEST):
+        return low, size
+    return low, maximum(low, _clamp_bound(end, size))
+
+
+_LARGEST = 2**63 - 1
+
+
+def _clamp_bound(bound: Size, size: Size) -> Size:
+    if type(bound) is int and bound == 0:
+        return 0
+    if not at_least(bound, 0):
+        return maximum(bound + size, 0)
+    return bound if at_least(size, bound) else minimum(bound, size)
+
+
+@rule("slice.Tensor")
+def slice_tensor(
+    self: TensorInfo, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+) -> TensorInfo:
+    if not self.sizes:
+        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+    if type(step) is int and step <= 0:
+        raise RuntimeError("slice step must be positive")
+    where = wrap_dimension(dim, self.dim)
+    first, last = slice_bounds(self.sizes[where], start, end)
+    sizes, strides = list(self.sizes), list(self.strides)
+    offset = self.offset + first * strides[where]
+    sizes[where] = last - first if type(step) is int and step == 1 else ceil_div(last - first, step)
+    strides[where] = strides[where] * step
+    return self.view(sizes, strides, offset)
+
+
+@rule("unbind.int")
+def unbind(self: TensorInfo, dim: int = 0) -> list[TensorInfo]:
+    where = wrap_dimension(dim, self.dim)
+    size = self.sizes[where] if self.sizes else 0
+    if not self.sizes:
+        raise RuntimeError("Dimension specified as 0 but tensor has no dimensions")
+    count = _concrete(size, "unbind")
+    return [select(self, where, i) for i in range(count)]
+
+
+def _concrete(size: Size, operator: str) -> int:
+    """The number of results an operator has must be known: a dimension that decides it is fixed here."""
+    if type(size) is int:
+        return size
+    from tintype.symbolic.bridge import to_torch
+
+    return to_torch(size).node.guard_int(operator, 0)
+
+
+@rule("split.Tensor")
+def split(self: TensorInfo, split_size: Size, dim: int = 0) -> list[TensorInfo]:
+    where = wrap_dimension(dim, self.dim)
+    size = self.sizes[where]
+    if type(split_size) is int and split_size < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
+    if type(split_size) is int and split_size == 0:
+        require_same(size, 0, "split_size can only be 0 if dimension size is 0")
+        return [slice_tensor(self, where, 0, size)]
+    count = max(_concrete(ceil_div(size, split_size), "split"), 1)
+    cuts = [i * split_size for i in range(count)]
+    ends = [*cuts[1:], size]
+    return [slice_tensor(self, where, low, high) for low, high in zip(cuts, ends, strict=True)]
+
+
+@rule("split_with_sizes")
+def split_with_sizes(self: TensorInfo, split_sizes: Sequence[Size], dim: int = 0) -> list[TensorInfo]:
+    where = wrap_dimension(dim, self.dim)
+    total: Size = 0
+    parts = []
+    strides = self.strides
+    for size in split_sizes:
+        sizes = list(self.sizes)
+        sizes[where] = size
+        parts.append(self.view(sizes, strides, self.offset + total * strides[where]))
+        total = total + size
+    require_same(
+        total,
+        self.sizes[where],
+        f"split_with_sizes expects split_sizes to sum exactly to {self.sizes[where]} "
+        f"(input tensor's size at dimension {where}), but got split_sizes={list(split_sizes)}",
+    )
+    return parts
+
+
+@rule("diagonal")
+def diagonal(self: TensorInfo, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorInfo:
+    a, b = wrap_dimension(dim1, self.dim), wrap_dimension(dim2, self.dim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rows, columns = self.sizes[a], self.sizes[b]
+    if offset >= 0:
+        length = maximum(minimum(rows, columns - offset), 0)
+        start = self.offset + offset * self.strides[b]
+    else:
+        length = maximum(minimum(rows + offset, columns), 0)
+        start = self.offset - offset * self.strides[a]
+    if is_zero(length):
+        start = self.offset
+    keep = [d for d in range(self.dim) if d not in (a, b)]
+    return self.view(
+        [*(self.sizes[d] for d in keep), length],
+        [*(self.strides[d] for d in keep), self.strides[a] + self.strides[b]],
+        start,
+    )
+
+
+@rule("as_strided")
+def as_strided(
+    self: TensorInfo, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+) -> TensorInfo:
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    return self.view(size, stride, self.offset if storage_offset is None else storage_offset)
+
+
+@rule("unfold")
+def unfold(self: TensorInfo, dimension: int, size: Size, step: Size) -> TensorInfo:
+    where = wrap_dimension(dimension, self.dim)
+    length, stride = (self.sizes[where], self.strides[where]) if self.sizes else (1, 1)
+    require(
+        at_least(length, size),
+        f"maximum size for tensor at dimension {where} is {length} but size is {size}",
+    )
+    sizes, strides = list(self.sizes), list(self.strides)
+    if sizes:
+        sizes[where] = (length - size) // step + 1
+        strides[where] = stride * step
+    return self.view([*sizes, size], [*strides, stride])
+
+
+@rule("alias", "detach", "lift_fresh")
+def alias(self: TensorInfo) -> TensorInfo:
+    return self.view(self.sizes, self.strides)
+
+
+@rule("view_as_real")
+def view_as_real(self: TensorInfo) -> TensorInfo:
+    if not self.dtype.is_complex:
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    result = self.view([*self.sizes, 2], [*(s * 2 for s in self.strides), 1], self.offset * 2)
+    result.dtype = self.dtype.to_real()
+    return result
+
+
+@rule("view_as_complex")
+def view_as_complex(self: TensorInfo) -> TensorInfo:
+    if not self.sizes or not same(self.sizes[-1], 2):
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    if not same(self.strides[-1], 1):
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    result = self.view(self.sizes[:-1], [s // 2 for s in self.strides[:-1]], self.offset // 2)
+    result.dtype = self.dtype.to_complex()
+    return result
+
+
+@rule("_conj")
+def conjugate(self: TensorInfo) -> TensorInfo:
+    result = self.view(self.sizes, self.strides)
+    result.conjugate = not self.conjugate
+    return result
+
+
+@rule("_neg_view")
+def negative_view(self: TensorInfo) -> TensorInfo:
+    result = self.view(self.sizes, self.strides)
+    result.negative = not self.negative
+    return result
+
+
+# --- copies ----------------------------------------------------------------------------------------------
+
+
+@rule("clone")
+def clone(self: TensorInfo, *, memory_format: torch.memory_format | None = None) -> TensorInfo:
+    return TensorInfo(
+        self.sizes,
+        strides_for_format(self, memory_format),
+        self.dtype,
+        self.device,
+        conjugate=self.conjugate,
+        negative=self.negative,
+    )
+
+
+@rule("lift_fresh_copy")
+def lift_fresh_copy(self: TensorInfo) -> TensorInfo:
+    return clone(self)
+
+
+@rule("_to_copy")
+def to_copy(
+    self: TensorInfo,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorInfo:
+    return TensorInfo(
+        self.sizes,
+        strides_for_format(self, memory_format),
+        dtype or self.dtype,
+        torch.device(device) if device is not None else self.device,
+    )

@@ -1,0 +1,141 @@
+"""The tensor that a program sees while it is being captured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from tintype.errors import CaptureError, UnsupportedInputError
+from tintype.fake.info import Storage, TensorInfo
+from tintype.symbolic.bridge import to_torch
+
+if TYPE_CHECKING:
+    from tintype.fake.context import FakeContext
+
+_make = torch.Tensor._make_wrapper_subclass
+_set_conjugate = torch._C._set_conj
+_set_negative = torch._C._set_neg
+
+
+class FakeTensor(torch.Tensor):
+    """A tensor with everything but data: user code may ask it for its size, dtype or device as usual.
+
+    ``info`` is what shape rules work on, ``node`` is the graph node that made it.
+    """
+
+    info: TensorInfo
+    node: Any
+    context: FakeContext
+
+    # Torch functions must not be intercepted: every access to .shape would go through Python.
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise CaptureError(
+            f"{func} was called on a tensor without data, outside of the capture it belongs to",
+            remedy="a tensor seen while a program was captured escaped from it (through a global, an attribute "
+            "or a list); keep only what the program returns",
+        )
+
+    @property
+    def fake_mode(self) -> FakeContext:
+        """The context that all fakes of one capture share."""
+        return self.context
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        info = self.info
+        sizes = ", ".join(str(size) for size in info.sizes)
+        device = "" if info.device.type == "cpu" else f", device={str(info.device)!r}"
+        return f"FakeTensor(size=({sizes}), dtype={info.dtype}{device})"
+
+    __str__ = __repr__
+
+    def __format__(self, format_spec: str) -> str:
+        return format(repr(self), format_spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.context.copy_of(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _rebuild, (self.info.sizes, self.info.strides, self.info.dtype, str(self.info.device))
+
+    def tolist(self) -> Any:
+        return self.context.values_of(self)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        return self.context.known_value(self, "numpy()").numpy(force=force)
+
+    def __array__(self, dtype: Any = None) -> Any:
+        array = self.context.known_value(self, "conversion to a numpy array").numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def data_ptr(self) -> NoReturn:
+        raise CaptureError(
+            "Cannot access data pointer of a tensor without data (data_ptr() while a program is captured)",
+            remedy="wrap code that needs the memory itself into a custom operator (torch.library.custom_op)",
+        )
+
+
+def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeTensor:
+    """The fake for an info. A fresh info gets its storage here."""
+    if info.storage is None:
+        info.storage = Storage()
+    sizes, strides, offset = info.sizes, info.strides, info.offset
+    try:
+        fake = _make(
+            FakeTensor, sizes, strides, offset, None, info.dtype, torch.strided, info.device, False,
+            info.requires_grad,
+        )  # fmt: skip
+    except TypeError:  # symbolic sizes
+        fake = _make(
+            FakeTensor,
+            tuple(to_torch(s) for s in sizes),
+            tuple(to_torch(s) for s in strides),
+            to_torch(offset),
+            None,
+            info.dtype,
+            torch.strided,
+            info.device,
+            False,
+            info.requires_grad,
+        )
+    fake.info = info
+    fake.node = node
+    fake.context = context
+    if info.conjugate:
+        _set_conjugate(fake, True)
+    if info.negative:
+        _set_negative(fake, True)
+    return fake
+
+
+def describe(real: torch.Tensor, storage: Storage | None = None) -> TensorInfo:
+    """The info of a tensor with data."""
+    if real.layout is not torch.strided:
+        raise UnsupportedInputError(
+            f"a tensor with layout {real.layout} can't be captured; only strided tensors can",
+            remedy="convert it with to_dense() outside of the program",
+        )
+    if real.is_quantized:
+        raise UnsupportedInputError(
+            "a quantized tensor can't be captured",
+            remedy="dequantize() it outside of the program, or use the int8 tensor and its scale",
+        )
+    return TensorInfo(
+        tuple(real.size()),
+        tuple(real.stride()),
+        real.dtype,
+        real.device,
+        real.storage_offset(),
+        storage,
+        real.requires_grad,
+        real.is_conj(),
+        real.is_neg(),
+    )
+
+
+def _rebuild(sizes: Any, strides: Any, dtype: torch.dtype, device: str) -> torch.Tensor:
+    """A pickled fake comes back as a tensor on the meta device: the capture it belonged to is gone."""
+    return torch.empty_strided(sizes, strides, dtype=dtype, device="meta")

@@ -1,0 +1,1 @@
+"""The intermediate representation: graphs with typed node info, signatures, programs, verifiers, printing."""

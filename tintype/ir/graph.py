@@ -1,0 +1,120 @@
+"""Building fx graphs quickly.
+
+``torch.fx.Graph.create_node`` walks the arguments of every node several times. A capture makes thousands of
+nodes whose arguments are known to be well formed, so it appends them directly.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+# Generating and compiling the Python code of a graph costs more than capturing it, and most graphs are only
+# passed on: fx's lazy variant does that when the code is first asked for.
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
+
+from tintype.ir.node_info import NodeMeta
+
+__all__ = [
+    "LazyGraphModule",
+    "append_call",
+    "append_item",
+    "eliminate_dead_code",
+    "is_pure",
+    "meta_of",
+    "output_node",
+    "placeholders",
+    "subgraphs",
+]
+
+
+def append_call(
+    graph: Graph, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+) -> Node:
+    """Append a call whose arguments are nodes and plain values; the node's name is made unique."""
+    namespace = graph._graph_namespace
+    unique = namespace.create_name(name, None)
+    node = Node(graph, unique, "call_function", target, args, kwargs, None)
+    namespace.associate_name_with_obj(unique, node)
+    graph._insert(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    return node
+
+
+def append_item(graph: Graph, node: Node, index: int) -> Node:
+    """Append the selection of one of several results."""
+    return append_call(graph, operator.getitem, (node, index), {}, "getitem")
+
+
+def placeholders(graph: Graph) -> list[Node]:
+    """The graph's inputs, in order."""
+    return list(graph.find_nodes(op="placeholder"))
+
+
+def output_node(graph: Graph) -> Node:
+    """The graph's one output node."""
+    return next(iter(graph.find_nodes(op="output")))
+
+
+def is_pure(node: Node) -> bool:
+    """Whether a call has no effect besides its results: it writes nothing and draws no random numbers."""
+    target = node.target
+    if node.op != "call_function":
+        return node.op == "get_attr"
+    if isinstance(target, torch._ops.OpOverload):
+        return not target._schema.is_mutable and target not in _EFFECTFUL and not _is_random(target)
+    return target is operator.getitem or getattr(target, "is_pure", False) or target in _NUMBER_FUNCTIONS
+
+
+_NUMBER_FUNCTIONS = frozenset(getattr(operator, name) for name in operator.__all__)
+
+# Operators that must stay although nobody uses their results: assertions, and those that write to arguments
+# without saying so in their schema.
+_EFFECTFUL = frozenset(
+    getattr(packet, name)
+    for packet in (
+        torch.ops.aten._assert_async,
+        torch.ops.aten._assert_scalar,
+        torch.ops.aten._assert_tensor_metadata,
+        torch.ops.aten.sym_constrain_range,
+        torch.ops.aten.sym_constrain_range_for_size,
+        torch.ops.aten.batch_norm,
+        torch.ops.aten.native_batch_norm,
+        torch.ops.aten.instance_norm,
+        torch.ops.aten.cudnn_batch_norm,
+        torch.ops.aten.miopen_batch_norm,
+    )
+    for name in packet.overloads()
+)
+
+
+def _is_random(target: torch._ops.OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in target.tags
+
+
+def eliminate_dead_code(graph: Graph) -> None:
+    """Remove pure calls whose results nobody uses. One sweep from the end, so it is linear."""
+    for node in reversed(graph.nodes):
+        if not node.users and node.op not in ("placeholder", "output") and is_pure(node):
+            graph.erase_node(node)
+
+
+def subgraphs(module: GraphModule) -> Iterator[GraphModule]:
+    """The graph modules that a graph module holds, itself first."""
+    for child in module.modules():
+        if isinstance(child, GraphModule):
+            yield child
+
+
+def meta_of(node: Node) -> NodeMeta:
+    """A node's meta as our own type, also for nodes that somebody else made."""
+    meta = node.meta
+    if not isinstance(meta, NodeMeta):
+        meta = NodeMeta(meta)
+        node.meta = meta
+    return meta

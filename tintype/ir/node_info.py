@@ -1,0 +1,192 @@
+"""What a node knows besides its operator and arguments: its value, and where in the user's program it arose.
+
+``node.meta`` of every node is a :class:`NodeMeta`. It looks like the plain dictionary that fx users expect
+(``meta["val"]``, ``meta["stack_trace"]``, ``meta["nn_module_stack"]``), but holds the origin of the node as
+the recorder saw it - code objects and instruction offsets - and formats it only when somebody reads it.
+Formatting eagerly would cost more than the whole rest of a capture.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+# One step of a call stack: the code that ran and the instruction it was at.
+Step = tuple[CodeType, int]
+
+
+class ModuleCall:
+    """One call of a module that is (or was) on the call stack, with the calls around it.
+
+    ``steps`` are the frames between the call of the enclosing module and this one, innermost first.
+    """
+
+    __slots__ = ("class_name", "name", "parent", "path", "steps")
+
+    def __init__(
+        self, parent: ModuleCall | None, path: str, name: str, class_name: str, steps: tuple[Step, ...]
+    ) -> None:
+        self.parent = parent
+        self.path = path
+        self.name = name
+        self.class_name = class_name
+        self.steps = steps
+
+    def outermost_first(self) -> list[ModuleCall]:
+        """This call and those around it, from the root module inwards."""
+        chain = []
+        call: ModuleCall | None = self
+        while call is not None:
+            chain.append(call)
+            call = call.parent
+        chain.reverse()
+        return chain
+
+
+class Origin:
+    """Where a node arose: the module call it was made in and the frames inside of that call."""
+
+    __slots__ = ("call", "function", "steps")
+
+    def __init__(self, call: ModuleCall | None, steps: tuple[Step, ...], function: str | None = None) -> None:
+        self.call = call
+        self.steps = steps
+        self.function = function
+
+    def stack(self) -> Iterator[Step]:
+        """All frames, outermost first."""
+        if self.call is not None:
+            for call in self.call.outermost_first():
+                yield from reversed(call.steps)
+        yield from reversed(self.steps)
+
+    def user_line(self) -> tuple[str, int, str] | None:
+        """File, line and function of the innermost frame that is neither torch's nor tintype's."""
+        lines = [step for step in self.stack() if not is_internal(step[0].co_filename)]
+        if not lines:
+            return None
+        code, offset = lines[-1]
+        return code.co_filename, line_number(code, offset), code.co_name
+
+
+_INTERNAL_FUNCTIONS = frozenset({"_call_impl", "_wrapped_call_impl", "call_wrapped", "__torch_dispatch__"})
+
+
+def is_internal(filename: str) -> bool:
+    """Whether a source file belongs to torch or tintype rather than to the user."""
+    return "/torch/" in filename or "/tintype/" in filename or filename.startswith("<")
+
+
+def line_number(code: CodeType, offset: int) -> int:
+    """The source line of an instruction."""
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def format_stack(origin: Origin) -> str:
+    """The call stack in the form of a Python traceback, without the machinery of modules."""
+    lines = []
+    for code, offset in origin.stack():
+        if code.co_name in _INTERNAL_FUNCTIONS or "/tintype/" in code.co_filename:
+            continue
+        number = line_number(code, offset)
+        lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_name}')
+        source = linecache.getline(code.co_filename, number).strip()
+        if source:
+            lines.append(f"    {source}")
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def module_stack(origin: Origin) -> dict[str, tuple[str, str]] | None:
+    """The modules around a node, root first: {key: (path, class)}."""
+    if origin.call is None:
+        return None
+    return {
+        call.name: (call.path, call.class_name)
+        for call in origin.call.outermost_first()
+    }
+
+
+def _source_functions(origin: Origin) -> list[tuple[str, str]] | None:
+    """The operators and modules that a node comes from, outermost first."""
+    if origin.function is None:
+        return None
+    calls = origin.call.outermost_first()[1:] if origin.call is not None else []
+    return [(call.name, call.class_name) for call in calls] + [(origin.function, origin.function)]
+
+
+def _torch_function(origin: Origin) -> tuple[str, str] | None:
+    if origin.function is None:
+        return None
+    return origin.function, f"OpOverload.{origin.function}"
+
+
+_LAZY = {
+    "stack_trace": format_stack,
+    "nn_module_stack": module_stack,
+    "source_fn_stack": _source_functions,
+    "torch_fn": _torch_function,
+}
+
+
+class NodeMeta(dict[str, Any]):
+    """The ``meta`` of a node: a dictionary whose origin entries are computed when they are read."""
+
+    __slots__ = ("origin",)
+
+    def __init__(self, values: dict[str, Any] | None = None, origin: Origin | None = None) -> None:
+        super().__init__(values or {})
+        self.origin = origin
+
+    def _materialize(self, key: str) -> Any:
+        make = _LAZY.get(key)
+        if make is None or self.origin is None:
+            return None
+        value = make(self.origin)
+        if value is not None:
+            self[key] = value
+        return value
+
+    def __missing__(self, key: str) -> Any:
+        value = self._materialize(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:  # type: ignore[override]
+        """As for a dictionary."""
+        if key in _LAZY and not dict.__contains__(self, key):
+            value = self._materialize(key)
+            return default if value is None else value
+        return dict.get(self, key, default)
+
+    def __contains__(self, key: object) -> bool:
+        if dict.__contains__(self, key):
+            return True
+        return key in _LAZY and self._materialize(str(key)) is not None
+
+    def copy(self) -> NodeMeta:
+        """A copy that shares the origin."""
+        return NodeMeta(self, self.origin)
+
+    __copy__ = copy
+
+    def derived(self, **values: Any) -> NodeMeta:
+        """The meta of a node that replaces this one: the same origin, other values."""
+        meta = NodeMeta(values, self.origin)
+        for key in _LAZY:  # what was given explicitly rather than derived from the origin
+            if dict.__contains__(self, key):
+                meta[key] = dict.__getitem__(self, key)
+        return meta
+
+    def __reduce__(self) -> Any:
+        values = {**{k: v for k in _LAZY if (v := self.get(k)) is not None}, **self}
+        return NodeMeta, (values,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeMeta:
+        # values are immutable descriptions: sharing them is what a copy of a graph wants
+        return self.copy()

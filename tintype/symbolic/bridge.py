@@ -1,0 +1,382 @@
+"""Our expressions as ``torch.SymInt``, ``torch.SymFloat`` and ``torch.SymBool``.
+
+torch's symbolic numbers hold a node and send every operation to it; C++ and
+the Python operator library take any node with the right methods.  Ours keeps
+the expression, and asks its environment whenever torch wants a decision:
+
+=====================================  =======================================
+``guard_bool``, ``bool_``              the program branches: Environment.guard
+``guard_int``, ``int_``                a number is needed: Environment.specialize
+``expect_true``                        torch._check: Environment.expect
+``guard_or_false``, ``guard_or_true``  a library operator: Environment.guard_or
+=====================================  =======================================
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import extrema, floating, layout, relations
+from .environment import Environment, asks_for_zero_or_one
+from .expression import Expr
+
+if TYPE_CHECKING:
+    from .torch_view import ShapeEnvironmentView
+
+
+def to_torch(value: Any) -> Any:
+    """A size, float or truth value as torch takes it: symbolic only where an expression is."""
+    if not isinstance(value, Expr):
+        return value
+    return _SYMBOLIC_TYPES[value.kind](node_of(value))
+
+
+def from_torch(value: Any) -> Any:
+    """The number or expression behind what torch hands out."""
+    if type(value) is int:
+        return value
+    if isinstance(value, _SYMBOLIC):
+        return _from_node(value.node)
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise TypeError(f"expected a number or a torch.SymInt, SymFloat or SymBool, not {type(value).__name__}")
+
+
+def _from_node(node: Any) -> Any:
+    if type(node) is SymbolNode:
+        return node.value
+    for constant in ("maybe_as_int", "maybe_as_float", "maybe_as_bool"):
+        found = getattr(node, constant, lambda: None)()
+        if found is not None:
+            return found
+    raise TypeError(
+        f"the symbolic number {node} belongs to another tracer; tintype takes numbers and its own symbols"
+    )
+
+
+def node_of(expression: Expr) -> SymbolNode:
+    """The node of an expression; one expression has one."""
+    node: SymbolNode | None = expression._node
+    if node is None:
+        node = expression._node = SymbolNode(expression, expression.environment, expression.kind)
+    return node
+
+
+def sym_ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
+    """``torch.sym_ite`` for our symbols: torch's own insists on its own node class."""
+    return to_torch(extrema.choose(*(from_torch(value) for value in (condition, chosen, otherwise))))
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[SymbolNode], SymbolNode]:
+    def method(self: SymbolNode) -> SymbolNode:
+        return self.wrap(function(self.value))
+
+    return method
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any], SymbolNode]:
+    def method(self: SymbolNode, other: Any) -> SymbolNode:
+        if type(other) is not SymbolNode:
+            other = self.wrap(_from_node(other))
+        return self.wrap(function(self.value, other.value))
+
+    return method
+
+
+def _layout(function: Callable[[Any, Any], bool]) -> Callable[..., SymbolNode]:
+    def method(self: SymbolNode, sizes: Sequence[Any], strides: Sequence[Any]) -> SymbolNode:
+        answer = function([_from_node(size) for size in sizes], [_from_node(step) for step in strides])
+        return self.wrap_bool(answer)
+
+    return method
+
+
+def _function(name: str) -> Callable[[SymbolNode], SymbolNode]:
+    return _unary(lambda value: floating.function(name, value))
+
+
+def _float_power(base: Any, exponent: Any) -> Any:
+    return floating.arithmetic("pow", floating.to_float(base), floating.to_float(exponent))
+
+
+def _float_quotient(left: Any, right: Any) -> Any:
+    return floating.arithmetic("truediv", floating.to_float(left), floating.to_float(right))
+
+
+class SymbolNode:
+    """What a torch.SymInt, SymFloat or SymBool of ours holds: a value and its environment.
+
+    ``value`` is an Expr, or a plain number where torch wants a node for one.
+    """
+
+    __slots__ = ("__weakref__", "environment", "kind", "value")
+
+    def __init__(self, value: Any, environment: Environment, kind: str) -> None:
+        self.value = value
+        self.environment = environment
+        self.kind = kind
+
+    def wrap(self, value: Any) -> SymbolNode:
+        """A node for ``value`` in the same environment."""
+        if isinstance(value, Expr):
+            return node_of(value)
+        kind = type(value).__name__
+        nodes = self.environment.constant_nodes
+        # repr tells 0.0 from -0.0, which are one dictionary key.
+        key = repr(value) if kind == "float" else (kind, value)
+        node: SymbolNode | None = nodes.get(key)
+        if node is None:
+            node = nodes[key] = SymbolNode(value, self.environment, kind)
+        return node
+
+    wrap_int = wrap
+    wrap_float = wrap
+    wrap_bool = wrap
+
+    def current(self) -> Any:
+        """The value, as far as it has been worked out since the node was made."""
+        value = self.value
+        if isinstance(value, Expr):
+            return self.environment.facts.replace(value)
+        return value
+
+    # -- what it is
+
+    def is_int(self) -> bool:
+        return self.kind == "int"
+
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    def is_bool(self) -> bool:
+        return self.kind == "bool"
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def nested_int_coeff(self) -> None:
+        return None
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        # torch unwraps constants with guard_int and guard_bool, and has no way to for floats.
+        return not isinstance(self.value, Expr) and self.kind != "float"
+
+    def maybe_as_int(self) -> int | None:
+        value = self.current()
+        return value if type(value) is int else None
+
+    def maybe_as_float(self) -> float | None:
+        value = self.current()
+        return value if type(value) is float else None
+
+    def maybe_as_bool(self) -> bool | None:
+        value = self.current()
+        return value if type(value) is bool else None
+
+    constant_int = maybe_as_int
+    constant_bool = maybe_as_bool
+
+    @property
+    def constant(self) -> Any:
+        return None if isinstance(self.value, Expr) else self.value
+
+    @property
+    def pytype(self) -> type:
+        return {"int": int, "float": float, "bool": bool}[self.kind]
+
+    @property
+    def hint(self) -> Any:
+        return self.environment.hint(self.value)
+
+    _hint = hint
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def require_hint(self, fallback: Any = None) -> Any:
+        hint = self.hint
+        return fallback if hint is None else hint
+
+    @property
+    def expr(self) -> Any:
+        """The value as a sympy expression, for the parts of torch that look inside."""
+        from .torch_view import sympy_expression
+
+        return sympy_expression(self.current())
+
+    _expr = expr
+
+    @property
+    def shape_env(self) -> ShapeEnvironmentView:
+        """What torch's operator library asks of its own shape environment, answered by ours."""
+        from .torch_view import ShapeEnvironmentView
+
+        return ShapeEnvironmentView(self.environment)
+
+    fx_node = None
+
+    def clone(self) -> SymbolNode:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SymbolNode:
+        return self
+
+    def str(self) -> builtins.str:
+        return builtins.str(self.current())
+
+    _graph_repr = str
+    __repr__ = str
+
+    # -- decisions.  C++ passes its own file and line; the user's are found on the stack.
+
+    def evaluate(self, size_oblivious: bool = False) -> Any:
+        if self.kind == "bool":
+            return self.guard_size_oblivious() if size_oblivious else self.guard_bool()
+        return self.environment.specialize(self.value)
+
+    def guard_bool(self, file: builtins.str = "", line: int = 0) -> bool:
+        return self.environment.guard(self.value)
+
+    bool_guard = guard_bool
+
+    def bool_(self) -> bool:
+        if self.kind == "bool":
+            return self.environment.guard(self.value)
+        return self.environment.guard(relations.ne(self.value, 0))
+
+    def guard_int(self, file: builtins.str = "", line: int = 0) -> int:
+        return int(self.environment.specialize(self.value))
+
+    def int_(self) -> int:
+        return int(self.environment.specialize(self.value))
+
+    def guard_float(self, file: builtins.str = "", line: int = 0) -> float:
+        return float(self.environment.specialize(self.value))
+
+    def guard_or_false(self, file: builtins.str = "", line: int = 0) -> bool:
+        return self.environment.guard_or(self.value, False)
+
+    def guard_or_true(self, file: builtins.str = "", line: int = 0) -> bool:
+        return self.environment.guard_or(self.value, True)
+
+    def statically_known_true(self, file: builtins.str = "", line: int = 0) -> bool:
+        return self.environment.known(self.value) is True
+
+    def guard_size_oblivious(self, file: builtins.str = "", line: int = 0) -> bool:
+        answer = self.environment.known(self.value)
+        if answer is not None:
+            return answer
+        if asks_for_zero_or_one(self.value):
+            return relations.general_answer(self.value)
+        return self.environment.guard_or(self.value, False)
+
+    def expect_true(self, file: builtins.str = "", line: int = 0) -> bool:
+        return self.environment.expect(self.value)
+
+    def expect_size(self, file: builtins.str = "", line: int = 0) -> bool:
+        return self.environment.expect(relations.ge(self.value, 0))
+
+    # -- arithmetic
+
+    add = _binary(operator.add)
+    sub = _binary(operator.sub)
+    mul = _binary(operator.mul)
+    mod = _binary(operator.mod)
+    floordiv = _binary(operator.floordiv)
+    int_floordiv = _binary(operator.floordiv)
+    truediv = _binary(operator.truediv)
+    int_truediv = _binary(operator.truediv)
+    float_truediv = _binary(_float_quotient)
+    pow = _binary(operator.pow)
+    pow_by_natural = _binary(extrema.power)
+    float_pow = _binary(_float_power)
+    lshift = _binary(operator.lshift)
+    rshift = _binary(operator.rshift)
+    bitwise_and = _binary(operator.and_)
+    bitwise_or = _binary(operator.or_)
+    bitwise_xor = _binary(operator.xor)
+    sym_min = _binary(extrema.minimum)
+    sym_max = _binary(extrema.maximum)
+    neg = _unary(operator.neg)
+    pos = _unary(lambda value: value)
+    abs = _unary(extrema.absolute)
+
+    def sym_sum(self, arguments: Sequence[SymbolNode]) -> SymbolNode:
+        return self.wrap(sum(_from_node(argument) for argument in arguments))
+
+    def sym_ite(self, chosen: SymbolNode, otherwise: SymbolNode) -> SymbolNode:
+        return self.wrap(extrema.choose(self.value, chosen.value, otherwise.value))
+
+    # -- comparisons and logic
+
+    eq = _binary(relations.eq)
+    ne = _binary(relations.ne)
+    lt = _binary(relations.lt)
+    le = _binary(relations.le)
+    gt = _binary(relations.gt)
+    ge = _binary(relations.ge)
+    and_ = _binary(relations.and_)
+    or_ = _binary(relations.or_)
+    sym_and = and_
+    sym_or = or_
+    sym_not = _unary(relations.not_)
+
+    # -- between integers and floats
+
+    sym_float = _unary(floating.to_float)
+    sym_int = _unary(floating.trunc)
+    floor = _unary(floating.floor)
+    ceil = _unary(floating.ceil)
+    trunc = _unary(floating.trunc)
+    is_integer = _unary(floating.is_integer)
+    sym_sqrt = _function("sqrt")
+    sym_cos = _function("cos")
+    sym_cosh = _function("cosh")
+    sym_sin = _function("sin")
+    sym_sinh = _function("sinh")
+    sym_tan = _function("tan")
+    sym_tanh = _function("tanh")
+    sym_asin = _function("asin")
+    sym_acos = _function("acos")
+    sym_atan = _function("atan")
+    sym_log2 = _function("log2")
+    sym_exp = _function("exp")
+    sym_log = _function("log")
+
+    def round(self, digits: int | None = None) -> SymbolNode:
+        if digits is None:
+            return self.wrap(floating.round_to_integer(self.value))
+        return self.wrap(floating.round_to_digits(self.value, digits))
+
+    # -- memory layout; ``self`` only says which environment
+
+    is_contiguous = _layout(layout.is_contiguous)
+    is_channels_last_contiguous_2d = _layout(layout.is_channels_last_contiguous_2d)
+    is_channels_last_contiguous_3d = _layout(layout.is_channels_last_contiguous_3d)
+    is_channels_last_strides_2d = _layout(layout.is_channels_last_strides_2d)
+    is_channels_last_strides_3d = _layout(layout.is_channels_last_strides_3d)
+    is_non_overlapping_and_dense = _layout(layout.is_non_overlapping_and_dense)
+
+    def is_non_overlapping_and_dense_indicator(
+        self, sizes: Sequence[Any], strides: Sequence[Any]
+    ) -> SymbolNode:
+        return self.wrap(int(self.is_non_overlapping_and_dense(sizes, strides).value))
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_SYMBOLIC_TYPES: dict[str, Any] = {
+    "int": torch.SymInt,
+    "float": torch.SymFloat,
+    "bool": torch.SymBool,
+}

@@ -1,0 +1,280 @@
+"""The decision procedure: does a condition follow from the facts, or its negation?
+
+``decide`` answers True, False or None (not known).  It is sound and
+incomplete: intervals first, then a bounded search that combines known
+inequalities, including those that hold of every floor division, minimum and
+maximum.  Weak spots are written down in tests/symbolic/test_decide.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+from typing import Any
+
+from .division import exact_quotient, shared_factors
+from .expression import Expr, Size, atom, linear, ordered_terms
+from .facts import Facts
+from .relations import Condition, not_
+
+# How many inequalities may be combined, and how many combinations are tried.
+_DEPTH = 3
+_MOST_ATTEMPTS = 60
+
+
+def decide(condition: Condition, facts: Facts) -> bool | None:
+    """Whether ``condition`` holds in every case that the facts allow; None when not known."""
+    if isinstance(condition, bool):
+        return condition
+    if condition in facts.decisions:
+        return facts.decisions[condition]
+    simplified = facts.replace(condition)
+    result = _decide(simplified, facts)
+    facts.decisions[condition] = result
+    return result
+
+
+def _decide(condition: Condition, facts: Facts) -> bool | None:
+    if isinstance(condition, bool):
+        return condition
+    if condition in facts.truths:
+        return True
+    operation = condition.operation
+    if operation in ("and", "or"):
+        return _decide_joined(condition, facts, absorbing=operation == "or")
+    if operation == "not":
+        inner = _decide(condition.arguments[0], facts)
+        return None if inner is None else not inner
+    if not_(condition) in facts.truths:
+        return False
+    if operation == "eq":
+        return _decide_equality(condition.arguments[0], facts)
+    if operation == "ne":
+        equal = _decide_equality(condition.arguments[0], facts)
+        return None if equal is None else not equal
+    if operation == "le":
+        return _decide_nonpositive(condition.arguments[0], facts)
+    if operation in ("float_lt", "float_le", "float_eq"):
+        return _decide_float(condition, facts)
+    return None
+
+
+def _decide_joined(condition: Expr, facts: Facts, *, absorbing: bool) -> bool | None:
+    unknown = False
+    for part in condition.arguments:
+        answer = decide(part, facts)
+        if answer is absorbing:
+            return absorbing
+        unknown = unknown or answer is None
+    return None if unknown else not absorbing
+
+
+def _decide_float(condition: Expr, facts: Facts) -> bool | None:
+    # A float symbol may be nan, of which no comparison holds whatever its range.
+    if any(symbol.kind != "int" for symbol in condition.symbols):
+        return None
+    left, right = (facts.range(argument) for argument in condition.arguments)
+    if condition.operation == "float_eq":
+        if left.upper < right.lower or right.upper < left.lower:
+            return False
+        return True if left.is_point and left == right and left.is_bounded else None
+    strict = condition.operation == "float_lt"
+    if left.upper < right.lower or (not strict and left.upper <= right.lower):
+        return True
+    if left.lower > right.upper or (strict and left.lower >= right.upper):
+        return False
+    return None
+
+
+# -- integers
+
+
+def _decide_equality(difference: Size, facts: Facts) -> bool | None:
+    difference = facts.reduce(difference)
+    if isinstance(difference, Expr):
+        difference = canonical(difference)
+    if type(difference) is int:
+        return difference == 0
+    assert isinstance(difference, Expr)
+    bounds = facts.range(difference)
+    if 0 not in bounds:
+        return False
+    if bounds.is_point or _divides_never(difference, facts):
+        return bounds.is_point
+    below, above = _nonpositive(difference, facts), _nonpositive(-difference, facts)
+    if below and above:
+        return True
+    if above and _nonpositive(1 - difference, facts):
+        return False
+    if below and _nonpositive(difference + 1, facts):
+        return False
+    return None
+
+
+def _divides_never(difference: Expr, facts: Facts) -> bool:
+    """Whether some modulus that the facts mention shows that ``difference`` is not 0."""
+    moduli = {
+        facts.congruences[symbol].modulus for symbol in difference.symbols if symbol in facts.congruences
+    }
+    moduli.update(abs(coefficient) for coefficient in difference.terms.values())
+    return any(modulus > 1 and facts.residue(difference, modulus) not in (None, 0) for modulus in moduli)
+
+
+def _decide_nonpositive(difference: Size, facts: Facts) -> bool | None:
+    reduced = facts.reduce(difference)
+    if type(reduced) is int:
+        return reduced <= 0
+    assert isinstance(reduced, Expr)
+    if _nonpositive(reduced, facts):
+        return True
+    if _nonpositive(1 - reduced, facts):
+        return False
+    return None
+
+
+def _nonpositive(difference: Size, facts: Facts) -> bool:
+    """Whether ``difference <= 0`` can be proved."""
+    return _Proof(facts).holds(difference, _DEPTH)
+
+
+class _Proof:
+    """One bounded search for a proof that an expression is never positive."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.attempts = _MOST_ATTEMPTS
+        self.seen: set[Any] = set()
+
+    def holds(self, difference: Size, depth: int) -> bool:
+        if type(difference) is int:
+            return difference <= 0
+        assert isinstance(difference, Expr)
+        if self.facts.range(difference).upper <= 0:
+            return True
+        if difference in self.seen or self.attempts <= 0:
+            return False
+        self.attempts -= 1
+        self.seen.add(difference)
+        with_remainders = quotients_as_remainders(difference)
+        if with_remainders is not difference and self.holds(with_remainders, depth):
+            return True
+        if self.by_factor(difference, depth):
+            return True
+        return depth > 0 and self.by_combination(difference, depth)
+
+    def by_factor(self, difference: Expr, depth: int) -> bool:
+        """s0 - s0*s1 is s0*(1 - s1): the sign of the factors tells the rest's."""
+        if difference.constant:
+            return False
+        for factor in set(shared_factors(difference, difference)):
+            if len(difference.terms) == 1 and factor is difference:
+                continue
+            bounds = self.facts.range(factor)
+            quotient = exact_quotient(difference, factor)
+            if quotient is None or type(quotient) is int:
+                continue
+            if bounds.lower >= 0 and self.holds(quotient, depth):
+                return True
+            if bounds.upper <= 0 and self.holds(-quotient, depth):
+                return True
+        return False
+
+    def by_combination(self, difference: Expr, depth: int) -> bool:
+        """Take away a multiple of something known to be <= 0, so that a monomial vanishes."""
+        for known in self.candidates(difference):
+            for monomial, coefficient in known.terms.items():
+                target = difference.terms.get(monomial, 0)
+                if target * coefficient <= 0:
+                    continue
+                common = gcd(target, coefficient)
+                mine, theirs = abs(coefficient) // common, abs(target) // common
+                if self.holds(mine * difference - theirs * known, depth - 1):
+                    return True
+        return False
+
+    def candidates(self, difference: Expr) -> Iterator[Expr]:
+        """Known expressions <= 0 that share a monomial with ``difference``."""
+        for monomial in difference.terms:
+            yield from _inherent(monomial)
+        for known in reversed(self.facts.inequalities):
+            if not difference.terms.keys().isdisjoint(known.terms):
+                yield known
+
+
+def _inherent(monomial: Expr) -> Iterator[Expr]:
+    """Expressions that are <= 0 because of what the atom is."""
+    operation, arguments = monomial.operation, monomial.arguments
+    candidates: list[Any] = []
+    if operation == "floordiv" and type(arguments[1]) is int:
+        dividend, divisor = arguments
+        candidates = [divisor * monomial - dividend, dividend - divisor * monomial - (divisor - 1)]
+    elif operation == "max":
+        candidates = [argument - monomial for argument in arguments]
+    elif operation == "min":
+        candidates = [monomial - argument for argument in arguments]
+    elif operation == "abs":
+        candidates = [arguments[0] - monomial, -arguments[0] - monomial]
+    for candidate in candidates:
+        if isinstance(candidate, Expr):
+            yield candidate
+
+
+# -- forms that the algebra does not choose because they read worse
+
+
+def quotients_as_remainders(expression: Expr) -> Size:
+    """d*(A//d) becomes A - Mod(A, d), whose range is known better."""
+    result: Any = expression
+    for monomial, coefficient in expression.terms.items():
+        if monomial.operation != "floordiv":
+            continue
+        dividend, divisor = monomial.arguments
+        if type(divisor) is int and coefficient % divisor == 0:
+            whole = coefficient // divisor
+            result = result - coefficient * monomial + whole * (dividend - dividend % divisor)
+    return result
+
+
+def canonical(expression: Size) -> Size:
+    """A form in which equal sums of floors and remainders by constants are one object.
+
+    Remainders become floors; each floor has coefficients in [0, divisor), the
+    first at most half of it, which picks one of floor(x/d) and -floor(-x/d).
+    """
+    if type(expression) is int:
+        return expression
+    assert isinstance(expression, Expr)
+    result: Any = expression
+    for monomial, coefficient in expression.terms.items():
+        if monomial.operation not in ("floordiv", "mod") or type(monomial.arguments[1]) is not int:
+            continue
+        dividend, divisor = monomial.arguments
+        floor = _canonical_floor(canonical(dividend), divisor)
+        value = floor if monomial.operation == "floordiv" else dividend - divisor * floor
+        result = result + coefficient * (value - monomial)
+    return result
+
+
+def _canonical_floor(dividend: Size, divisor: int) -> Any:
+    if type(dividend) is int:
+        return dividend // divisor
+    assert isinstance(dividend, Expr)
+    residues = {part: count % divisor for part, count in dividend.terms.items() if count % divisor}
+    environment = dividend.environment
+    rest = linear(environment, residues, dividend.constant % divisor)
+    whole = exact_quotient(dividend - rest, divisor)
+    if type(rest) is int:
+        return whole
+    assert isinstance(rest, Expr)
+    if _prefers_negation(rest, divisor):
+        return whole - _canonical_floor(divisor - 1 - rest, divisor)
+    return whole + atom(environment, "int", "floordiv", rest, divisor)
+
+
+def _prefers_negation(rest: Expr, divisor: int) -> bool:
+    for _, residue in ordered_terms(rest):
+        if 2 * residue != divisor:
+            return 2 * residue > divisor
+    # Every residue is half the divisor: floor(x/2) and x - floor((x + 1)/2) are told
+    # apart by the constant alone.
+    return 2 * rest.constant >= divisor

@@ -1,0 +1,319 @@
+"""The shape environment: the symbols of one capture, their hints, and what was decided.
+
+Questions come in four strengths:
+
+* ``known``     is it certain?  Never changes anything.
+* ``guard_or``  a library operator asks, and has a path that is right in every case
+* ``guard``     the program branches: what the example does is recorded as a guard
+* ``require``   the program needs it: a guard on input sizes, else a runtime assertion
+
+A guard is a fact from then on.  Sizes 0 and 1 are like any other: no library
+operator's question whether a size is 0 or 1 is answered from the example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from tintype.errors import Location
+
+from .decide import decide
+from .evaluation import evaluate
+from .expression import UNSET, Expr, Size, Symbol, Table
+from .facts import Contradiction, Facts
+from .failures import DataDependentError, RequirementError
+from .location import user_location
+from .ranges import EVERYTHING, INFINITY, Bound, Range
+from .relations import Condition, eq, not_
+from .solve import Congruence
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on input sizes that held for the example and on which the program rests."""
+
+    condition: Expr
+    location: Location | None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """A condition that the captured program must check when it runs."""
+
+    condition: Expr
+    message: str
+    location: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class Specialization:
+    """An expression that was fixed to one value, and the line that did it."""
+
+    expression: Expr
+    value: int | float | bool
+    location: Location | None
+
+
+class Environment(Table):
+    """The symbols of one capture and everything that is known and was decided about them.
+
+    ``guards``, ``assertions`` and ``specializations`` are lists in order of
+    discovery.  With ``defer_requirements`` a requirement on input sizes is a
+    runtime assertion instead of a guard.
+    """
+
+    def __init__(self, *, defer_requirements: bool = False) -> None:
+        super().__init__()
+        self.defer_requirements = defer_requirements
+        self.symbols: dict[str, Symbol] = {}
+        self.guards: list[Guard] = []
+        self.assertions: list[Assertion] = []
+        self.specializations: list[Specialization] = []
+        self.facts = Facts()
+        self._follows_hints = False
+        self._next_number: dict[str, int] = {}
+
+    # -- symbols
+
+    def backed(
+        self,
+        hint: int,
+        *,
+        name: str | None = None,
+        source: object = None,
+        lower: int = 0,
+        upper: int | None = None,
+    ) -> Expr:
+        """A new symbol for an input size that is ``hint`` in the example."""
+        declared = Range(lower, INFINITY if upper is None else upper)
+        if hint not in declared:
+            raise ValueError(f"the example size {hint} is outside the declared range {declared}")
+        return self._new_symbol("int", name or self._next_name("s"), hint, declared, source)
+
+    def unbacked_int(
+        self, *, lower: int | None = None, upper: int | None = None, source: object = None
+    ) -> Expr:
+        """A new symbol for an integer that only the data decide."""
+        declared = Range(-INFINITY if lower is None else lower, INFINITY if upper is None else upper)
+        return self._new_symbol("int", self._next_name("u"), None, declared, source)
+
+    def unbacked_float(self, *, source: object = None) -> Expr:
+        """A new symbol for a float that only the data decide."""
+        return self._new_symbol("float", self._next_name("zuf"), None, EVERYTHING, source)
+
+    def unbacked_bool(self, *, source: object = None) -> Expr:
+        """A new symbol for a truth value that only the data decide."""
+        return self._new_symbol("bool", self._next_name("ub"), None, Range(0, 1), source)
+
+    def _next_name(self, prefix: str) -> str:
+        while True:
+            number = self._next_number.get(prefix, 0)
+            self._next_number[prefix] = number + 1
+            if f"{prefix}{number}" not in self.symbols:
+                return f"{prefix}{number}"
+
+    def _new_symbol(self, kind: Any, name: str, hint: int | None, declared: Range, source: object) -> Symbol:
+        if name in self.symbols:
+            raise ValueError(f"the environment has a symbol {name!r} already")
+        symbol = Symbol(self, kind, name, hint=hint, declared=declared, source=source)
+        self.symbols[name] = symbol
+        return symbol
+
+    # -- what is known
+
+    def known(self, condition: Condition) -> bool | None:
+        """Whether the condition holds or fails in every case; None when that is not certain."""
+        if isinstance(condition, bool):
+            return condition
+        return decide(condition, self.facts)
+
+    def hint(self, expression: Any) -> Any:
+        """The value in the example; None when unbacked symbols decide it."""
+        if not isinstance(expression, Expr):
+            return expression
+        found = expression._hint
+        if found is UNSET:
+            found = None
+            if not expression.has_unbacked:
+                found = evaluate(expression, {part: part.hint for part in expression.symbols})
+            expression._hint = found
+        if found is None and self.facts.replacements:
+            replaced = self.facts.replace(expression)
+            if replaced is not expression:
+                return self.hint(replaced)
+        return found
+
+    def range(self, expression: Any) -> Range:
+        """The interval in which the expression lies."""
+        return self.facts.range(self.facts.replace(expression))
+
+    def simplify(self, expression: Any) -> Any:
+        """The expression with known equalities applied and what is certain worked out."""
+        if type(expression) is int:
+            return expression
+        return self.facts.reduce(expression)
+
+    @property
+    def replacements(self) -> Mapping[Expr, Size]:
+        """Symbols that are known to equal an expression over others."""
+        return MappingProxyType(self.facts.replacements)
+
+    @property
+    def ranges(self) -> dict[Symbol, Range]:
+        """The range of every symbol, in order of creation."""
+        return {symbol: self.range(symbol) for symbol in self.symbols.values()}
+
+    @property
+    def congruences(self) -> Mapping[Symbol, Congruence]:
+        """Symbols that are known modulo something."""
+        return MappingProxyType(self.facts.congruences)
+
+    @property
+    def version(self) -> int:
+        """Grows with every fact; answers stay valid while it stays the same."""
+        return self.facts.version
+
+    # -- deciding
+
+    def guard(self, condition: Condition, *, location: Location | None = None) -> bool:
+        """Which way the program goes; recorded as a guard where the example had to tell."""
+        answer = self.known(condition)
+        if answer is not None:
+            return answer
+        assert isinstance(condition, Expr)
+        hint = self.hint(condition)
+        if hint is None:
+            raise self._data_dependent(condition, location or user_location())
+        self._record_guard(condition if hint else not_(condition), location)
+        return bool(hint)
+
+    def guard_or(self, condition: Condition, default: bool) -> bool:
+        """For an operator whose ``default`` path is right in every case.
+
+        Where nothing is certain, the default is taken, with no guard.  Only when
+        the example goes the other way is that recorded and followed; but not for
+        questions whether a size is 0 or 1, which would tie the program to an
+        example that happened to have such a size.
+        """
+        answer = self.known(condition)
+        if answer is not None:
+            return answer
+        assert isinstance(condition, Expr)
+        hint = self.hint(condition)
+        if hint is None or hint == default:
+            return default
+        if asks_for_zero_or_one(condition) and not self._follows_hints:
+            return default
+        self._record_guard(condition if hint else not_(condition), None)
+        return bool(hint)
+
+    @contextmanager
+    def following_hints(self) -> Iterator[None]:
+        """Within it ``guard_or`` follows the example in everything, sizes 0 and 1 included.
+
+        For a second try of an operator that only works the example's way, such
+        as broadcasting a size that is 1.
+        """
+        before, self._follows_hints = self._follows_hints, True
+        try:
+            yield
+        finally:
+            self._follows_hints = before
+
+    def require(self, condition: Condition, message: str, *, location: Location | None = None) -> None:
+        """The program can't go on unless the condition holds."""
+        if not self.expect(condition, message, location=location):
+            raise RequirementError(message, condition=condition, location=location or user_location())
+
+    def expect(
+        self, condition: Condition, message: str | None = None, *, location: Location | None = None
+    ) -> bool:
+        """Like ``require``, but leaves the error to the caller: False says that it does not hold."""
+        answer = self.known(condition)
+        if answer is not None:
+            return answer
+        hint = self.hint(condition)
+        if hint is False:
+            return False
+        assert isinstance(condition, Expr)
+        if hint is True and not self.defer_requirements:
+            self._record_guard(condition, location, message)
+            return True
+        location = location or user_location()
+        message = message or f"Runtime assertion failed for expression {condition}"
+        self._learn(condition, message, location)
+        self.assertions.append(Assertion(condition, message, location))
+        return True
+
+    def specialize(self, expression: Any, *, location: Location | None = None) -> Any:
+        """The one value of an expression that the program needs as a number."""
+        reduced = self.simplify(expression)
+        if not isinstance(reduced, Expr):
+            return reduced
+        hint = self.hint(expression)
+        location = location or user_location()
+        if hint is None:
+            raise self._data_dependent(reduced, location)
+        condition = eq(reduced, hint)
+        before = len(self.specializations)
+        if isinstance(condition, Expr):
+            self._record_guard(condition, location)
+        if len(self.specializations) == before:
+            self.specializations.append(Specialization(reduced, hint, location))
+        return hint
+
+    # -- recording
+
+    def _record_guard(
+        self, condition: Condition, location: Location | None, message: str | None = None
+    ) -> None:
+        assert isinstance(condition, Expr)
+        location = location or user_location()
+        self._learn(condition, message or str(condition), location)
+        self.guards.append(Guard(condition, location, message))
+
+    def _learn(self, condition: Expr, message: str, location: Location | None) -> None:
+        fixed = {symbol for symbol, value in self.replacements.items() if type(value) is int}
+        try:
+            self.facts.learn(condition)
+        except Contradiction:
+            raise RequirementError(message, condition=condition, location=location) from None
+        for symbol, value in self.replacements.items():
+            if type(value) is int and symbol not in fixed and symbol.hint is not None:  # type: ignore[attr-defined]
+                self.specializations.append(Specialization(symbol, value, location))
+
+    def _data_dependent(self, condition: Expr, location: Location | None) -> DataDependentError:
+        shown = self.facts.replace(condition)
+        names = ", ".join(sorted(str(part) for part in condition.symbols if part.hint is None))
+        what = "whether it holds" if condition.kind == "bool" else "its value"
+        return DataDependentError(
+            f"{shown} depends on data: {what} is not known while the program is captured, because of {names}",
+            condition=condition,
+            location=location,
+            remedy="promise it with torch._check, or make both ways part of the program with torch.cond",
+        )
+
+
+def asks_for_zero_or_one(condition: Condition) -> bool:
+    """Whether a condition only tells sizes 0 and 1 from the others."""
+    if isinstance(condition, bool):
+        return True
+    operation = condition.operation
+    if operation in ("and", "or", "not"):
+        return all(asks_for_zero_or_one(part) for part in condition.arguments)
+    if operation not in ("eq", "ne", "le"):
+        return False
+    difference = condition.arguments[0]
+    if len(difference.terms) != 1:
+        return False
+    ((_, coefficient),) = difference.terms.items()
+    limit: Bound = -difference.constant * coefficient
+    if operation == "le" and coefficient == -1:
+        # x >= 1 and x >= 2 are x > 0 and x > 1.
+        return limit in (1, 2)
+    return coefficient == 1 and limit in (0, 1)

@@ -1,0 +1,405 @@
+"""What is known of an environment's symbols: ranges, equalities, congruences.
+
+Facts come in as conditions that hold (``learn``) and are kept in the forms
+that questions are asked in:
+
+* ``bounds``: the range of a symbol, a monomial or a linear form without constant
+* ``replacements``: symbols that are equal to an expression over other symbols
+* ``congruences``: symbols known modulo something
+* ``truths``: every condition, for questions that are the very same
+
+``decide`` asks; nothing here evaluates hints or records guards.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from . import ranges
+from .evaluation import rebuild, substitute
+from .expression import Expr, Size, Symbol, linear, ordered_terms
+from .intervals import interval
+from .ranges import EVERYTHING, Range, point
+from .relations import Condition, ge, le
+from .solve import ANY_INTEGER, Congruence, solve_congruence, solve_divisibility, solve_linear
+
+# Inequalities between several terms that a proof may combine; the latest are the likeliest.
+MOST_INEQUALITIES = 64
+
+
+class Contradiction(Exception):
+    """A condition was to be learned that can't hold together with what is known."""
+
+
+def primitive(expression: Expr) -> tuple[Expr, int, int]:
+    """``expression == factor * form + constant``, the form without constant or common divisor."""
+    terms = expression.terms
+    if len(terms) == 1:
+        ((monomial, coefficient),) = terms.items()
+        return monomial, coefficient, expression.constant
+    common = 0
+    for coefficient in terms.values():
+        common = gcd(common, coefficient)
+    if ordered_terms(expression)[0][1] < 0:
+        common = -common
+    if common == 1 and expression.constant == 0:
+        return expression, 1, 0
+    reduced = {monomial: coefficient // common for monomial, coefficient in terms.items()}
+    form = linear(expression.environment, reduced, 0)
+    assert isinstance(form, Expr)
+    return form, common, expression.constant
+
+
+class Facts:
+    """A growing set of facts; ``version`` changes with each, caches are dropped then."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[Expr, Range] = {}
+        self.replacements: dict[Expr, Size] = {}
+        self.congruences: dict[Symbol, Congruence] = {}
+        self.truths: dict[Expr, None] = {}
+        self.inequalities: list[Expr] = []
+        self.version = 0
+        self.decisions: dict[Expr, bool | None] = {}
+        self._ranges: dict[Expr, Range] = {}
+        self._replaced: dict[Expr, Any] = {}
+        self._reduced: dict[Expr, Any] = {}
+
+    # -- questions
+
+    def range(self, expression: Any) -> Range:
+        """The range of an expression; numbers are their own."""
+        return interval(expression, self._bound, self._ranges)
+
+    def _bound(self, expression: Expr) -> Range | None:
+        if not self.bounds:
+            return None
+        if expression.operation != "sum":
+            return self.bounds.get(expression)
+        if len(expression.terms) == 1:
+            return None
+        form, factor, constant = primitive(expression)
+        found = self.bounds.get(form)
+        if found is None:
+            return None
+        return ranges.add(ranges.scale(found, factor), point(constant))
+
+    def replace(self, expression: Any) -> Any:
+        """The expression without the symbols that are known to equal others."""
+        if not isinstance(expression, Expr) or not self.replacements:
+            return expression
+        found = self._replaced.get(expression)
+        if found is None:
+            found = expression
+            if not expression.symbols.isdisjoint(self.replacements):
+                found = substitute(expression, self.replacements)
+            self._replaced[expression] = found
+        return found
+
+    def reduce(self, expression: Any) -> Any:
+        """The simplest expression that is equal as far as the facts go."""
+        expression = self.replace(expression)
+        if not isinstance(expression, Expr):
+            return expression
+        found = self._reduced.get(expression)
+        if found is None:
+            found = self._reduce(expression)
+            self._reduced[expression] = found
+        return found
+
+    def _reduce(self, expression: Expr) -> Any:
+        if expression.kind == "int":
+            bounds = self.range(expression)
+            if bounds.is_point and type(bounds.lower) is int:
+                return bounds.lower
+        operation = expression.operation
+        if operation == "symbol":
+            return expression
+        if operation == "sum":
+            total: Any = expression.constant
+            for monomial, coefficient in expression.terms.items():
+                total = total + coefficient * self.reduce(monomial)
+            return total
+        if operation == "product":
+            result: Any = 1
+            for factor in expression.factors:
+                result = result * self.reduce(factor)
+            return result
+        rebuilt = rebuild(expression, [self.reduce(part) for part in expression.arguments])
+        if rebuilt is not expression:
+            return self.reduce(rebuilt)
+        return self._reduce_atom(expression)
+
+    def _reduce_atom(self, expression: Expr) -> Any:
+        operation, arguments = expression.operation, expression.arguments
+        if operation == "mod" and type(arguments[1]) is int:
+            return self._reduce_modulus(expression, *arguments)
+        if operation == "floordiv" and type(arguments[1]) is int:
+            bounds = self.range(arguments[0])
+            if bounds.is_bounded and bounds.lower // arguments[1] == bounds.upper // arguments[1]:
+                return bounds.lower // arguments[1]
+        if operation in ("min", "max"):
+            return self._reduce_extremum(expression)
+        if operation == "abs":
+            bounds = self.range(arguments[0])
+            if bounds.lower >= 0:
+                return arguments[0]
+            if bounds.upper <= 0:
+                return -arguments[0]
+        return expression
+
+    def _reduce_modulus(self, expression: Expr, dividend: Expr, divisor: int) -> Any:
+        bounds = self.range(dividend)
+        if bounds.is_bounded and bounds.lower // divisor == bounds.upper // divisor:
+            return dividend - int(bounds.lower // divisor) * divisor
+        known = self.residue(dividend, divisor)
+        return expression if known is None else known
+
+    def _reduce_extremum(self, expression: Expr) -> Any:
+        kept = list(expression.arguments)
+        smaller = expression.operation == "min"
+        for candidate in expression.arguments:
+            for other in kept:
+                if other is candidate:
+                    continue
+                difference = self.range(other - candidate)
+                if difference.upper <= 0 if smaller else difference.lower >= 0:
+                    kept.remove(candidate)
+                    break
+        if len(kept) == len(expression.arguments):
+            return expression
+        from .extrema import maximum, minimum
+
+        result: Any = kept[0]
+        for argument in kept[1:]:
+            result = (minimum if smaller else maximum)(result, argument)
+        return result
+
+    def residue(self, expression: Any, modulus: int) -> int | None:
+        """``expression % modulus`` where the congruences tell it; None otherwise."""
+        if not isinstance(expression, Expr):
+            return int(expression) % modulus
+        if modulus == 1:
+            return 0
+        total = expression.constant if expression.operation == "sum" else 0
+        terms = expression.terms if expression.operation == "sum" else {expression: 1}
+        for monomial, coefficient in terms.items():
+            part = self._monomial_residue(monomial, modulus // gcd(coefficient, modulus))
+            if part is None:
+                return None
+            total += coefficient * part
+        return total % modulus
+
+    def _monomial_residue(self, monomial: Expr, modulus: int) -> int | None:
+        if modulus == 1:
+            return 0
+        total = 1
+        unknown = False
+        for factor in monomial.factors:
+            part = self._atom_residue(factor, modulus)
+            if part == 0:
+                return 0
+            if part is None:
+                unknown = True
+            else:
+                total = total * part % modulus
+        return None if unknown else total
+
+    def _atom_residue(self, factor: Expr, modulus: int) -> int | None:
+        if isinstance(factor, Symbol):
+            known = self.congruences.get(factor, ANY_INTEGER)
+            return known.remainder % modulus if known.modulus % modulus == 0 else None
+        if factor.operation == "mod":
+            dividend, divisor = factor.arguments
+            if type(divisor) is int and divisor % modulus == 0:
+                return self.residue(dividend, modulus)
+        return None
+
+    # -- learning
+
+    def learn(self, condition: Condition) -> None:
+        """Take ``condition`` as true from now on."""
+        condition = self.replace(condition)
+        if isinstance(condition, bool):
+            if not condition:
+                raise Contradiction
+            return
+        if condition in self.truths:
+            return
+        if condition.operation == "and":
+            for part in condition.arguments:
+                self.learn(part)
+            return
+        self.truths[condition] = None
+        self.changed()
+        if condition.operation == "le":
+            self._learn_nonpositive(condition.arguments[0])
+        elif condition.operation == "eq":
+            self._learn_zero(condition.arguments[0])
+        elif condition.operation == "ne":
+            self._learn_nonzero(condition.arguments[0])
+
+    def changed(self) -> None:
+        """Drop what was computed from fewer facts."""
+        self.version += 1
+        self.decisions.clear()
+        self._ranges.clear()
+        self._replaced.clear()
+        self._reduced.clear()
+
+    def narrow(self, expression: Any, bounds: Range) -> None:
+        """Take ``expression`` to lie within ``bounds``."""
+        if not isinstance(expression, Expr):
+            if expression not in bounds:
+                raise Contradiction
+            return
+        form, factor, constant = primitive(expression)
+        shifted = ranges.add(bounds, point(-constant))
+        known = self.range(form)
+        narrowed = known.intersect(_divided(shifted, factor))
+        if narrowed.is_empty:
+            raise Contradiction
+        if narrowed == known:
+            return
+        self.bounds[form] = self.bounds.get(form, EVERYTHING).intersect(narrowed)
+        self.changed()
+        if isinstance(form, Symbol):
+            if narrowed.is_point:
+                self._replace_symbol(form, int(narrowed.lower))
+        elif form.operation != "sum":
+            self._narrow_atom(form, narrowed)
+
+    def _narrow_atom(self, form: Expr, bounds: Range) -> None:
+        operation, arguments = form.operation, form.arguments
+        if operation == "floordiv" and type(arguments[1]) is int:
+            divisor = arguments[1]
+            lower = ranges.scale(bounds, divisor).lower
+            upper = ranges.add(ranges.scale(bounds, divisor), point(divisor - 1)).upper
+            self.narrow(arguments[0], Range(lower, upper))
+        elif operation == "max":
+            for argument in arguments:
+                self.narrow(argument, Range(-ranges.INFINITY, bounds.upper))
+        elif operation == "min":
+            for argument in arguments:
+                self.narrow(argument, Range(bounds.lower, ranges.INFINITY))
+        elif operation == "abs":
+            self.narrow(arguments[0], Range(-bounds.upper, bounds.upper))
+
+    def _learn_nonpositive(self, difference: Expr) -> None:
+        self.narrow(difference, Range(-ranges.INFINITY, 0))
+        if len(difference.terms) > 1:
+            self.inequalities.append(difference)
+            del self.inequalities[:-MOST_INEQUALITIES]
+            self._propagate(difference)
+
+    def _propagate(self, difference: Expr) -> None:
+        """What ``difference <= 0`` says of each of its monomials, given the range of the others."""
+        for monomial, coefficient in difference.terms.items():
+            rest = self.range(difference - coefficient * monomial)
+            limit = Range(-ranges.INFINITY, -rest.lower)
+            if limit.upper != ranges.INFINITY:
+                self.narrow(coefficient * monomial, limit)
+
+    def _learn_zero(self, difference: Expr) -> None:
+        self.narrow(difference, point(0))
+        self._learn_congruences(difference)
+        if len(difference.terms) > 1:
+            self._propagate(difference)
+            self._propagate(-difference)
+            self._learn_replacement(difference)
+
+    def _learn_congruences(self, difference: Expr) -> None:
+        for monomial, coefficient in difference.terms.items():
+            if isinstance(monomial, Symbol):
+                self._meet(monomial, solve_divisibility(difference, monomial))
+            elif len(difference.terms) == 1 and monomial.operation == "mod" and coefficient == 1:
+                dividend, divisor = monomial.arguments
+                self._learn_modulus(dividend, divisor, -difference.constant)
+
+    def _learn_modulus(self, dividend: Any, divisor: Any, remainder: int) -> None:
+        """Mod(a*s + b, m) == r says s modulo a divisor of m."""
+        if type(divisor) is not int or not isinstance(dividend, Expr) or len(dividend.terms) != 1:
+            return
+        ((symbol, coefficient),) = dividend.terms.items()
+        if isinstance(symbol, Symbol):
+            target = (remainder - dividend.constant) % divisor
+            self._meet(symbol, solve_congruence(coefficient, target, divisor))
+
+    def _meet(self, symbol: Symbol, congruence: Congruence | None) -> None:
+        known = self.congruences.get(symbol, ANY_INTEGER)
+        both = None if congruence is None else known.intersect(congruence)
+        if both is None:
+            raise Contradiction
+        if both != known:
+            self.congruences[symbol] = both
+            self.changed()
+
+    def _learn_nonzero(self, difference: Expr) -> None:
+        """x != 0 moves an end of x's range that is 0."""
+        bounds = self.range(difference)
+        if bounds.lower == 0:
+            self.narrow(difference, Range(1, bounds.upper))
+        elif bounds.upper == 0:
+            self.narrow(difference, Range(bounds.lower, -1))
+
+    # -- replacements
+
+    def _learn_replacement(self, difference: Expr) -> None:
+        candidates = [
+            monomial
+            for monomial, coefficient in difference.terms.items()
+            if isinstance(monomial, Symbol) and abs(coefficient) == 1
+        ]
+        # Unbacked symbols give way to backed ones, later ones to earlier ones.
+        candidates.sort(key=lambda symbol: (symbol.hint is not None, -symbol.serial))
+        for symbol in candidates:
+            value = solve_linear(difference, symbol)
+            if value is None:
+                continue
+            if symbol.hint is not None and isinstance(value, Expr) and value.has_unbacked:
+                continue
+            self._replace_symbol(symbol, value)
+            return
+
+    def _replace_symbol(self, symbol: Symbol, value: Size) -> None:
+        if symbol in self.replacements:
+            return
+        bounds = self.range(symbol)
+        congruence = self.congruences.pop(symbol, ANY_INTEGER)
+        for other, old in self.replacements.items():
+            self.replacements[other] = substitute(old, {symbol: value})
+        self.replacements[symbol] = value
+        stale = [truth for truth in self.truths if symbol in truth.symbols]
+        self.inequalities = [kept for kept in self.inequalities if symbol not in kept.symbols]
+        self.changed()
+        self._carry_over(value, bounds, congruence)
+        for truth in stale:
+            self.learn(truth)
+
+    def _carry_over(self, value: Size, bounds: Range, congruence: Congruence) -> None:
+        """What was known of a symbol now holds for what replaces it."""
+        if bounds.lower != -ranges.INFINITY:
+            self.learn(ge(value, bounds.lower))
+        if bounds.upper != ranges.INFINITY:
+            self.learn(le(value, bounds.upper))
+        if congruence.modulus == 1:
+            return
+        if type(value) is int:
+            if value not in congruence:
+                raise Contradiction
+            return
+        assert isinstance(value, Expr)
+        self._learn_modulus(value, congruence.modulus, congruence.remainder)
+
+
+def _divided(bounds: Range, factor: int) -> Range:
+    """The integers x with ``factor * x`` within the bounds."""
+    if factor < 0:
+        bounds, factor = ranges.negative(bounds), -factor
+    lower, upper = bounds
+    if lower != -ranges.INFINITY:
+        lower = -(-lower // factor)
+    if upper != ranges.INFINITY:
+        upper = upper // factor
+    return Range(lower, upper)

@@ -1,0 +1,30 @@
+"""What goes wrong with sizes: unknown data, and requirements that can't hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tintype import errors
+from tintype.errors import Location
+
+
+class DataDependentError(errors.DataDependentError):
+    """The program asked for something that only the data can tell; ``condition`` is what it asked."""
+
+    def __init__(self, fact: str, *, condition: Any, location: Location | None, remedy: str | None) -> None:
+        super().__init__(fact, location=location, remedy=remedy)
+        self.condition = condition
+
+
+class RequirementError(RuntimeError):
+    """Sizes that don't fit: the error that the program itself would raise, with torch's message.
+
+    It is the program's failure, not the capture's, so it is no TintypeError.
+    """
+
+    id = "requirement"
+
+    def __init__(self, message: str, *, condition: Any = None, location: Location | None = None) -> None:
+        super().__init__(message)
+        self.condition = condition
+        self.location = location

@@ -1,0 +1,397 @@
+"""From a module and example inputs to a recorded graph: the training stage of a program."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype import tree
+from tintype.errors import (
+    CaptureError,
+    StateChangedError,
+    TintypeError,
+    UnsupportedInputError,
+    raise_all,
+)
+from tintype.fake.context import FakeContext
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import eliminate_dead_code
+from tintype.ir.node_info import NodeMeta
+from tintype.ir.signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    CustomObjArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Expr
+from tintype.trace import intercepts as _intercepts  # noqa: F401  (registers itself)
+from tintype.trace import values as _values  # noqa: F401
+from tintype.trace.compiling import compiling
+from tintype.trace.origin import OriginTracker
+from tintype.trace.recorder import Recorder
+from tintype.trace.snapshot import MISSING, Change, Snapshot
+from tintype.trace.state import ModelState
+
+CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+@dataclasses.dataclass
+class CapturedGraph:
+    """A recorded graph with everything a program is made of."""
+
+    graph: Graph
+    context: FakeContext
+    input_specs: list[InputSpec]
+    output_specs: list[OutputSpec]
+    in_spec: tree.TreeSpec
+    out_spec: tree.TreeSpec
+    argument_names: list[str]
+    state_dict: dict[str, torch.Tensor]
+    constants: dict[str, Any]
+    module_paths: list[tuple[str, str]]
+
+
+class Capture:
+    """One capture: makes the graph's inputs, runs the program on fakes, collects its outputs."""
+
+    def __init__(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.root = root
+        self.args = args
+        self.kwargs = kwargs
+        self.context = FakeContext()
+        self.graph = Graph()
+        self.state = ModelState(root)
+        self.origins = OriginTracker(root)
+        self.recorder = Recorder(self.context, self.graph, self.origins)
+        self.recorder.lift_constant = self.lift_constant
+        self.context.session = self.recorder
+        self.state_specs: list[InputSpec] = []
+        self.input_specs: list[InputSpec] = []
+        self.constants: dict[str, Any] = {}
+        self._last_state: Node | None = None
+        self._lifted_count = 0
+
+    # --- inputs --------------------------------------------------------------------------------------------
+
+    def make_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Placeholders for state and user inputs, and the fakes to call the program with."""
+        leaves, self.in_spec = tree.flatten_with_paths((self.args, self.kwargs))
+        self.argument_names = argument_names(self.root, self.args, self.kwargs)
+        # the user's names come first: state makes way for them
+        names = [self._reserve(name) for name in self._leaf_names(leaves)]
+        for entry in self.state.entries:
+            self._add_state(entry.kind, entry.target, entry.value, entry.persistent)
+        problems: list[TintypeError] = []
+        values = []
+        for name, (path, leaf) in zip(names, leaves, strict=True):
+            node = self._placeholder(name)
+            try:
+                values.append(self._input(node, leaf))
+            except TintypeError as error:
+                error.fact = f"input {describe_path(path)}: {error.fact}"
+                problems.append(error)
+        raise_all(problems)
+        args, kwargs = tree.unflatten(values, self.in_spec)
+        return args, kwargs
+
+    def _leaf_names(self, leaves: Sequence[tuple[tree.KeyPath, Any]]) -> list[str]:
+        names = []
+        for path, _ in leaves:
+            in_kwargs, position = path[0].idx, path[1]
+            root = str(position.key) if in_kwargs else self.argument_names[position.idx]
+            rest = tree.path_name(path[2:])
+            names.append(identifier(f"{root}_{rest}" if rest else root))
+        return names
+
+    def _reserve(self, candidate: str) -> str:
+        used = self.graph._graph_namespace._used_names
+        name, count = candidate, 0
+        while name in used:
+            count += 1
+            name = f"{candidate}_{count}"
+        return self.graph._graph_namespace.create_name(name, None)
+
+    def _placeholder(self, name: str) -> Node:
+        node = Node(self.graph, name, "placeholder", name, (), {}, None)
+        self.graph._graph_namespace.associate_name_with_obj(name, node)
+        self.graph._insert(node)
+        self.graph._find_nodes_lookup_table.insert(node)
+        self.graph._len += 1
+        return node
+
+    def _input(self, node: Node, leaf: Any) -> Any:
+        argument: ArgumentSpec
+        value: Any
+        if isinstance(leaf, torch.Tensor):
+            value = self.context.fake_of(plain_tensor(leaf), node)
+            argument = TensorArgument(node.name)
+        elif leaf is None or isinstance(leaf, CONSTANT_TYPES):
+            value = leaf
+            argument = ConstantArgument(node.name, leaf)
+        elif isinstance(leaf, torch.ScriptObject):
+            value = leaf
+            argument = CustomObjArgument(node.name, leaf._type().qualified_name())
+        else:
+            raise UnsupportedInputError(
+                f"a {type(leaf).__name__} is not something a captured program can take",
+                remedy="pass tensors, numbers, strings, None, or containers of them; register your own containers "
+                "with torch.utils._pytree.register_pytree_node or tintype.register_dataclass",
+            )
+        node.meta = NodeMeta({"val": value})
+        self.input_specs.append(InputSpec(InputKind.USER_INPUT, argument))
+        return value
+
+    def _add_state(self, kind: InputKind, target: str, value: Any, persistent: bool | None = None) -> Any:
+        prefix = _PREFIXES[kind]
+        node = self._state_placeholder(self._reserve(identifier(prefix + target.replace(".", "_"))))
+        argument: ArgumentSpec
+        if isinstance(value, torch.Tensor):
+            fake = self.context.fake_of(plain_tensor(value), node)
+            self.recorder.bind(value, fake)
+            argument = TensorArgument(node.name)
+        else:
+            fake = value
+            argument = CustomObjArgument(node.name, value._type().qualified_name())
+        node.meta = NodeMeta({"val": fake})
+        self.state_specs.append(InputSpec(kind, argument, target, persistent))
+        return fake if isinstance(value, torch.Tensor) else node
+
+    def _state_placeholder(self, name: str) -> Node:
+        """A placeholder in its place: after the state that is there already, before the user's inputs."""
+        node = Node(self.graph, name, "placeholder", name, (), {}, None)
+        self.graph._graph_namespace.associate_name_with_obj(name, node)
+        (self.graph._root if self._last_state is None else self._last_state).append(node)
+        self.graph._find_nodes_lookup_table.insert(node)
+        self.graph._len += 1
+        self._last_state = node
+        return node
+
+    def lift_constant(self, value: Any) -> Any:
+        """A tensor or object that is no registered state becomes a constant of the program."""
+        target = self.state.attribute_name(value)
+        if target is None:
+            target = f"lifted_tensor_{self._lifted_count}"
+            self._lifted_count += 1
+        kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
+        self.constants[target] = value
+        lifted = self._add_state(kind, target, value)
+        if isinstance(value, torch.Tensor):
+            self.recorder.constant_inputs[lifted.node] = value
+        return lifted
+
+    # --- the run -------------------------------------------------------------------------------------------
+
+    def run(self) -> CapturedGraph:
+        """Record the program."""
+        snapshot = Snapshot(self.root)
+        changes: list[Change] = []
+        try:
+            args, kwargs = self.make_inputs()
+            with _capturing(self.recorder):
+                self.origins.enter()
+                outputs = self.root(*args, **kwargs)
+            output_specs, out_spec = self._make_outputs(outputs)
+        finally:
+            self.origins.leave()
+            self.context.session = None
+            changes = snapshot.restore()
+        self._note_changes(changes)
+        raise_all(self.recorder.problems)
+        eliminate_dead_code(self.graph)
+        return self._finish(output_specs, out_spec)
+
+    def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:
+        leaves, out_spec = tree.flatten(outputs)
+        nodes: list[Any] = []
+        specs = []
+        for leaf in leaves:
+            node, argument = self._output(leaf)
+            nodes.append(node)
+            specs.append(OutputSpec(OutputKind.USER_OUTPUT, argument))
+        output = self.graph.output(tuple(nodes))
+        output.meta = NodeMeta({"val": tuple(n.meta.get("val") if isinstance(n, Node) else n for n in nodes)})
+        return specs, out_spec
+
+    def _output(self, leaf: Any) -> tuple[Any, ArgumentSpec]:
+        if isinstance(leaf, torch.Tensor):
+            fake = leaf if type(leaf) is FakeTensor else self.recorder.fake_of(leaf)
+            return fake.node, TensorArgument(fake.node.name)
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            number = from_torch(leaf)
+            if isinstance(number, Expr):
+                node = self.recorder.number_node(number)
+                return node, _NUMBER_ARGUMENTS[number.kind](node.name)
+            leaf = number
+        if leaf is None or isinstance(leaf, CONSTANT_TYPES):
+            return leaf, ConstantArgument("", leaf)
+        raise CaptureError(
+            f"the program returns a {type(leaf).__name__}, which a captured program can't",
+            remedy="return tensors, numbers, strings, None, or containers of them; register your own containers "
+            "with torch.utils._pytree.register_pytree_node or tintype.register_dataclass",
+        )
+
+    def _note_changes(self, changes: list[Change]) -> None:
+        """A buffer that was assigned a new tensor is a mutation; other assigned tensors are a problem."""
+        for change in changes:
+            if type(change.after) is not FakeTensor:
+                continue
+            before = change.before
+            known = before is not MISSING and isinstance(before, torch.Tensor)
+            if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
+                self._assign_buffer(before, change.after)
+                continue
+            self.recorder.problems.append(
+                StateChangedError(
+                    f"the program assigned a tensor to the attribute {change.name!r} of a "
+                    f"{type(change.owner).__name__}; a captured program can only change registered buffers",
+                    remedy=f"register it: self.register_buffer({str(change.name)!r}, ...) in __init__, or return "
+                    "the tensor instead",
+                )
+            )
+
+    def _assign_buffer(self, buffer: torch.Tensor, value: FakeTensor) -> None:
+        old = self.recorder.fake_of(buffer)
+        if old.info.sizes != value.info.sizes or old.info.dtype is not value.info.dtype:
+            name = self.state.by_id[id(buffer)].target
+            self.recorder.problems.append(
+                StateChangedError(
+                    f"the program assigned a tensor of size {list(value.info.sizes)} and {value.info.dtype} to the "
+                    f"buffer {name!r} of size {list(old.info.sizes)} and {old.info.dtype}",
+                    remedy="keep the size and dtype of a buffer, or return the tensor instead",
+                )
+            )
+            return
+        output = next(iter(self.graph.find_nodes(op="output")))
+        with self.graph.inserting_before(output):
+            node = self.graph.call_function(torch.ops.aten.copy_.default, (old.node, value.node))
+        node.meta = NodeMeta({"val": old})
+        old.info.storage.written = True  # type: ignore[union-attr]
+
+    def _finish(self, output_specs: list[OutputSpec], out_spec: tree.TreeSpec) -> CapturedGraph:
+        state_dict = {}
+        for name, (_, tensor, persistent) in self.state.names.items():
+            if persistent is not False:
+                state_dict[name] = tensor
+            else:
+                self.constants[name] = tensor
+        return CapturedGraph(
+            self.graph,
+            self.context,
+            [*_by_kind(self.state_specs), *self.input_specs],
+            output_specs,
+            self.in_spec,
+            out_spec,
+            self.argument_names,
+            state_dict,
+            self.constants,
+            [(path, _class_name(module)) for path, module in self.root.named_modules()],
+        )
+
+
+_PREFIXES = {
+    InputKind.PARAMETER: "p_",
+    InputKind.BUFFER: "b_",
+    InputKind.CONSTANT_TENSOR: "c_",
+    InputKind.CUSTOM_OBJ: "obj_",
+}
+_NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
+    "int": SymIntArgument,
+    "float": SymFloatArgument,
+    "bool": SymBoolArgument,
+}
+
+
+def _by_kind(specs: list[InputSpec]) -> list[InputSpec]:
+    # constants and custom objects turn up in any order, always after parameters and buffers
+    return specs
+
+
+def _class_name(module: torch.nn.Module) -> str:
+    cls = type(module)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@contextlib.contextmanager
+def _capturing(recorder: Recorder) -> Iterator[None]:
+    """The thread's state while a program runs on fakes; all of it is put back afterwards."""
+    grad = torch.is_grad_enabled()
+    cache = torch.is_autocast_cache_enabled()
+    generator_state = torch.random.get_rng_state()
+    torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
+    try:
+        with compiling(), torch._C._AutoDispatchBelowADInplaceOrView(), recorder:
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cache)
+        torch.set_grad_enabled(grad)
+        torch.random.set_rng_state(generator_state)
+
+
+def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as something that can be described; refuses subclasses that carry meaning of their own."""
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return tensor
+    if kind.__module__ == "torch._subclasses.fake_tensor":
+        return tensor  # torch's own fakes describe themselves like any tensor
+    if kind is FakeTensor or not _dispatches(kind):
+        return tensor
+    raise UnsupportedInputError(
+        f"the tensor subclass {kind.__module__}.{kind.__qualname__} can't be captured",
+        remedy="pass the plain tensors it consists of, or convert it with as_subclass(torch.Tensor)",
+    )
+
+
+def _dispatches(kind: type) -> bool:
+    """Whether a class changes what operators mean."""
+    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or (
+        kind.__torch_function__.__func__ is not torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+        if hasattr(kind.__torch_function__, "__func__")
+        else False
+    )
+
+
+def identifier(text: str) -> str:
+    """A name that can stand in generated Python code."""
+    name = re.sub(r"[^0-9a-zA-Z_]", "_", text)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def describe_path(path: tree.KeyPath) -> str:
+    """Where an input is, as the user wrote the call: ``*args[0]['a']`` or ``**kwargs['x']``."""
+    side = "*args" if path[0].idx == 0 else "**kwargs"
+    return side + tree.path_text(path[1:])
+
+
+def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
+    """The names of the positional arguments of a call, ``args_0`` for those that have none, then keywords."""
+    forward = root.forward
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names: list[str] = []
+    for parameter in parameters:
+        if len(names) == len(args):
+            break
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{i}" for i in range(len(args) - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    names += [f"args_{i}" for i in range(len(names), len(args))]
+    return names + list(kwargs)

@@ -1,0 +1,194 @@
+"""Operators that the recorder treats in a way of their own: conversions, constants, and questions about data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tintype.errors import CaptureError
+from tintype.fake.info import Storage, TensorInfo, strides_for_format
+from tintype.fake.rules.factories import target_device
+from tintype.fake.rules.views import infer_size, view_strides
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.sizes import product
+from tintype.trace.origin import user_location
+from tintype.trace.recorder import INTERCEPTS, NOT_HANDLED, Recorder
+
+aten = torch.ops.aten
+
+
+def intercept(*operators: Any) -> Callable[[Any], Any]:
+    """Register a function for operators."""
+
+    def register(function: Any) -> Any:
+        for operator in operators:
+            INTERCEPTS[operator] = function
+        return function
+
+    return register
+
+
+# --- conversions -----------------------------------------------------------------------------------------
+
+
+@intercept(aten.to.dtype)
+def _to_dtype(
+    recorder: Recorder, func: Any, args: Any, kwargs: Any
+) -> Any:
+    return _convert(recorder, *args, **kwargs)
+
+
+def _convert(
+    recorder: Recorder,
+    tensor: Any,
+    dtype: torch.dtype | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+    *,
+    device: Any = None,
+    layout: Any = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    """A conversion. In eager mode one that changes nothing returns its argument; here it is a copy all the
+    same, since the program must stay right when the model is moved, but one that nobody may write to."""
+    fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    info = fake.info
+    options: dict[str, Any] = {}
+    if dtype is not None:
+        options["dtype"] = dtype
+    if device is not None:
+        options["device"] = device = target_device(device)
+    if layout is not None and layout is not torch.strided:
+        raise CaptureError(f"a conversion to layout {layout} can't be captured", location=user_location())
+    same_format = (
+        memory_format is None
+        or memory_format is torch.preserve_format
+        or strides_for_format(info, memory_format) == info.strides
+    )
+    if memory_format is not None and not same_format:
+        options["memory_format"] = memory_format
+    unchanged = (
+        not copy
+        and (dtype is None or dtype is info.dtype)
+        and (device is None or device == info.device)
+        and same_format
+    )
+    result = recorder.record(aten._to_copy.default, fake, **options)
+    if unchanged:
+        result.info.storage = Storage(frozen=True, source=info.storage)
+        result.info.strides = info.strides
+        result = _with_info(recorder, result)
+    return result
+
+
+def _with_info(recorder: Recorder, fake: FakeTensor) -> FakeTensor:
+    """The same result with the geometry that its info says now."""
+    corrected = make_fake(fake.info, recorder.context, fake.node)
+    if fake.node is not None:
+        fake.node.meta["val"] = corrected
+    return corrected
+
+
+@intercept(aten.to.device)
+def _to_device(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    tensor, device, dtype, *flags = args
+    names = ("non_blocking", "copy", "memory_format")
+    return _convert(recorder, tensor, dtype, device=device, **dict(zip(names, flags, strict=False)), **kwargs)
+
+
+@intercept(aten.to.other)
+def _to_other(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    tensor, other, *flags = args
+    names = ("non_blocking", "copy", "memory_format")
+    options = {**dict(zip(names, flags, strict=False)), **kwargs}
+    return _convert(recorder, tensor, other.dtype, device=other.device, **options)
+
+
+@intercept(aten.to.dtype_layout)
+def _to_dtype_layout(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return _convert(recorder, *args, **kwargs)
+
+
+@intercept(aten.type_as.default)
+def _type_as(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return _convert(recorder, args[0], args[1].dtype, device=args[1].device)
+
+
+# --- reshaping -------------------------------------------------------------------------------------------
+
+
+@intercept(aten.reshape.default)
+def _reshape(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    tensor, shape = args
+    info = (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info
+    sizes = infer_size([from_torch(size) for size in shape], product(info.sizes))
+    if view_strides(info.sizes, info.strides, sizes) is not None:
+        return recorder.record(aten.view.default, tensor, list(shape))
+    copy = recorder.record(aten.clone.default, tensor, memory_format=torch.contiguous_format)
+    return recorder.record(aten._unsafe_view.default, copy, list(shape))
+
+
+@intercept(aten.contiguous.default)
+def _contiguous(
+    recorder: Recorder, func: Any, args: Any, kwargs: Any
+) -> Any:
+    memory_format = kwargs.get("memory_format", torch.contiguous_format)
+    tensor = args[0]
+    info = (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info
+    if memory_format is torch.contiguous_format:
+        if info.is_contiguous():
+            return tensor
+    elif info.strides == strides_for_format(info, memory_format):
+        return tensor
+    return recorder.record(aten.clone.default, tensor, memory_format=memory_format)
+
+
+# --- constants -------------------------------------------------------------------------------------------
+
+
+@intercept(aten.lift_fresh.default)
+def _lift_fresh(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """A tensor made from Python numbers: a constant, of which the program gets a copy of its own."""
+    (tensor,) = args
+    if type(tensor) is FakeTensor:
+        return tensor
+    return recorder.record(aten.lift_fresh_copy.default, recorder.fake_of(tensor))
+
+
+@intercept(aten.detach_.default)
+def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return args[0]  # there is no gradient to detach from below autograd
+
+
+# --- questions about metadata ----------------------------------------------------------------------------
+
+
+@intercept(aten.is_same_size.default)
+def _is_same_size(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    infos, _ = recorder.convert(args)
+    return bool(infos[0].sizes == infos[1].sizes)
+
+
+@intercept(aten._has_compatible_shallow_copy_type.default)
+def _assign_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    recorder.problems.append(
+        CaptureError(
+            "the program assigns to the .data of a tensor, which can't be captured",
+            location=user_location(),
+            remedy="write to the tensor in place instead: with torch.no_grad(): tensor.copy_(value)",
+        )
+    )
+    return False
+
+
+def _number_of(value: Any) -> Any:
+    return value.info if type(value) is TensorInfo else value
+
+
+def not_handled(*args: Any) -> Any:
+    """An intercept that leaves the operator to the general path."""
+    return NOT_HANDLED

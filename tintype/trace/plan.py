@@ -1,0 +1,92 @@
+"""How the recorder treats an operator, worked out once per operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tintype.fake.rules import RULES
+
+_DISPATCH_COMPOSITE = "CompositeImplicitAutograd"
+
+# Operators that write to arguments without saying so in their schema, where training is on.
+_HIDDEN_WRITES = {
+    "aten::batch_norm": (3, 4),
+    "aten::native_batch_norm": (3, 4),
+    "aten::instance_norm": (3, 4),
+    "aten::_batch_norm_impl_index": (3, 4),
+    "aten::cudnn_batch_norm": (3, 4),
+    "aten::miopen_batch_norm": (3, 4),
+}
+
+
+class Plan:
+    """What is known of an operator before it is called."""
+
+    __slots__ = ("aliases", "composite", "hidden_writes", "in_place", "name", "rule", "writes")
+
+    def __init__(self, operator: Any) -> None:
+        schema = operator._schema
+        self.name: str = operator.overloadpacket.__name__
+        self.rule = RULES.get(operator)
+        # positions (or names, for keyword-only arguments) of the arguments that are written to
+        self.writes: tuple[int | str, ...] = tuple(
+            argument.name if argument.kwarg_only else position
+            for position, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        )
+        self.hidden_writes = _HIDDEN_WRITES.get(schema.name, ())
+        self.aliases = any(result.alias_info is not None for result in schema.returns)
+        self.in_place = self.writes == (0,) and len(schema.returns) == 1
+        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), _DISPATCH_COMPOSITE)
+
+
+_PLANS: dict[Any, Plan] = {}
+
+
+def plan_for(operator: Any) -> Plan:
+    """The plan of an operator."""
+    plan = _PLANS.get(operator)
+    if plan is None:
+        plan = _PLANS[operator] = Plan(operator)
+    return plan
+
+
+def functional_counterpart(operator: Any) -> Any | None:
+    """The operator that computes what an in-place or ``out=`` operator writes, or None."""
+    if operator not in _COUNTERPARTS:
+        _COUNTERPARTS[operator] = _find_counterpart(operator)
+    return _COUNTERPARTS[operator]
+
+
+_COUNTERPARTS: dict[Any, Any | None] = {}
+
+# Where the functional operator has another name than the rule "drop the underscore" gives.
+_RENAMED = {"bernoulli_.float": "bernoulli.p", "bernoulli_.Tensor": "bernoulli.Tensor"}
+
+
+def _find_counterpart(operator: Any) -> Any | None:
+    namespace, name = operator._schema.name.split("::")
+    packets = getattr(torch.ops, namespace)
+    renamed = _RENAMED.get(f"{name}.{operator._overloadname}")
+    if renamed is not None:
+        packet_name, _, variant = renamed.partition(".")
+        return getattr(getattr(packets, packet_name), variant)
+    wanted = [
+        (argument.name, str(argument.type))
+        for argument in operator._schema.arguments
+        if not (argument.kwarg_only and argument.alias_info is not None and argument.alias_info.is_write)
+    ]
+    base = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+    for candidate in (base, base.strip("_").removeprefix("i")) if base.startswith("__i") else (base,):
+        packet = getattr(packets, candidate, None)
+        if packet is None:
+            continue
+        for variant in packet.overloads():
+            found = getattr(packet, variant)
+            if found._schema.is_mutable or found is operator:
+                continue
+            if [(a.name, str(a.type)) for a in found._schema.arguments] == wanted:
+                return found
+    return None

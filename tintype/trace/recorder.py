@@ -1,0 +1,490 @@
+"""The recorder: every operator that a program calls comes here, is worked out on fakes and becomes a node.
+
+Programs run below autograd, so composite operators (linear, layer_norm, ...) arrive whole. What happens to an
+operator follows from its :class:`~tintype.trace.plan.Plan`:
+
+* it has a shape rule: the rule gives its results, the call becomes one node;
+* it is composite and only computes: its kernel is run on fakes, unrecorded, for the shapes of its results,
+  and the call becomes one node;
+* it is composite and aliases or writes to its arguments (``reshape``, ``chunk``): its kernel runs recorded,
+  so the graph holds the simple views and copies it consists of;
+* otherwise torch's meta kernel gives its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tintype.errors import (
+    DataDependentError,
+    TintypeError,
+    UnsupportedInputError,
+    UnsupportedOperatorError,
+)
+from tintype.fake.context import FakeContext
+from tintype.fake.info import Storage, TensorInfo
+from tintype.fake.meta_kernels import NoMetaKernel, freeze, infer
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import append_call, append_item
+from tintype.ir.node_info import NodeMeta, Origin
+from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.expression import Expr
+from tintype.trace.origin import OriginTracker, user_location
+from tintype.trace.plan import Plan, functional_counterpart, plan_for
+
+_PLAIN = frozenset(
+    {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_push = torch._C._push_on_torch_dispatch_stack
+_pop = torch._C._pop_torch_dispatch_stack
+_below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
+
+# Handles an operator by itself; None means: not this time, go on as usual.
+Intercept = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
+INTERCEPTS: dict[Any, Intercept] = {}
+NOT_HANDLED = object()
+
+
+class Recorder(TorchDispatchMode):
+    """Records one program into one graph."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # torch would wrap every operator call to keep dynamo out of it; nothing here uses dynamo
+        return False
+
+    def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
+        super().__init__()
+        self.context = context
+        self.graph = graph
+        self.origins = origins
+        self.problems: list[TintypeError] = []
+        # while a retraced program runs, its nodes' origins stand in for the call stack
+        self.replayed: NodeMeta | None = None
+        self._recording = True
+        self._written: list[Storage] | None = None
+        self._lifted: dict[int, tuple[Any, FakeTensor]] = {}
+        self.lift_constant: Callable[[Any], Any] = _refuse_constant
+        self.constant_inputs: dict[Node, torch.Tensor] = {}
+
+    # --- entry ---------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        intercept = INTERCEPTS.get(func)
+        if intercept is not None:
+            result = intercept(self, func, args, kwargs)
+            if result is not NOT_HANDLED:
+                return result
+        if not isinstance(func, torch._ops.OpOverload):
+            raise UnsupportedOperatorError(
+                f"{func} can't be captured", location=user_location(), remedy="call it outside of the program"
+            )
+        plan = plan_for(func)
+        if plan.rule is None and plan.composite and (plan.writes or plan.aliases):
+            return self.expand(func, args, kwargs)
+        return self.call(func, plan, args, kwargs)
+
+    def call(self, func: Any, plan: Plan, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Work an operator out and record it as one node."""
+        infos, nodes = self.convert(args)
+        kwarg_infos: dict[str, Any] = {}
+        kwarg_nodes: dict[str, Any] = {}
+        if kwargs:
+            values, value_nodes = self.convert(kwargs.values())
+            kwarg_infos = dict(zip(kwargs, values, strict=True))
+            kwarg_nodes = dict(zip(kwargs, value_nodes, strict=True))
+        if plan.writes:
+            return self._write(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes)
+        if plan.rule is not None:
+            try:
+                results = plan.rule(*infos, **kwarg_infos)
+            except NotImplementedError:
+                results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
+        else:
+            results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
+            if results is NOT_HANDLED:
+                return self.expand(func, args, kwargs)
+        if plan.hidden_writes and infos[5]:
+            self._mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
+        grad = torch.is_grad_enabled() and _any_requires_grad(infos)
+        if type(results) is TensorInfo:
+            for info, argument in zip(infos, args, strict=True):
+                if info is results:  # the operator returned its argument
+                    return argument
+            results.requires_grad = grad and (results.dtype.is_floating_point or results.dtype.is_complex)
+            fake = make_fake(results, self.context)
+            if self._recording:
+                node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
+                node.meta = NodeMeta({"val": fake}, self._origin(plan.name))
+                fake.node = node
+            return fake
+        return self._record_several(
+            func, plan, nodes, kwarg_nodes, results, grad, dict(zip(map(id, infos), args, strict=True))
+        )
+
+    # --- arguments -----------------------------------------------------------------------------------------
+
+    def convert(self, values: Any) -> tuple[list[Any], list[Any]]:
+        """Arguments twice: as shape rules take them, and as graph nodes take them."""
+        infos: list[Any] = []
+        nodes: list[Any] = []
+        for value in values:
+            kind = type(value)
+            if kind is FakeTensor:
+                infos.append(value.info)
+                nodes.append(value.node)
+            elif kind in _PLAIN:
+                infos.append(value)
+                nodes.append(value)
+            elif isinstance(value, (list, tuple)):
+                inner_infos, inner_nodes = self.convert(value)
+                infos.append(inner_infos)
+                nodes.append(inner_nodes)
+            elif isinstance(value, torch.Tensor):
+                fake = self.fake_of(value)
+                infos.append(fake.info)
+                nodes.append(fake.node)
+            elif isinstance(value, _SYMBOLIC):
+                number = from_torch(value)
+                infos.append(number)
+                nodes.append(self.number_node(number) if isinstance(number, Expr) else number)
+            elif isinstance(value, torch.Generator):
+                raise UnsupportedInputError(
+                    "a torch.Generator was passed to an operator; a captured program can't hold one",
+                    location=user_location(),
+                    remedy="draw from the global generator (torch.manual_seed) inside of the program",
+                )
+            elif isinstance(value, torch.ScriptObject):
+                infos.append(value)
+                nodes.append(self.lift_constant(value))
+            else:
+                infos.append(value)
+                nodes.append(value)
+        return infos, nodes
+
+    def fake_of(self, real: torch.Tensor) -> FakeTensor:
+        """The fake that stands for a tensor of the model, or for a constant that turned up."""
+        known = self._lifted.get(id(real))
+        if known is None:
+            fake = self.lift_constant(real)
+            self._lifted[id(real)] = known = (real, fake)
+        return known[1]
+
+    def bind(self, real: torch.Tensor, fake: FakeTensor) -> None:
+        """Let a fake stand for a real tensor."""
+        self._lifted[id(real)] = (real, fake)
+
+    def number_node(self, number: Expr) -> Node:
+        """The node that computes a symbolic number."""
+        raise UnsupportedInputError(f"the symbolic number {number} can't be captured yet")
+
+    # --- results -------------------------------------------------------------------------------------------
+
+    def infer(
+        self, func: Any, plan: Plan, infos: list[Any], kwarg_infos: dict[str, Any], args: Any, kwargs: Any
+    ) -> Any:
+        """The results of an operator without a shape rule."""
+        custom = _fake_kernel(func)
+        if custom is not None:
+            return self._run_fake_kernel(custom, args, kwargs)
+        if plan.composite:
+            return self._infer_composite(func, infos, kwarg_infos, args, kwargs)
+        try:
+            return infer(func, infos, kwarg_infos, self.context.inferred)
+        except NoMetaKernel as error:
+            decomposition = torch._decomp.decomposition_table.get(func)
+            if decomposition is not None:
+                return self._run_fake_kernel(decomposition, args, kwargs)
+            raise UnsupportedOperatorError(
+                f"the result of {func} can't be known without running it: it has neither a shape rule nor a "
+                f"meta kernel ({error})",
+                location=user_location(),
+                remedy=f"register one: torch.library.register_fake({func.name()!r}, ...)",
+            ) from error
+
+    def _run_fake_kernel(self, kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Results by running Python code on fakes, unrecorded."""
+        results, _ = self.quietly(lambda: kernel(*args, **kwargs))
+        return _to_infos(results, self)
+
+    def _infer_composite(
+        self, func: Any, infos: list[Any], kwarg_infos: dict[str, Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Results of a composite operator by its kernel; NOT_HANDLED if it turns out to alias or write."""
+        cache = self.context.inferred
+        try:
+            key = (func, freeze(infos), tuple((k, freeze(v)) for k, v in kwarg_infos.items()))
+            template = cache.get(key)
+        except TypeError:
+            key = template = None
+        if template is not None:
+            return _from_template(template)
+        results, written = self.quietly(lambda: func.decompose(*args, **kwargs))
+        results = _to_infos(results, self)
+        inputs = {info.storage for info in _flat_infos([infos, list(kwarg_infos.values())])}
+        aliases = any(info.storage in inputs for info in _flat_infos(results))
+        if aliases or any(storage in inputs for storage in written):
+            results = NOT_HANDLED
+        if key is not None:
+            cache[key] = results
+        return _from_template(results)
+
+    def _record_several(
+        self,
+        func: Any,
+        plan: Plan,
+        nodes: list[Any],
+        kwarg_nodes: dict[str, Any],
+        results: Any,
+        grad: bool,
+        arguments: dict[int, Any],
+    ) -> Any:
+        """Record an operator with several results; ``arguments`` finds those that are arguments by their info."""
+        node = None
+        origin = None
+        if self._recording:
+            node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
+            origin = self._origin(plan.name)
+        if results is None:
+            if node is not None:
+                node.meta = NodeMeta({"val": None}, origin)
+            return None
+        if isinstance(results, Expr):
+            raise UnsupportedOperatorError(f"{func} returns a number", location=user_location())
+        if not isinstance(results, (list, tuple)):
+            return results
+        fakes: list[Any] = []
+        for index, info in enumerate(results):
+            if type(info) is not TensorInfo:
+                fakes.append(to_torch(info) if isinstance(info, Expr) else info)
+                continue
+            if id(info) in arguments:
+                fakes.append(arguments[id(info)])
+                continue
+            info.requires_grad = grad and (info.dtype.is_floating_point or info.dtype.is_complex)
+            fake = make_fake(info, self.context)
+            if node is not None:
+                fake.node = append_item(self.graph, node, index)
+                fake.node.meta = NodeMeta({"val": fake}, origin)
+            fakes.append(fake)
+        if node is not None:
+            node.meta = NodeMeta({"val": tuple(fakes)}, origin)
+        return fakes if _returns_list(func) else tuple(fakes)
+
+    # --- mutation ------------------------------------------------------------------------------------------
+
+    def _write(
+        self,
+        func: Any,
+        plan: Plan,
+        args: Any,
+        kwargs: dict[str, Any],
+        infos: list[Any],
+        nodes: list[Any],
+        kwarg_infos: dict[str, Any],
+        kwarg_nodes: dict[str, Any],
+    ) -> Any:
+        """An operator that writes to arguments, as its schema says."""
+        written = [
+            (args[where], infos[where]) if isinstance(where, int) else (kwargs.get(where), kwarg_infos.get(where))
+            for where in plan.writes
+            if not isinstance(where, int) or where < len(args)
+        ]
+        self._check_written(func, plan, infos, kwarg_infos, written)
+        self._mark_written([info.storage for info in _flat_infos([info for _, info in written])])
+        if len(func._schema.returns) == len(written) and plan.aliases:
+            return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
+        # returns something else besides (or instead of) what it writes to
+        results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
+        arguments = dict(zip(map(id, infos), args, strict=True))
+        outcome = self._record_several(
+            func, plan, nodes, kwarg_nodes, _as_sequence(results), False, arguments
+        )
+        return outcome[0] if type(results) is TensorInfo else outcome
+
+    def _check_written(
+        self, func: Any, plan: Plan, infos: list[Any], kwarg_infos: dict[str, Any], written: list[Any]
+    ) -> None:
+        """Raise what eager mode raises when a result doesn't fit into what it is written to."""
+        counterpart = functional_counterpart(func)
+        if counterpart is None:
+            return
+        inner = plan_for(counterpart)
+        if inner.rule is None:
+            return
+        options = {k: v for k, v in kwarg_infos.items() if k not in plan.writes}
+        try:
+            results = _as_sequence(inner.rule(*infos, **options))
+        except NotImplementedError:
+            return
+        for (_, target), result in zip(written, results, strict=False):
+            if type(target) is TensorInfo and type(result) is TensorInfo and target.sizes != result.sizes:
+                raise RuntimeError(
+                    f"output with shape {list(target.sizes)} doesn't match the broadcast shape "
+                    f"{list(result.sizes)}"
+                )
+
+    def _record_write(
+        self, func: Any, plan: Plan, nodes: list[Any], kwarg_nodes: dict[str, Any], written: list[Any]
+    ) -> Any:
+        if self._recording:
+            node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
+            origin = self._origin(plan.name)
+            fakes = [value if type(value) is FakeTensor else self.fake_of(value) for value in written]
+            node.meta = NodeMeta({"val": fakes[0] if len(fakes) == 1 else tuple(fakes)}, origin)
+            for index, fake in enumerate(fakes):
+                fake.node = node if len(fakes) == 1 else append_item(self.graph, node, index)
+                if fake.node is not node:
+                    fake.node.meta = NodeMeta({"val": fake}, origin)
+        return written[0] if len(written) == 1 else tuple(written)
+
+    def _mark_written(self, storages: list[Storage]) -> None:
+        for storage in storages:
+            storage.written = True
+        if self._written is not None:
+            self._written += storages
+
+    # --- running kernels -----------------------------------------------------------------------------------
+
+    def expand(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run a composite operator's kernel and record the operators it calls."""
+        result = self.inside(lambda: func.decompose(*args, **kwargs))
+        if result is NotImplemented:
+            raise UnsupportedOperatorError(f"{func} has no kernel that can be captured", location=user_location())
+        return result
+
+    def inside(self, function: Callable[[], Any]) -> Any:
+        """Run a function with this recorder on, below autograd, as the program itself runs."""
+        _push(self)
+        try:
+            with _below_autograd():
+                return function()
+        finally:
+            _pop(None)
+
+    def quietly(self, function: Callable[[], Any]) -> tuple[Any, list[Storage]]:
+        """Run a function on fakes without recording; returns its result and the storages it wrote to."""
+        recording, written = self._recording, self._written
+        self._recording, self._written = False, []
+        try:
+            result = self.inside(function)
+            return result, self._written
+        finally:
+            self._recording, self._written = recording, written
+
+    def _origin(self, function: str) -> Origin:
+        if self.replayed is not None and self.replayed.origin is not None:
+            return self.replayed.origin
+        return self.origins.origin(2, function)
+
+    # --- values --------------------------------------------------------------------------------------------
+
+    def record(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call an operator from inside of the recorder, as if the program had called it."""
+        return self.call(func, plan_for(func), args, kwargs)
+
+    def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor:
+        """The data of a fake that the program asks for; refused where it is not constant."""
+        from tintype.trace.values import known_value
+
+        value = known_value(self, fake)
+        if value is None:
+            raise DataDependentError(
+                f"the program asks for the data of a tensor ({purpose}), which is only known when it runs",
+                location=user_location(),
+                remedy="compute with torch operators, or wrap the code into a custom operator",
+            )
+        return value
+
+    def values_of(self, fake: FakeTensor) -> Any:
+        """The elements of a fake as nested lists."""
+        if not fake.info.sizes:
+            return self.inside(fake.item)
+        return [self.values_of(row) for row in self.inside(lambda: torch.unbind(fake))]
+
+    def constant_of(self, node: Node) -> torch.Tensor | None:
+        """The tensor behind a constant input of the graph."""
+        return self.constant_inputs.get(node)
+
+    def unknown_number(self, fake: FakeTensor, func: Any) -> Any:
+        """A number that is only known when the program runs."""
+        raise DataDependentError(
+            "the program asks for the value of a tensor (item(), int(), float(), bool(), or an if on it), which "
+            "is only known when it runs",
+            location=user_location(),
+            remedy="use torch.where or tintype.cond in place of an if",
+        )
+
+    def copy_of(self, fake: FakeTensor) -> FakeTensor:
+        """A deep copy that the program asked for."""
+        return self.inside(lambda: torch.ops.aten.clone.default(fake))
+
+
+def _refuse_constant(value: Any) -> Any:
+    raise UnsupportedInputError(f"a {type(value).__name__} from outside of the program can't be captured here")
+
+
+def _any_requires_grad(infos: list[Any]) -> bool:
+    for info in infos:
+        kind = type(info)
+        if kind is TensorInfo:
+            if info.requires_grad:
+                return True
+        elif kind is list and _any_requires_grad(info):
+            return True
+    return False
+
+
+def _flat_infos(value: Any) -> list[TensorInfo]:
+    if type(value) is TensorInfo:
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [info for item in value for info in _flat_infos(item)]
+    return []
+
+
+def _to_infos(value: Any, recorder: Recorder) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value if type(value) is FakeTensor else recorder.fake_of(value)).info
+    if isinstance(value, (list, tuple)):
+        return [_to_infos(item, recorder) for item in value]
+    if isinstance(value, _SYMBOLIC):
+        return from_torch(value)
+    return value
+
+
+def _from_template(results: Any) -> Any:
+    """Fresh infos from cached ones: a description is shared by all tensors that look alike, a storage not."""
+    if type(results) is TensorInfo:
+        info = results.view(results.sizes, results.strides)
+        info.storage = None
+        return info
+    if isinstance(results, (list, tuple)):
+        return [_from_template(item) for item in results]
+    return results
+
+
+def _as_sequence(results: Any) -> Any:
+    return results if isinstance(results, (list, tuple)) else (results,)
+
+
+def _returns_list(func: Any) -> bool:
+    returns = func._schema.returns
+    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
+
+
+def _fake_kernel(func: Any) -> Callable[..., Any] | None:
+    """The function that the author of a custom operator registered for this purpose."""
+    if func.namespace == "aten":
+        return None
+    registered = torch._library.simple_registry.singleton.find(func._qualified_op_name).fake_impl.kernel
+    return registered

@@ -1,0 +1,73 @@
+"""The tensors a program holds: parameters, buffers, and constants that turn up while it runs.
+
+The model is never touched. Its real tensors stay where they are; when the program hands one to an operator,
+the recorder looks up the fake that stands for it here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tintype.ir.signature import InputKind
+
+
+@dataclasses.dataclass
+class StateEntry:
+    """One tensor or object of the model that becomes an input of the graph."""
+
+    kind: InputKind
+    target: str
+    value: Any
+    persistent: bool | None = None
+
+
+class ModelState:
+    """What a module holds before it is called, and where each tensor was."""
+
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.root = root
+        self.entries: list[StateEntry] = []
+        # every name of every tensor, aliases included: this becomes the program's state dict
+        self.names: dict[str, tuple[InputKind, torch.Tensor, bool | None]] = {}
+        self.by_id: dict[int, StateEntry] = {}
+        self._attributes: dict[int, str] | None = None
+        self._collect()
+
+    def _collect(self) -> None:
+        for name, parameter in self.root.named_parameters(remove_duplicate=False):
+            self._add(InputKind.PARAMETER, name, parameter, None)
+        for prefix, module in self.root.named_modules(remove_duplicate=False):
+            if not module._buffers:
+                continue
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    path = f"{prefix}.{name}" if prefix else name
+                    self._add(InputKind.BUFFER, path, buffer, name not in module._non_persistent_buffers_set)
+
+    def _add(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> None:
+        self.names[name] = (kind, tensor, persistent)
+        if id(tensor) not in self.by_id:
+            entry = StateEntry(kind, name, tensor, persistent)
+            self.entries.append(entry)
+            self.by_id[id(tensor)] = entry
+
+    def attribute_name(self, value: Any) -> str | None:
+        """The path of a tensor or object that is a plain attribute of some module."""
+        if self._attributes is None:
+            self._attributes = {}
+            for path, attribute in _plain_attributes(self.root):
+                self._attributes.setdefault(id(attribute), path)
+        return self._attributes.get(id(value))
+
+
+def _plain_attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    for prefix, module in root.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, (torch.Tensor, torch.ScriptObject)):
+                yield (f"{prefix}.{name}" if prefix else name), value
+
+

@@ -1,0 +1,93 @@
+"""Questions about data: ``item()``, ``bool()``, ``tolist()``, ``numpy()`` on a tensor without data.
+
+A value is known where it follows from constants alone: tensors written down in the program and what is
+computed from them. It is worked out when somebody asks, by running that part of the graph for real.
+Parameters and buffers are not constants: their values change, and a program must not be specialised on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype.errors import DataDependentError
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import is_pure
+from tintype.trace.intercepts import intercept
+from tintype.trace.origin import user_location
+from tintype.trace.recorder import NOT_HANDLED, Recorder
+
+aten = torch.ops.aten
+
+
+def known_value(recorder: Recorder, fake: FakeTensor) -> torch.Tensor | None:
+    """The data of a fake, or None where it depends on inputs, state or chance."""
+    if fake.node is None or fake.info.storage.written:  # type: ignore[union-attr]
+        return None
+    values: dict[Node, Any] = {}
+    if not _compute(recorder, fake.node, values):
+        return None
+    result = values[fake.node]
+    return result if isinstance(result, torch.Tensor) else None
+
+
+def _compute(recorder: Recorder, goal: Node, values: dict[Node, Any]) -> bool:
+    """Compute a node and all it needs, without recursion; False as soon as something is not constant."""
+    pending = [goal]
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        while pending:
+            node = pending[-1]
+            if node in values:
+                pending.pop()
+                continue
+            if node.op == "placeholder":
+                constant = recorder.constant_of(node)
+                if constant is None:
+                    return False
+                values[node] = constant
+                continue
+            if node.op != "call_function" or not is_pure(node) or _was_written(node):
+                return False
+            missing = [n for n in node.all_input_nodes if n not in values]
+            if missing:
+                pending += missing
+                continue
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+    return True
+
+
+def _was_written(node: Node) -> bool:
+    value = node.meta.get("val")
+    return type(value) is FakeTensor and value.info.storage.written  # type: ignore[union-attr]
+
+
+@intercept(aten.item.default, aten._local_scalar_dense.default, aten.is_nonzero.default)
+def _item(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (tensor,) = args
+    fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    value = known_value(recorder, fake)
+    if value is not None:
+        number = value.item()
+        return bool(number) if func is aten.is_nonzero.default else number
+    return recorder.unknown_number(fake, func)
+
+
+@intercept(aten.equal.default)
+def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    fakes = [a if type(a) is FakeTensor else recorder.fake_of(a) for a in args]
+    first, second = (known_value(recorder, fake) for fake in fakes)
+    if first is not None and second is not None:
+        return torch.equal(first, second)
+    if fakes[0].info.sizes != fakes[1].info.sizes:
+        return False
+    raise DataDependentError(
+        "the program asks whether two tensors are equal (torch.equal), which is only known when it runs",
+        location=user_location(),
+        remedy="compare with (a == b).all() and use torch.where or tintype.cond on the result",
+    )
+
+
+__all__ = ["NOT_HANDLED", "known_value"]

@@ -1,0 +1,90 @@
+"""Inserting operators into a graph that is being transformed, with their values worked out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.fake.context import FakeContext
+from tintype.fake.info import TensorInfo
+from tintype.fake.meta_kernels import NoMetaKernel, infer
+from tintype.fake.rules import RULES
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import append_call, append_item, meta_of
+from tintype.ir.node_info import NodeMeta
+
+
+def info_of(node: Node) -> TensorInfo | None:
+    """The description of a node's value, if it is one tensor."""
+    value = node.meta.get("val")
+    return value.info if type(value) is FakeTensor else None
+
+
+def as_infos(arguments: Any) -> Any:
+    """Arguments of a node as shape rules take them."""
+    if isinstance(arguments, Node):
+        value = arguments.meta.get("val")
+        return value.info if type(value) is FakeTensor else value
+    if isinstance(arguments, (list, tuple)):
+        return [as_infos(item) for item in arguments]
+    if isinstance(arguments, dict):
+        return {key: as_infos(item) for key, item in arguments.items()}
+    return arguments
+
+
+def evaluate(context: FakeContext, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The infos of an operator's results, or None where neither a rule nor a meta kernel knows them."""
+    infos, options = as_infos(args), as_infos(kwargs)
+    rule = RULES.get(target)
+    if rule is not None:
+        try:
+            return rule(*infos, **options)
+        except NotImplementedError:
+            pass
+    try:
+        return infer(target, infos, options, context.inferred)
+    except NoMetaKernel:
+        return None
+
+
+class Emitter:
+    """Inserts calls before a given node; they take over that node's origin."""
+
+    def __init__(self, graph: Graph, context: FakeContext) -> None:
+        self.graph = graph
+        self.context = context
+        self.at: Node | None = None
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """Insert a call that returns one tensor (or, for several, see :meth:`item`)."""
+        assert self.at is not None
+        results = evaluate(self.context, target, args, kwargs)
+        if results is None:
+            raise AssertionError(f"nothing is known of the results of {target}")
+        name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
+        with self.graph.inserting_before(self.at):
+            node = append_call(self.graph, target, args, kwargs, name)
+        node.meta = meta_of(self.at).derived(val=self._fakes(results))
+        return node
+
+    def item(self, node: Node, index: int) -> Node:
+        """Insert the selection of one of a call's results."""
+        assert self.at is not None
+        with self.graph.inserting_before(self.at):
+            item = append_item(self.graph, node, index)
+        item.meta = meta_of(self.at).derived(val=node.meta["val"][index])
+        return item
+
+    def _fakes(self, results: Any) -> Any:
+        if type(results) is TensorInfo:
+            return make_fake(results, self.context)
+        if isinstance(results, (list, tuple)):
+            return tuple(self._fakes(item) for item in results)
+        return results
+
+
+def meta_for(node: Node, value: Any) -> NodeMeta:
+    """The meta of a node that takes another's place with a new value."""
+    return meta_of(node).derived(val=value)

@@ -1,0 +1,104 @@
+"""Functional forms of operators whose schema does not tell the whole truth, or that only make sense in eager mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite, storages_of
+
+aten = torch.ops.aten
+
+
+def rewrite(*operators: Any) -> Any:
+    """Register the functional form of operators."""
+
+    def register(function: Rewrite) -> Rewrite:
+        for operator in operators:
+            REWRITES[operator] = function
+        return function
+
+    return register
+
+
+@rewrite(aten.batch_norm.default)
+def _batch_norm(functional: Functionalization, node: Node) -> None:
+    """Batch norm updates its running statistics when training, without saying so in its schema."""
+    tensor, weight, bias, mean, variance, training, momentum, epsilon = node.args[:8]
+    result = _normalized(functional, node, tensor, weight, bias, mean, variance, training, momentum, epsilon)
+    functional.replace(node, functional.emit.item(result, 0))
+
+
+@rewrite(aten.native_batch_norm.default)
+def _native_batch_norm(functional: Functionalization, node: Node) -> None:
+    arguments = _positional(node)
+    result = _normalized(functional, node, *arguments[:8])
+    for user in list(node.users):
+        item = functional.emit.item(result, user.args[1])  # type: ignore[arg-type]
+        functional.replace(user, item)
+    functional.graph.erase_node(node)
+
+
+def _positional(node: Node) -> tuple[Any, ...]:
+    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    return (*node.args, *(node.kwargs[name] for name in names[len(node.args) :] if name in node.kwargs))
+
+
+def _normalized(
+    functional: Functionalization,
+    node: Node,
+    tensor: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: Any,
+    momentum: Any,
+    epsilon: Any,
+) -> Node:
+    emit = functional.emit
+    if not training:
+        return emit.call(
+            aten._native_batch_norm_legit_no_training.default,
+            tensor, weight, bias, mean, variance, momentum, epsilon,
+        )  # fmt: skip
+    if mean is None:
+        return emit.call(
+            aten._native_batch_norm_legit.no_stats, tensor, weight, bias, True, momentum, epsilon
+        )
+    handles = [functional.handles[_source(functional, statistic)] for statistic in (mean, variance)]
+    result = emit.call(
+        aten._native_batch_norm_legit_functional.default,
+        tensor, weight, bias, mean, variance, True, momentum, epsilon,
+    )  # fmt: skip
+    for handle, index in zip(handles, (3, 4), strict=True):
+        functional.write(handle, emit.item(result, index))
+    return result
+
+
+def _source(functional: Functionalization, value: Node) -> Node:
+    """The handle's own node for a value that is current."""
+    if value in functional.handles:
+        return value
+    return next(n for n, handle in functional.handles.items() if handle.value is value)
+
+
+@rewrite(aten.lift_fresh_copy.default)
+def _lift_fresh_copy(functional: Functionalization, node: Node) -> None:
+    """The copy of a constant that eager mode makes is only needed if somebody writes to it."""
+    (constant,) = node.args
+    assert isinstance(constant, Node)
+    is_constant = constant.op == "placeholder" and constant.name.startswith("c_")
+    if is_constant and not any(storage in functional.versions for storage in storages_of(node)):
+        node.replace_all_uses_with(constant)
+        functional.graph.erase_node(node)
+        return
+    copy = functional.emit.call(aten.clone.default, constant)
+    copy.meta = node.meta
+    for storage in storages_of(node):
+        if storage in functional.versions:
+            functional._enter(copy, storage, None)
+    node.replace_all_uses_with(copy)
+    functional.graph.erase_node(node)

@@ -1,0 +1,145 @@
+"""Pytrees: flattening the inputs and outputs of a program, and naming their leaves.
+
+Users register their own container types with ``torch.utils._pytree`` (as HF's ``ModelOutput`` and caches
+do), so that registry is the one used here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.utils._pytree as pytree
+from torch.utils._pytree import KeyPath, TreeSpec
+
+from tintype.errors import InvalidRequestError
+
+__all__ = [
+    "KeyPath",
+    "TreeSpec",
+    "flatten",
+    "flatten_with_paths",
+    "leaves",
+    "map_leaves",
+    "path_name",
+    "path_text",
+    "register_dataclass",
+    "unflatten",
+]
+
+flatten = pytree.tree_flatten
+unflatten = pytree.tree_unflatten
+leaves = pytree.tree_leaves
+map_leaves = pytree.tree_map
+
+
+def flatten_with_paths(tree: Any) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
+    """Leaves of a tree with the path that leads to each.
+
+    >>> leaves, _ = flatten_with_paths({"a": [1, 2]})
+    >>> [(path_text(path), leaf) for path, leaf in leaves]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
+    return pytree.tree_flatten_with_path(tree)
+
+
+def path_text(path: KeyPath) -> str:
+    """A key path as Python source, to be appended to the name of the root."""
+    return pytree.keystr(path)
+
+
+def path_name(path: KeyPath) -> str:
+    """A key path as part of an identifier.
+
+    >>> leaves, _ = flatten_with_paths({"foo": [1]})
+    >>> path_name(leaves[0][0])
+    'foo_0'
+    """
+    return "_".join(_entry_name(entry) for entry in path)
+
+
+def _entry_name(entry: Any) -> str:
+    if isinstance(entry, pytree.SequenceKey):
+        return str(entry.idx)
+    if isinstance(entry, pytree.MappingKey):
+        return str(entry.key)
+    if isinstance(entry, pytree.GetAttrKey):
+        return str(entry.name)
+    return str(entry)
+
+
+def register_dataclass(
+    cls: type,
+    *,
+    field_names: Sequence[str] | None = None,
+    drop_field_names: Sequence[str] | None = None,
+    serialized_type_name: str | None = None,
+    return_none_fields: bool = False,
+) -> None:
+    """Let a dataclass be an input or output of exported programs: its fields become leaves.
+
+    Fields that are ``None`` are part of the structure, unless ``return_none_fields`` makes them leaves.
+
+    >>> @dataclasses.dataclass
+    ... class Point:
+    ...     x: int
+    ...     y: int
+    >>> register_dataclass(Point)
+    >>> flatten(Point(1, 2))[0]
+    [1, 2]
+    """
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise InvalidRequestError(
+            f"register_dataclass expects a dataclass, but got {cls!r}",
+            remedy="decorate the class with @dataclasses.dataclass",
+        )
+    names = _fields_to_flatten(cls, field_names, drop_field_names)
+    flatten_fields, flatten_with_keys = _flatteners(names, return_none_fields)
+
+    def unflatten_fields(values: Sequence[Any], context: Any) -> Any:
+        present, absent = context
+        return cls(**dict(zip(present, values, strict=True)), **dict.fromkeys(absent))
+
+    pytree.register_pytree_node(
+        cls,
+        flatten_fields,
+        unflatten_fields,
+        serialized_type_name=serialized_type_name or f"{cls.__module__}.{cls.__qualname__}",
+        flatten_with_keys_fn=flatten_with_keys,
+    )
+
+
+def _fields_to_flatten(
+    cls: type, field_names: Sequence[str] | None, drop_field_names: Sequence[str] | None
+) -> list[str]:
+    known = [field.name for field in dataclasses.fields(cls) if field.init]
+    names = list(field_names) if field_names is not None else known
+    dropped = set(drop_field_names or ())
+    unknown = [name for name in [*names, *dropped] if name not in known]
+    if unknown:
+        raise InvalidRequestError(
+            f"{cls.__name__} has no constructor field {', '.join(unknown)}; its fields are {', '.join(known)}",
+            remedy="name fields of the dataclass that its constructor takes",
+        )
+    return [name for name in names if name not in dropped]
+
+
+def _flatteners(names: list[str], keep_none: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def flatten_fields(value: Any) -> tuple[list[Any], Any]:
+        present, absent, values = [], [], []
+        for name in names:
+            field = getattr(value, name)
+            if field is None and not keep_none:
+                absent.append(name)
+            else:
+                present.append(name)
+                values.append(field)
+        return values, [present, absent]
+
+    def flatten_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        values, context = flatten_fields(value)
+        keys = [pytree.GetAttrKey(name) for name in context[0]]
+        return list(zip(keys, values, strict=True)), context
+
+    return flatten_fields, flatten_with_keys
