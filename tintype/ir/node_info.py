@@ -136,17 +136,26 @@ _LAZY = {
 class NodeMeta(dict[str, Any]):
     """The ``meta`` of a node: a dictionary whose origin entries are computed when they are read."""
 
-    __slots__ = ("origin",)
+    __slots__ = ("consumer", "origin")
 
-    def __init__(self, values: dict[str, Any] | None = None, origin: Origin | None = None) -> None:
+    def __init__(
+        self,
+        values: dict[str, Any] | None = None,
+        origin: Origin | None = None,
+        consumer: Origin | None = None,
+    ) -> None:
         super().__init__(values or {})
         self.origin = origin
+        # inputs have no origin in the program, but users ask what a parameter is there for: its first use
+        self.consumer = consumer
 
     def _materialize(self, key: str) -> Any:
-        make = _LAZY.get(key)
-        if make is None or self.origin is None:
+        origin = self.origin
+        if origin is None and key == "source_fn_stack":
+            origin = self.consumer
+        if key not in _LAZY or origin is None:
             return None
-        value = make(self.origin)
+        value = _LAZY[key](origin)
         if value is not None:
             self[key] = value
         return value
@@ -171,13 +180,13 @@ class NodeMeta(dict[str, Any]):
 
     def copy(self) -> NodeMeta:
         """A copy that shares the origin."""
-        return NodeMeta(self, self.origin)
+        return NodeMeta(self, self.origin, self.consumer)
 
     __copy__ = copy
 
     def derived(self, **values: Any) -> NodeMeta:
         """The meta of a node that replaces this one: the same origin, other values."""
-        meta = NodeMeta(values, self.origin)
+        meta = NodeMeta(values, self.origin, self.consumer)
         for key in _LAZY:  # what was given explicitly rather than derived from the origin
             if dict.__contains__(self, key):
                 meta[key] = dict.__getitem__(self, key)

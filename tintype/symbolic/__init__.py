@@ -14,6 +14,7 @@ from .expression import Expr, Size, Symbol
 from .extrema import absolute, choose, maximum, minimum, power
 from .failures import DataDependentError, RequirementError
 from .location import user_location
+from .parse import ExpressionSyntaxError, parse
 from .ranges import Range
 from .relations import Condition, and_, eq, ge, gt, le, lt, ne, not_, or_
 from .solve import Congruence, solve_congruence, solve_divisibility, solve_linear
@@ -26,6 +27,7 @@ __all__ = [
     "DataDependentError",
     "Environment",
     "Expr",
+    "ExpressionSyntaxError",
     "Guard",
     "Location",
     "Range",
@@ -51,6 +53,7 @@ __all__ = [
     "ne",
     "not_",
     "or_",
+    "parse",
     "power",
     "python_source",
     "shift_left",

@@ -14,6 +14,7 @@ from typing import Any
 
 from .division import exact_quotient, shared_factors
 from .expression import Expr, Size, atom, linear, ordered_terms
+from .extrema import maximum
 from .facts import Facts
 from .relations import Condition, not_
 
@@ -66,7 +67,14 @@ def _decide_joined(condition: Expr, facts: Facts, *, absorbing: bool) -> bool | 
         if answer is absorbing:
             return absorbing
         unknown = unknown or answer is None
+    if absorbing and any(_is_part(truth, condition) for truth in facts.truths):
+        return True
     return None if unknown else not absorbing
+
+
+def _is_part(truth: Expr, alternatives: Expr) -> bool:
+    """Whether ``truth`` is a choice between some of the alternatives."""
+    return truth.operation == "or" and set(truth.arguments) <= set(alternatives.arguments)
 
 
 def _decide_float(condition: Expr, facts: Facts) -> bool | None:
@@ -195,19 +203,25 @@ class _Proof:
     def candidates(self, difference: Expr) -> Iterator[Expr]:
         """Known expressions <= 0 that share a monomial with ``difference``."""
         for monomial in difference.terms:
-            yield from _inherent(monomial)
+            yield from _inherent(monomial, self.facts)
         for known in reversed(self.facts.inequalities):
             if not difference.terms.keys().isdisjoint(known.terms):
                 yield known
 
 
-def _inherent(monomial: Expr) -> Iterator[Expr]:
+def _inherent(monomial: Expr, facts: Facts) -> Iterator[Expr]:
     """Expressions that are <= 0 because of what the atom is."""
     operation, arguments = monomial.operation, monomial.arguments
     candidates: list[Any] = []
-    if operation == "floordiv" and type(arguments[1]) is int:
+    if operation in ("floordiv", "mod") and facts.range(arguments[1]).lower < 1:
+        return
+    if operation == "floordiv":
         dividend, divisor = arguments
         candidates = [divisor * monomial - dividend, dividend - divisor * monomial - (divisor - 1)]
+    elif operation == "mod":
+        candidates = [monomial - arguments[1] + 1]
+        if facts.range(arguments[0]).lower >= 0:
+            candidates.append(monomial - arguments[0])
     elif operation == "max":
         candidates = [argument - monomial for argument in arguments]
     elif operation == "min":
@@ -240,12 +254,16 @@ def canonical(expression: Size) -> Size:
 
     Remainders become floors; each floor has coefficients in [0, divisor), the
     first at most half of it, which picks one of floor(x/d) and -floor(-x/d).
+    The minimum of two is their sum without the maximum.
     """
     if type(expression) is int:
         return expression
     assert isinstance(expression, Expr)
     result: Any = expression
     for monomial, coefficient in expression.terms.items():
+        if monomial.operation == "min" and len(monomial.arguments) == 2:
+            left, right = monomial.arguments
+            result = result + coefficient * (left + right - maximum(left, right) - monomial)
         if monomial.operation not in ("floordiv", "mod") or type(monomial.arguments[1]) is not int:
             continue
         dividend, divisor = monomial.arguments

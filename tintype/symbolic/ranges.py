@@ -200,15 +200,14 @@ def _corner_quotients(left: Range, right: Range) -> Range:
 
 def modulo(left: Range, right: Range) -> Range:
     """The range of ``x % y``; the result has the divisor's sign."""
+    if right.is_point and right.lower != 0 and left.is_bounded:
+        if left.lower // right.lower == left.upper // right.lower:
+            ends = (left.lower % right.lower, left.upper % right.lower)
+            return Range(min(ends), max(ends))
     if right.lower >= 1 and left.lower >= 0:
         if left.upper < right.lower:
             return left
         return Range(0, min(left.upper, _plus(right.upper, -1)))
-    if right.is_point and left.is_bounded and type(right.lower) is int:
-        first, last = left.lower // right.lower, left.upper // right.lower
-        if first == last and right.lower != 0:
-            ends = (left.lower % right.lower, left.upper % right.lower)
-            return Range(min(ends), max(ends))
     lower = min(0, _plus(right.lower, 1)) if right.lower < 0 else 0
     upper = max(0, _plus(right.upper, -1)) if right.upper > 0 else 0
     return Range(lower, upper)

@@ -223,8 +223,7 @@ class Capture:
             node, argument = self._output(leaf)
             nodes.append(node)
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, argument))
-        output = self.graph.output(tuple(nodes))
-        output.meta = NodeMeta({"val": tuple(n.meta.get("val") if isinstance(n, Node) else n for n in nodes)})
+        self.graph.output(tuple(nodes)).meta = NodeMeta()
         return specs, out_spec
 
     def _output(self, leaf: Any) -> tuple[Any, ArgumentSpec]:
@@ -283,6 +282,10 @@ class Capture:
         old.info.storage.written = True  # type: ignore[union-attr]
 
     def _finish(self, output_specs: list[OutputSpec], out_spec: tree.TreeSpec) -> CapturedGraph:
+        for node in self.graph.find_nodes(op="placeholder"):
+            consumer = next(iter(node.users), None)
+            if consumer is not None:
+                node.meta.consumer = consumer.meta.origin
         state_dict = {}
         for name, (_, tensor, persistent) in self.state.names.items():
             if persistent is not False:

@@ -486,5 +486,5 @@ def _fake_kernel(func: Any) -> Callable[..., Any] | None:
     """The function that the author of a custom operator registered for this purpose."""
     if func.namespace == "aten":
         return None
-    registered = torch._library.simple_registry.singleton.find(func._qualified_op_name).fake_impl.kernel
+    registered = torch._library.simple_registry.singleton.find(func.name().split('.')[0]).fake_impl.kernel
     return registered

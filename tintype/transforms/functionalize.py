@@ -332,9 +332,12 @@ class Functionalization:
                     self.replaced.append(user)
         self.replaced.append(node)
 
-    def drop(self, node: Node) -> None:
-        """Remove a node that a rewrite has made superfluous, at the end of the pass."""
-        self.replaced.append(node)
+    def handle_of(self, value: Node) -> Handle:
+        """The handle whose current value a node is."""
+        handle = self.handles.get(value)
+        if handle is not None:
+            return handle
+        return next(handle for handle in self.handles.values() if handle.value is value)
 
     def replace(self, node: Node, value: Node) -> None:
         """Let a new node take an old one's place for all users."""
@@ -391,9 +394,6 @@ class Functionalization:
         raise_all(self.problems)
         if values:
             output.args = ((*values, *output.args[0]),)  # type: ignore[misc]
-            output.meta["val"] = tuple(
-                n.meta.get("val") if isinstance(n, Node) else n for n in output.args[0]  # type: ignore[union-attr]
-            )
         return specs
 
 

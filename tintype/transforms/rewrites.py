@@ -68,7 +68,7 @@ def _normalized(
         return emit.call(
             aten._native_batch_norm_legit.no_stats, tensor, weight, bias, True, momentum, epsilon
         )
-    handles = [functional.handles[_source(functional, statistic)] for statistic in (mean, variance)]
+    handles = [functional.handle_of(statistic) for statistic in (mean, variance)]
     result = emit.call(
         aten._native_batch_norm_legit_functional.default,
         tensor, weight, bias, mean, variance, True, momentum, epsilon,
@@ -76,13 +76,6 @@ def _normalized(
     for handle, index in zip(handles, (3, 4), strict=True):
         functional.write(handle, emit.item(result, index))
     return result
-
-
-def _source(functional: Functionalization, value: Node) -> Node:
-    """The handle's own node for a value that is current."""
-    if value in functional.handles:
-        return value
-    return next(n for n, handle in functional.handles.items() if handle.value is value)
 
 
 @rewrite(aten.lift_fresh_copy.default)

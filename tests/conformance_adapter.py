@@ -1,0 +1,102 @@
+"""tintype's objects under the names that the conformance suite uses.
+
+The suite's tests are of mid-2024: old names and private switches are bridged here, the library has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import tintype
+from tintype import errors
+from tintype.ir import signature
+from tintype.tree import register_dataclass
+
+
+def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **options: Any) -> Any:
+    """The suite's default was strict; until strict capture exists its tests run non-strict."""
+    return tintype.export(mod, args, kwargs, **options)
+
+
+def export_with_switches(
+    mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, *, pre_dispatch: bool = False, **options: Any
+) -> Any:
+    """The private entry point; a pre-dispatch export is what tintype's always is."""
+    return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
+
+
+def export_for_training(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any) -> Any:
+    options.pop("strict", None)
+    return tintype.export_for_training(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
+
+
+def capture_pre_autograd_graph(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None) -> Any:
+    return export_for_training(mod, args, kwargs, dynamic_shapes).module()
+
+
+def register_dataclass_as_pytree_node(cls: type, **options: Any) -> None:
+    register_dataclass(cls, **options)
+
+
+def is_param(program: Any, node: Any) -> bool:
+    return node.name in program.graph_signature.inputs_to_parameters
+
+
+def get_param(program: Any, node: Any) -> Any:
+    name = program.graph_signature.inputs_to_parameters.get(node.name)
+    return None if name is None else program.state_dict[name]
+
+
+def is_buffer(program: Any, node: Any) -> bool:
+    return node.name in program.graph_signature.inputs_to_buffers
+
+
+def get_buffer(program: Any, node: Any) -> Any:
+    name = program.graph_signature.inputs_to_buffers.get(node.name)
+    return None if name is None else dict(program.named_buffers())[name]
+
+
+def _run_decompositions(self: Any, decomp_table: Any = None, _preserve_ops: Any = (), **options: Any) -> Any:
+    return _library_run_decompositions(self, decomp_table, preserve=_preserve_ops, **options)
+
+
+_library_run_decompositions = tintype.ExportedProgram.run_decompositions
+tintype.ExportedProgram.run_decompositions = _run_decompositions  # type: ignore[method-assign]
+
+
+class ShapeEnvironmentStandIn:
+    """A real FakeTensorMode wants torch's own shape environment."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        return ShapeEnv(*args, **kwargs)
+
+
+NAMES = {
+    "torch.export.export": export,
+    "torch.export._trace._export": export_with_switches,
+    "torch.export._trace._export_for_training": export_for_training,
+    "torch._export.capture_pre_autograd_graph": capture_pre_autograd_graph,
+    "torch.export.ExportedProgram": tintype.ExportedProgram,
+    "torch.export.graph_signature.InputKind": signature.InputKind,
+    "torch.export.register_dataclass": register_dataclass,
+    "torch._export.utils.register_dataclass_as_pytree_node": register_dataclass_as_pytree_node,
+    "torch._export.utils.is_param": is_param,
+    "torch._export.utils.get_param": get_param,
+    "torch._export.utils.is_buffer": is_buffer,
+    "torch._export.utils.get_buffer": get_buffer,
+    "torch._dynamo.exc.UserError": errors.TintypeError,
+    "torch._dynamo.exc.Unsupported": errors.CaptureError,
+    "torch._dynamo.is_compiling": torch.compiler.is_compiling,
+    "torch._utils.is_compiling": torch.compiler.is_compiling,
+    "torch.compiler.is_compiling": torch.compiler.is_compiling,
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv": ShapeEnvironmentStandIn,
+}
+
+
+def resolve(dotted_name: str) -> Any:
+    """The object for a name; KeyError for what is not provided."""
+    return NAMES[dotted_name]

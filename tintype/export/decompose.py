@@ -1,0 +1,101 @@
+"""``run_decompositions``: from one program to another in terms of simpler operators."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype.errors import CaptureError, InvalidRequestError
+from tintype.export.program import ExportedProgram, Stage, copy_program
+from tintype.ir.graph import LazyGraphModule, output_node, placeholders
+from tintype.ir.signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    OutputSpec,
+)
+from tintype.trace.plan import plan_for
+from tintype.transforms.decompose import decompose_graph
+from tintype.transforms.functionalize import functionalize, written_storages
+
+
+class InvalidPreservationError(InvalidRequestError, CaptureError):
+    """An operator that can't be preserved when a program is decomposed."""
+
+    id = "invalid-preservation"
+
+
+def decompose_program(
+    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]] | None, preserve: Sequence[Any]
+) -> ExportedProgram:
+    """A decomposed copy of a program; the program itself stays as it is."""
+    for operator in preserve:
+        _check_preservable(operator)
+    graph = program.graph
+    signature = program.graph_signature
+    context = program._context
+    if program.stage is Stage.TRAINING:
+        graph = copy.deepcopy(graph)
+        mutations = functionalize(graph, context, signature.input_specs)
+        signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
+    graph = decompose_graph(graph, context, table, frozenset(preserve))
+    if written_storages(graph):
+        functionalize(graph, context, signature.input_specs)
+    signature = _named_after(signature, graph)
+    stage = Stage.CORE if table is None and not preserve else Stage.FUNCTIONAL
+    return copy_program(
+        program,
+        LazyGraphModule({}, graph, "Program"),
+        graph_signature=signature,
+        stage=stage,
+    )
+
+
+def _named_after(signature: ExportGraphSignature, graph: Any) -> ExportGraphSignature:
+    """The signature with the names that inputs and outputs have in a new graph."""
+    import dataclasses
+
+    inputs = [
+        dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=node.name))
+        for node, spec in zip(placeholders(graph), signature.input_specs, strict=True)
+    ]
+    outputs = []
+    for result, spec in zip(output_node(graph).args[0], signature.output_specs, strict=True):  # type: ignore[arg-type]
+        argument = spec.arg
+        if isinstance(result, Node) and not isinstance(argument, ConstantArgument):
+            argument = dataclasses.replace(argument, name=result.name)
+        outputs.append(OutputSpec(spec.kind, argument, spec.target))
+    return ExportGraphSignature(inputs, outputs)
+
+
+_METADATA_QUERIES = frozenset({"size", "stride", "numel", "dim", "storage_offset", "is_contiguous", "layout"})
+
+
+def _check_preservable(operator: Any) -> None:
+    """Refuse to preserve what would not be the same program."""
+    if not isinstance(operator, torch._ops.OpOverload):
+        raise InvalidPreservationError(
+            f"{operator!r} is not an operator overload", remedy="name one, such as torch.ops.aten.linear.default"
+        )
+    plan = plan_for(operator)
+    name = operator.overloadpacket.__name__
+    if name.removeprefix("sym_") in _METADATA_QUERIES:
+        raise InvalidPreservationError(f"{operator} is a metadata query function, not an operator of a program")
+    if plan.hidden_writes:
+        raise InvalidPreservationError(
+            f"We can't detect {operator} as a functional op statically, so it can't be preserved"
+        )
+    if plan.aliases or plan.writes:
+        raise InvalidPreservationError(
+            f"{operator} is a mutating/aliasing op: it is part of no functional program",
+            remedy="preserve only operators that compute new tensors",
+        )
+    if not plan.composite:
+        raise InvalidPreservationError(
+            f"{operator} is not CompositeImplicitAutograd op, so we will preserve it as long as there is no "
+            "decomposition for it in the table",
+            remedy="leave it out of the list, and out of the table of decompositions",
+        )

@@ -1,0 +1,408 @@
+"""Decomposition: operators are replaced by what a table says, or what their composite kernel does.
+
+One pass over the graph. Nodes that stay are copied as they are; a node that is decomposed is run on fakes with
+a recorder that applies the table to whatever comes up. Layers repeat, so what a decomposition recorded is kept
+as a template by operator and arguments, and written out again where both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.errors import InvalidRequestError
+from tintype.fake.context import FakeContext
+from tintype.fake.info import Storage, TensorInfo, is_dense
+from tintype.fake.meta_kernels import freeze
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import append_call, eliminate_dead_code, meta_of
+from tintype.ir.node_info import NodeMeta
+from tintype.trace.origin import OriginTracker
+from tintype.trace.plan import plan_for
+from tintype.trace.recorder import Recorder
+from tintype.transforms.emit import as_infos, evaluate, info_of
+
+aten = torch.ops.aten
+
+Table = Mapping[Any, Callable[..., Any]]
+
+
+def core_table() -> dict[Any, Callable[..., Any]]:
+    """The decompositions that lead to core ATen."""
+    global _core
+    if _core is None:
+        _core = torch._decomp._core_aten_decompositions_post_autograd()
+    return _core
+
+
+_core: dict[Any, Callable[..., Any]] | None = None
+
+
+class Decomposer(Recorder):
+    """A recorder that decomposes what it can."""
+
+    def __init__(
+        self,
+        context: FakeContext,
+        graph: Graph,
+        origins: OriginTracker,
+        table: Table,
+        preserved: frozenset[Any],
+        keep_core: bool,
+    ) -> None:
+        super().__init__(context, graph, origins)
+        self.table = table
+        self.preserved = preserved
+        self.keep_core = keep_core
+
+    def stays(self, target: Any) -> bool:
+        """Whether an operator is left as it is."""
+        if not isinstance(target, torch._ops.OpOverload) or target in self.preserved:
+            return True
+        if target in self.table:
+            return False
+        return not plan_for(target).composite or (self.keep_core and torch.Tag.core in target.tags)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._recording and not self.stays(func):
+            result = self.decomposed(func, args, kwargs or {})
+            if result is not NotImplemented:
+                return result
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def decomposed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The results of an operator by its decomposition; NotImplemented where that declines."""
+        decomposition = self.table.get(func)
+        if decomposition is not None:
+            return self.inside(lambda: decomposition(*args, **kwargs))
+        return self.inside(lambda: func.decompose(*args, **kwargs))
+
+
+class Decomposition:
+    """One pass: an old graph, a new graph, and the fakes that stand for the old nodes in the new one."""
+
+    def __init__(
+        self, graph: Graph, context: FakeContext, table: Table, preserved: frozenset[Any], keep_core: bool
+    ) -> None:
+        self.old = graph
+        self.graph = Graph()
+        self.context = context
+        self.recorder = Decomposer(
+            context, self.graph, OriginTracker(torch.nn.Module()), table, preserved, keep_core
+        )
+        self.recorder.lift_constant = self._lift_constant
+        self.constants: dict[str, torch.Tensor] = {}
+        self.values: dict[Node, Any] = {}
+        self.moved: set[Node] = set()
+        self.templates: dict[Any, Template] = {}
+        self._first_input: Node | None = None
+
+    def run(self) -> Graph:
+        """Build the new graph."""
+        session, self.context.session = self.context.session, self.recorder
+        try:
+            for node in self.old.nodes:
+                self._visit(node)
+        finally:
+            self.context.session = session
+        eliminate_dead_code(self.graph)
+        return self.graph
+
+    def _visit(self, node: Node) -> None:
+        if node.op == "placeholder":
+            self._copy_placeholder(node)
+        elif node.op == "output":
+            results = torch.fx.node.map_arg(node.args[0], self.node_for)
+            self.graph.output(results).meta = meta_of(node).copy()
+        elif node.op == "call_function":
+            if self.recorder.stays(node.target):
+                self._copy(node)
+            else:
+                self._decompose(node)
+        else:
+            self._copy_other(node)
+
+    def node_for(self, node: Node) -> Node:
+        """The node in the new graph that has an old node's value."""
+        value = self.values[node]
+        return value.node if type(value) is FakeTensor else value
+
+    # --- nodes that stay -----------------------------------------------------------------------------------
+
+    def _copy_placeholder(self, node: Node) -> None:
+        new = self.graph.placeholder(node.name)
+        if self._first_input is None:
+            self._first_input = new
+        value = node.meta.get("val")
+        if type(value) is FakeTensor:
+            value = make_fake(value.info, self.context, new)
+        new.meta = meta_of(node).derived(val=value)
+        self.values[node] = value if type(value) is FakeTensor else new
+
+    def _copy_other(self, node: Node) -> None:
+        new = self.graph.node_copy(node, self.node_for)
+        self.values[node] = new
+
+    def _copy(self, node: Node) -> None:
+        args = _replace(node.args, self.values)
+        kwargs = {name: _replace(value, self.values) for name, value in node.kwargs.items()} if node.kwargs else {}
+        value = node.meta.get("val")
+        if self.moved and any(n in self.moved for n in node.all_input_nodes):
+            self._copy_moved(node, args, kwargs)
+            return
+        new = append_call(self.graph, node.target, args, kwargs, _base_name(node))  # type: ignore[arg-type]
+        if type(value) is FakeTensor:
+            fake = make_fake(value.info, self.context, new)
+            new.meta = meta_of(node).derived(val=fake)
+            self.values[node] = fake
+        else:
+            new.meta = meta_of(node).derived(val=value)
+            self.values[node] = new
+
+    def _copy_moved(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A node whose argument lies in memory otherwise than before: its own result may too, and a view of it
+        may now need a copy."""
+        old = info_of(node)
+        if old is None or not isinstance(node.target, torch._ops.OpOverload):
+            new = append_call(self.graph, node.target, args, kwargs, _base_name(node))  # type: ignore[arg-type]
+            new.meta = meta_of(node).derived(val=_value_again(self, node, args, kwargs))
+            self.values[node] = new.meta["val"] if type(new.meta["val"]) is FakeTensor else new
+            if type(new.meta["val"]) is FakeTensor:
+                new.meta["val"].node = new
+            self.moved.add(node)
+            return
+        self.recorder.replayed = meta_of(node)
+        target = aten.reshape.default if node.target is aten.view.default else node.target
+        fakes = _fakes(args)
+        if node.target is aten.as_strided.default:
+            fakes = (self._restrided(fakes[0], info_of(node.args[0])), *fakes[1:])  # type: ignore[arg-type]
+        result = self.recorder.inside(lambda: target(*fakes, **_fakes(kwargs)))
+        self._settle(node, result)
+
+    def _restrided(self, fake: FakeTensor, wanted: TensorInfo | None) -> FakeTensor:
+        """A tensor laid out in memory as it was before decomposition."""
+        if wanted is None or fake.info.strides == wanted.strides or not is_dense(wanted.sizes, wanted.strides):
+            return fake
+        empty = self.recorder.inside(
+            lambda: aten.empty_strided.default(
+                list(wanted.sizes), list(wanted.strides), dtype=wanted.dtype, device=wanted.device
+            )
+        )
+        return self.recorder.inside(lambda: aten.copy.default(empty, fake))
+
+    # --- nodes that are decomposed -------------------------------------------------------------------------
+
+    def _decompose(self, node: Node) -> None:
+        fakes = _fakes(_replace_with_fakes(node.args, self.values))
+        options = {name: _fakes(_replace_with_fakes(value, self.values)) for name, value in node.kwargs.items()}
+        infos = [_infos(value) for value in fakes]
+        option_infos = {name: _infos(value) for name, value in options.items()}
+        try:
+            key = (node.target, freeze(infos), tuple((name, freeze(v)) for name, v in option_infos.items()))
+            template = self.templates.get(key)
+        except TypeError:
+            key = template = None
+        inputs = [*_flat_fakes(fakes), *_flat_fakes(list(options.values()))]
+        if template is not None:
+            self._settle(node, template.write(self, inputs, meta_of(node)))
+            return
+        self.recorder.replayed = meta_of(node)
+        before = self.graph._root._prev
+        result = self.recorder.decomposed(node.target, fakes, options)
+        if result is NotImplemented:
+            self._copy(node)
+            return
+        if key is not None:
+            self.templates[key] = Template(before, self.graph._root, inputs, result)
+        self._settle(node, result)
+
+    def _settle(self, node: Node, result: Any) -> None:
+        """Let a result stand for an old node, and note whether its geometry is another than before."""
+        if type(result) is not FakeTensor and isinstance(result, torch.Tensor):
+            result = self.recorder.fake_of(result)
+        self.values[node] = tuple(result) if isinstance(result, list) else result
+        old = node.meta.get("val")
+        if type(result) is FakeTensor:
+            if type(old) is FakeTensor and old.info.strides != result.info.strides:
+                self.moved.add(node)
+        else:
+            for user in node.users:
+                index: Any = user.args[1]
+                old_item = user.meta.get("val")
+                item = self.values[node][index]
+                if type(old_item) is FakeTensor and old_item.info.strides != item.info.strides:
+                    self.moved.add(node)
+
+    def _lift_constant(self, value: Any) -> Any:
+        """A tensor that a decomposition makes from Python numbers."""
+        name = f"lifted_tensor_{len(self.constants)}"
+        self.constants[name] = value
+        raise InvalidRequestError(f"a decomposition uses a tensor constant ({value}), which is not supported yet")
+
+
+class Template:
+    """What a decomposition recorded, in terms of its inputs, to be written out again elsewhere."""
+
+    __slots__ = ("calls", "results")
+
+    def __init__(self, before: Node, end: Node, inputs: list[FakeTensor], results: Any) -> None:
+        places: dict[Node, int] = {}
+        storages: dict[Storage, int] = {}
+        for position, fake in enumerate(inputs):
+            places.setdefault(fake.node, position)
+            storages.setdefault(fake.info.storage, position)  # type: ignore[arg-type]
+        self.calls: list[Any] = []
+        node = before._next
+        count = len(inputs)
+        while node is not end:
+            value = node.meta.get("val")
+            alias = None
+            if type(value) is FakeTensor:
+                alias = storages.get(value.info.storage)  # type: ignore[arg-type]
+                storages.setdefault(value.info.storage, count)  # type: ignore[arg-type]
+            args = _to_places(node.args, places)
+            kwargs = {name: _to_places(v, places) for name, v in node.kwargs.items()}
+            self.calls.append((node.target, args, kwargs, _base_name(node), value, alias))
+            places[node] = count
+            count += 1
+            node = node._next
+        self.results = _to_places(_as_nodes(results), places)
+
+    def write(self, decomposition: Decomposition, inputs: list[FakeTensor], meta: NodeMeta) -> Any:
+        """Append the calls to the new graph for other inputs; returns the results."""
+        nodes: list[Node] = [fake.node for fake in inputs]
+        values: list[Any] = list(inputs)
+        graph, context = decomposition.graph, decomposition.context
+        for target, args, kwargs, name, value, alias in self.calls:
+            new_kwargs = {k: _from_places(v, nodes) for k, v in kwargs.items()} if kwargs else kwargs
+            node = append_call(graph, target, _from_places(args, nodes), new_kwargs, name)
+            if type(value) is FakeTensor:
+                info = value.info.view(value.info.sizes, value.info.strides)
+                info.storage = None if alias is None else values[alias].info.storage
+                value = make_fake(info, context, node)
+            node.meta = meta.derived(val=value)
+            nodes.append(node)
+            values.append(value)
+        return _from_places(self.results, values)
+
+
+class _Place:
+    """A reference to an input or an earlier call of a template."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def _to_places(value: Any, places: dict[Node, int]) -> Any:
+    if isinstance(value, Node):
+        return _Place(places[value])
+    if isinstance(value, tuple):
+        return tuple([_to_places(v, places) for v in value])
+    if isinstance(value, list):
+        return [_to_places(v, places) for v in value]
+    return value
+
+
+def _from_places(value: Any, found: list[Any]) -> Any:
+    kind = type(value)
+    if kind is _Place:
+        return found[value.index]
+    if kind is tuple:
+        return tuple([_from_places(v, found) for v in value])
+    if kind is list:
+        return [_from_places(v, found) for v in value]
+    return value
+
+
+def _as_nodes(value: Any) -> Any:
+    if type(value) is FakeTensor:
+        return value.node
+    if isinstance(value, (list, tuple)):
+        return tuple([_as_nodes(v) for v in value])
+    return value
+
+
+def _replace(value: Any, values: dict[Node, Any]) -> Any:
+    """Arguments of an old node as arguments of a new one."""
+    if isinstance(value, Node):
+        new = values[value]
+        return new.node if type(new) is FakeTensor else new
+    if isinstance(value, tuple):
+        return tuple([_replace(v, values) for v in value])
+    if isinstance(value, list):
+        return [_replace(v, values) for v in value]
+    return value
+
+
+def _replace_with_fakes(value: Any, values: dict[Node, Any]) -> Any:
+    if isinstance(value, Node):
+        return values[value]
+    if isinstance(value, tuple):
+        return tuple([_replace_with_fakes(v, values) for v in value])
+    if isinstance(value, list):
+        return [_replace_with_fakes(v, values) for v in value]
+    return value
+
+
+def _fakes(value: Any) -> Any:
+    """Arguments with every node of the new graph replaced by its value."""
+    if isinstance(value, Node):
+        return value.meta["val"]
+    if isinstance(value, tuple):
+        return tuple([_fakes(v) for v in value])
+    if isinstance(value, list):
+        return [_fakes(v) for v in value]
+    if isinstance(value, dict):
+        return {name: _fakes(v) for name, v in value.items()}
+    return value
+
+
+def _infos(value: Any) -> Any:
+    if type(value) is FakeTensor:
+        return value.info
+    if isinstance(value, (list, tuple)):
+        return [_infos(v) for v in value]
+    return value
+
+
+def _flat_fakes(value: Any) -> list[FakeTensor]:
+    if type(value) is FakeTensor:
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [fake for item in value for fake in _flat_fakes(item)]
+    return []
+
+
+def _base_name(node: Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target.overloadpacket.__name__
+    return getattr(target, "__name__", node.name)
+
+
+def _value_again(decomposition: Decomposition, node: Node, args: Any, kwargs: Any) -> Any:
+    """The value of a node that is no operator (the selection of a result), from its new arguments."""
+    import operator
+
+    if node.target is operator.getitem:
+        source = args[0]
+        value = source.meta["val"] if isinstance(source, Node) else source
+        return value[args[1]]
+    results = evaluate(decomposition.context, node.target, args, kwargs)
+    return make_fake(results, decomposition.context) if type(results) is TensorInfo else results
+
+
+def decompose_graph(
+    graph: Graph, context: FakeContext, table: Table | None, preserve: frozenset[Any]
+) -> Graph:
+    """A new graph in terms of simpler operators: core ATen for no table, else what the table leaves."""
+    keep_core = table is None
+    return Decomposition(graph, context, core_table() if table is None else table, preserve, keep_core).run()
+
+
+__all__ = ["as_infos", "core_table", "decompose_graph"]
