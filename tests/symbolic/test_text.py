@@ -160,6 +160,7 @@ def test_round_trips(recipe: Any) -> None:
         ("s0[0]", "found '['"),
         ("'s0'", 'found "\'"'),
         ("Mod(s0)", "Mod with 1 arguments"),
+        ("9**9**9", "is too high"),
         ("(" * 500 + "s0" + ")" * 500, "nested too deeply"),
     ],
 )

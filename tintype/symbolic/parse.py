@@ -24,8 +24,9 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<sign>\*\*|//|<=|>=|==|!=|[-+*/%<>(),]))"
 )
-# Text from outside may be nested on purpose to exhaust the stack.
+# Text from outside may be nested on purpose to exhaust the stack, or 9**9**9 the memory.
 _DEEPEST = 100
+_HIGHEST_POWER = 1024
 
 
 class ExpressionSyntaxError(ValueError):
@@ -116,7 +117,10 @@ class _Parser:
         if self.sign != "**":
             return base
         self.advance()
-        return base ** self.unary()
+        exponent = self.unary()
+        if isinstance(base, int) and isinstance(exponent, int) and exponent > _HIGHEST_POWER:
+            raise ExpressionSyntaxError(f"the power {exponent} in {self.source!r} is too high")
+        return base**exponent
 
     def atom(self) -> Any:
         kind, word = self.kind, self.word

@@ -25,6 +25,7 @@ from tintype.errors import (
     TintypeError,
     UnsupportedInputError,
     UnsupportedOperatorError,
+    raise_all,
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
@@ -34,6 +35,7 @@ from tintype.ir.graph import append_call, append_item
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr
+from tintype.trace.numbers import Numbers
 from tintype.trace.origin import OriginTracker, user_location
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
 
@@ -65,6 +67,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.context = context
         self.graph = graph
+        self.numbers = Numbers(graph)
         self.origins = origins
         self.problems: list[TintypeError] = []
         # while a retraced program runs, its nodes' origins stand in for the call stack
@@ -185,7 +188,7 @@ class Recorder(TorchDispatchMode):
 
     def number_node(self, number: Expr) -> Node:
         """The node that computes a symbolic number."""
-        raise UnsupportedInputError(f"the symbolic number {number} can't be captured yet")
+        return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
 
     # --- results -------------------------------------------------------------------------------------------
 
@@ -415,14 +418,45 @@ class Recorder(TorchDispatchMode):
         """The tensor behind a constant input of the graph."""
         return self.constant_inputs.get(node)
 
-    def unknown_number(self, fake: FakeTensor, func: Any) -> Any:
-        """A number that is only known when the program runs."""
-        raise DataDependentError(
-            "the program asks for the value of a tensor (item(), int(), float(), bool(), or an if on it), which "
-            "is only known when it runs",
-            location=user_location(),
-            remedy="use torch.where or tintype.cond in place of an if",
+    def record_number(self, func: Any, fake: FakeTensor) -> Any:
+        """A number that is only known when the program runs, as an operator gives it."""
+        environment = self.context.environment
+        dtype = fake.info.dtype
+        if dtype is torch.bool:
+            number = environment.unbacked_bool()
+        elif dtype.is_floating_point:
+            number = environment.unbacked_float()
+        elif dtype.is_complex:
+            raise DataDependentError(
+                "the program asks for the value of a complex tensor, which is only known when it runs",
+                location=user_location(),
+                remedy="ask for its real and imaginary parts one by one",
+            )
+        else:
+            number = environment.unbacked_int()
+        result = to_torch(number)
+        if self._recording:
+            node = append_call(self.graph, func, (fake.node,), {}, plan_for(func).name)
+            node.meta = NodeMeta({"val": result}, self._origin(plan_for(func).name))
+            self.numbers.define(number, node)
+        return result
+
+    def data_dependent(self, question: str, remedy: str) -> bool:
+        """Note that the program branches on data, and go on as if the answer were yes.
+
+        Going on finds the other problems of the program. A question from the same line again means a loop
+        that may never end: then it is time to report.
+        """
+        location = user_location()
+        problem = DataDependentError(
+            f"{question}, which is only known when the program runs", location=location, remedy=remedy
         )
+        asked_again = any(known.location == location for known in self.problems)
+        if not asked_again:
+            self.problems.append(problem)
+        if asked_again or location is None:
+            raise_all(self.problems)
+        return True
 
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         """A deep copy that the program asked for."""

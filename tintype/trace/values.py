@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from tintype.errors import DataDependentError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import is_pure
+from tintype.symbolic.sizes import product
 from tintype.trace.intercepts import intercept
-from tintype.trace.origin import user_location
-from tintype.trace.recorder import NOT_HANDLED, Recorder
+from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
 
@@ -64,30 +63,41 @@ def _was_written(node: Node) -> bool:
     return type(value) is FakeTensor and value.info.storage.written  # type: ignore[union-attr]
 
 
-@intercept(aten.item.default, aten._local_scalar_dense.default, aten.is_nonzero.default)
+@intercept(aten.item.default, aten._local_scalar_dense.default)
 def _item(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (tensor,) = args
     fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    if product(fake.info.sizes) != 1:
+        raise RuntimeError(f"a Tensor with {product(fake.info.sizes)} elements cannot be converted to Scalar")
+    value = known_value(recorder, fake)
+    return recorder.record_number(func, fake) if value is None else value.item()
+
+
+@intercept(aten.is_nonzero.default)
+def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (tensor,) = args
+    fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    if product(fake.info.sizes) != 1:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
     value = known_value(recorder, fake)
     if value is not None:
-        number = value.item()
-        return bool(number) if func is aten.is_nonzero.default else number
-    return recorder.unknown_number(fake, func)
+        return bool(value.item())
+    return recorder.data_dependent(
+        "the program branches on the value of a tensor (if, while, bool(), assert)",
+        "choose between values with torch.where, between computations with tintype.cond, or move the branch out "
+        "of the program",
+    )
 
 
 @intercept(aten.equal.default)
 def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     fakes = [a if type(a) is FakeTensor else recorder.fake_of(a) for a in args]
+    if fakes[0].info.sizes != fakes[1].info.sizes:
+        return False
     first, second = (known_value(recorder, fake) for fake in fakes)
     if first is not None and second is not None:
         return torch.equal(first, second)
-    if fakes[0].info.sizes != fakes[1].info.sizes:
-        return False
-    raise DataDependentError(
-        "the program asks whether two tensors are equal (torch.equal), which is only known when it runs",
-        location=user_location(),
-        remedy="compare with (a == b).all() and use torch.where or tintype.cond on the result",
+    return recorder.data_dependent(
+        "the program asks whether two tensors are equal (torch.equal)",
+        "compare with (a == b).all() and use torch.where or tintype.cond on the result",
     )
-
-
-__all__ = ["NOT_HANDLED", "known_value"]

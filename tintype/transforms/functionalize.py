@@ -166,9 +166,12 @@ class Functionalization:
         if handle.version == self.versions[handle.storage] or handle.parent is None:
             return handle.value
         parent = self.read(handle.parent)
-        handle.value = self._view_again(handle, parent)
-        handle.version = self.versions[handle.storage]
+        self._give(handle, self._view_again(handle, parent))
         return handle.value
+
+    def _give(self, handle: Handle, value: Node) -> None:
+        handle.value, handle.version = value, self.versions[handle.storage]
+        self.handles[value] = handle
 
     def _view_again(self, handle: Handle, base: Node) -> Node:
         source = handle.source
@@ -254,14 +257,14 @@ class Functionalization:
         while step.parent is not None:
             chain.append((step, self.read(step.parent)))
             step = step.parent
-        version = self.versions[storage] = self.versions[storage] + 1
+        self.versions[storage] += 1
         self.stale_copies.update(self.unchanged_copies.get(storage, ()))
         value = self._fit(handle, value)
-        handle.value, handle.version = value, version
+        self._give(handle, value)
         for view, base in chain:
             value = self._scatter(view, base, value)
             assert view.parent is not None
-            view.parent.value, view.parent.version = value, version
+            self._give(view.parent, value)
 
     def _fit(self, handle: Handle, value: Node) -> Node:
         """A new value in the dtype of the tensor it is written to."""
@@ -334,10 +337,7 @@ class Functionalization:
 
     def handle_of(self, value: Node) -> Handle:
         """The handle whose current value a node is."""
-        handle = self.handles.get(value)
-        if handle is not None:
-            return handle
-        return next(handle for handle in self.handles.values() if handle.value is value)
+        return self.handles[value]
 
     def replace(self, node: Node, value: Node) -> None:
         """Let a new node take an old one's place for all users."""

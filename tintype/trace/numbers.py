@@ -1,0 +1,144 @@
+"""Symbolic numbers as graph nodes.
+
+Arithmetic on symbolic sizes is not recorded while it happens. Every number is an expression in normal form over
+symbols, and a symbol is the size of some tensor or the value of one; when an operator uses a number, the nodes
+that compute it are made from its expression. So a size that is computed twice is one node, and one that nobody
+uses is none.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.errors import CaptureError
+from tintype.ir.graph import append_call
+from tintype.ir.node_info import NodeMeta
+from tintype.symbolic.bridge import to_torch
+from tintype.symbolic.expression import Expr, Symbol, ordered_terms
+
+aten = torch.ops.aten
+
+
+class Numbers:
+    """The numbers of one graph: where symbols come from, and the nodes made so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        # a symbol is a node, or a dimension of a node's tensor
+        self._sources: dict[Symbol, Node | tuple[Node, int]] = {}
+        self._nodes: dict[Expr, Node] = {}
+
+    def define(self, symbol: Expr, source: Node | tuple[Node, int]) -> None:
+        """Say where a symbol comes from; the first definition stays."""
+        assert isinstance(symbol, Symbol)
+        self._sources.setdefault(symbol, source)
+
+    def define_sizes(self, node: Node, sizes: tuple[Any, ...]) -> None:
+        """Let the symbols that are sizes of a tensor come from there."""
+        for dimension, size in enumerate(sizes):
+            if isinstance(size, Symbol):
+                self.define(size, (node, dimension))
+
+    def node(self, number: Any, origin: Any) -> Any:
+        """The node that computes a number; a plain number as it is."""
+        if not isinstance(number, Expr):
+            return number
+        found = self._nodes.get(number)
+        if found is None:
+            found = self._nodes[number] = self._make(number, origin)
+        return found
+
+    def _make(self, number: Expr, origin: Any) -> Node:
+        if isinstance(number, Symbol):
+            return self._symbol(number, origin)
+        if number.operation == "sum":
+            result: Any = None
+            for monomial, coefficient in ordered_terms(number):
+                term = self.node(monomial, origin)
+                if coefficient != 1:
+                    term = self._call(operator.mul, (coefficient, term), coefficient * monomial, origin)
+                partial = coefficient * monomial if result is None else result[1] + coefficient * monomial
+                node = term if result is None else self._call(operator.add, (result[0], term), partial, origin)
+                result = (node, partial)
+            if number.constant:
+                result = (self._call(operator.add, (result[0], number.constant), number, origin), number)
+            return result[0]
+        if number.operation == "product":
+            node, partial = self.node(number.factors[0], origin), number.factors[0]
+            for factor in number.factors[1:]:
+                partial = partial * factor
+                node = self._call(operator.mul, (node, self.node(factor, origin)), partial, origin)
+            return node
+        return self._atom(number, origin)
+
+    def _symbol(self, symbol: Symbol, origin: Any) -> Node:
+        source = self._sources.get(symbol)
+        if source is None:
+            raise CaptureError(f"the symbolic number {symbol} does not come from any tensor of the program")
+        if isinstance(source, Node):
+            return source
+        return self._call(aten.sym_size.int, source, symbol, origin, "sym_size_int")
+
+    def _atom(self, number: Expr, origin: Any) -> Node:
+        arguments = tuple(self.node(argument, origin) for argument in number.arguments)
+        comparison = _AGAINST_ZERO.get(number.operation)
+        if comparison is not None:
+            return self._call(comparison, (*arguments, 0), number, origin)
+        function = _FUNCTIONS.get(number.operation)
+        if function is None:
+            raise CaptureError(f"the symbolic number {number} can't be computed in a captured program")
+        return self._call(function, arguments, number, origin)
+
+    def _call(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], number: Any, origin: Any, name: str = ""
+    ) -> Node:
+        node = append_call(self.graph, function, arguments, {}, name or function.__name__)
+        node.meta = NodeMeta({"val": to_torch(number)}, origin)
+        return node
+
+
+_AGAINST_ZERO: dict[str, Callable[..., Any]] = {"eq": operator.eq, "ne": operator.ne, "le": operator.le}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "times": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+    "abs": operator.abs,
+    "pow": operator.pow,
+    "bit_and": operator.and_,
+    "bit_or": operator.or_,
+    "bit_xor": operator.xor,
+    "bit_rshift": operator.rshift,
+    "not": torch.sym_not,
+    "and": operator.and_,
+    "or": operator.or_,
+    "choose": torch.sym_ite,
+    "float_eq": operator.eq,
+    "float_lt": operator.lt,
+    "float_le": operator.le,
+    "to_float": torch.sym_float,
+    "int_truediv": operator.truediv,
+    "float_add": operator.add,
+    "float_sub": operator.sub,
+    "float_mul": operator.mul,
+    "float_truediv": operator.truediv,
+    "float_floordiv": operator.floordiv,
+    "float_mod": operator.mod,
+    "float_pow": operator.pow,
+    "float_neg": operator.neg,
+    "float_abs": operator.abs,
+    "float_min": torch.sym_min,
+    "float_max": torch.sym_max,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+    "sqrt": torch._sym_sqrt,
+}
