@@ -47,6 +47,7 @@ BINARY: dict[str, tuple[Callable[..., Range], Callable[..., Any]]] = {
     "floor_divide": (ranges.floor_divide, lambda a, b: a // b),
     "modulo": (ranges.modulo, lambda a, b: a % b),
     "true_divide": (ranges.true_divide, lambda a, b: a / b),
+    "true_divide_integers": (ranges.true_divide_integers, lambda a, b: a / b),
     "minimum": (ranges.minimum, min),
     "maximum": (ranges.maximum, max),
     "bitwise_and": (ranges.bitwise_and, lambda a, b: a & b),

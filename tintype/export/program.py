@@ -317,6 +317,8 @@ def unlift(program: ExportedProgram) -> Graph:
             new = graph.placeholder(node.name)
         else:
             assert spec.target is not None
+            if not node.users:
+                continue
             new = graph.create_node("get_attr", spec.target, name=spec.target.replace(".", "_"))
         new.meta = meta_of(node).copy()
         values[node] = new
@@ -344,7 +346,9 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             continue
         assert isinstance(result, Node) and spec.target is not None
         target = values[by_target[spec.target]]
-        copy_node = graph.call_function(aten.copy_.default, (target, values[result]))
+        copy_node = graph.create_node(
+            "call_function", aten.copy_.default, (target, values[result]), name="copy_"
+        )
         copy_node.meta = meta_of(result).copy()
         written.setdefault(result, copy_node)
     final = [

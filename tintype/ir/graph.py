@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 
 # Generating and compiling the Python code of a graph costs more than capturing it, and most graphs are only
 # passed on: fx's lazy variant does that when the code is first asked for.
+from torch.fx.graph import _Namespace
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
 from tintype.ir.node_info import NodeMeta
@@ -24,8 +25,10 @@ __all__ = [
     "append_call",
     "append_item",
     "eliminate_dead_code",
+    "base_name",
     "is_pure",
     "meta_of",
+    "name_in_order",
     "output_node",
     "placeholders",
     "subgraphs",
@@ -102,6 +105,25 @@ def eliminate_dead_code(graph: Graph) -> None:
     for node in reversed(graph.nodes):
         if not node.users and node.op not in ("placeholder", "output") and is_pure(node):
             graph.erase_node(node)
+
+
+def base_name(target: Any) -> str:
+    """The name that a call's result starts with."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target.overloadpacket.__name__
+    return getattr(target, "__name__", "value")
+
+
+def name_in_order(graph: Graph) -> None:
+    """Number the results of calls in the order in which they stand, after nodes were inserted and removed."""
+    namespace = graph._graph_namespace = _Namespace()
+    for node in graph.nodes:
+        if node.op != "call_function":
+            namespace.create_name(node.name, None)
+    for node in graph.nodes:
+        if node.op == "call_function":
+            node.name = namespace.create_name(base_name(node.target), None)
+        namespace.associate_name_with_obj(node.name, node)
 
 
 def subgraphs(module: GraphModule) -> Iterator[GraphModule]:

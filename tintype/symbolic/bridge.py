@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import builtins
 import operator
+import sys
 from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._prims_common import make_contiguous_strides_for
 
 from . import extrema, floating, layout, relations
-from .environment import Environment, asks_for_zero_or_one
+from .environment import Environment
 from .expression import Expr
 
 if TYPE_CHECKING:
@@ -106,6 +109,20 @@ def _float_power(base: Any, exponent: Any) -> Any:
 
 def _float_quotient(left: Any, right: Any) -> Any:
     return floating.arithmetic("truediv", floating.to_float(left), floating.to_float(right))
+
+
+def _computes_strides(frame: FrameType) -> bool:
+    """Whether a node's method was called to compute strides, as far as its caller tells.
+
+    C++ calls the node for nothing else with a maximum; Python comes by SymInt's operator.
+    """
+    if frame.f_code is not _SYMINT_MAXIMUM:
+        return True
+    for _ in range(2):
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return frame.f_code.co_filename == _STRIDES_IN_PYTHON
 
 
 class SymbolNode:
@@ -202,7 +219,9 @@ class SymbolNode:
     _hint = hint
 
     def has_hint(self) -> bool:
-        return self.hint is not None
+        # torch guards on 0 and 1 by the example wherever it hears of one; without, its kernels
+        # take the path that is right for every size, and our environment knows the hint itself.
+        return not isinstance(self.current(), Expr)
 
     def require_hint(self, fallback: Any = None) -> Any:
         hint = self.hint
@@ -275,11 +294,9 @@ class SymbolNode:
 
     def guard_size_oblivious(self, file: builtins.str = "", line: int = 0) -> bool:
         answer = self.environment.known(self.value)
-        if answer is not None:
-            return answer
-        if asks_for_zero_or_one(self.value):
-            return relations.general_answer(self.value)
-        return self.environment.guard_or(self.value, False)
+        if answer is None:
+            answer = self.environment.general_answer(self.value)
+        return self.environment.guard_or(self.value, False) if answer is None else answer
 
     def expect_true(self, file: builtins.str = "", line: int = 0) -> bool:
         return self.environment.expect(self.value)
@@ -307,10 +324,18 @@ class SymbolNode:
     bitwise_or = _binary(operator.or_)
     bitwise_xor = _binary(operator.xor)
     sym_min = _binary(extrema.minimum)
-    sym_max = _binary(extrema.maximum)
     neg = _unary(operator.neg)
     pos = _unary(lambda value: value)
     abs = _unary(extrema.absolute)
+
+    def sym_max(self, other: Any) -> SymbolNode:
+        value, limit = self.value, _from_node(other)
+        if type(limit) is int and limit == 1 and isinstance(value, Expr) and value.kind == "int":
+            # The strides of a contiguous tensor: Max(size, 1) differs from the size only for a
+            # tensor without elements, whose strides mean nothing.
+            if self.environment.range(value).lower >= 0 and _computes_strides(sys._getframe(1)):
+                return self
+        return self.wrap(extrema.maximum(value, limit))
 
     def sym_sum(self, arguments: Sequence[SymbolNode]) -> SymbolNode:
         return self.wrap(sum(_from_node(argument) for argument in arguments))
@@ -374,6 +399,9 @@ class SymbolNode:
         return self.wrap(int(self.is_non_overlapping_and_dense(sizes, strides).value))
 
 
+_SYMINT_MAXIMUM: CodeType = getattr(torch.SymInt, "__sym_max__").__code__  # noqa: B009 - absent from stubs
+# In this file of torch's every maximum with 1 is a stride.
+_STRIDES_IN_PYTHON = make_contiguous_strides_for.__code__.co_filename
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SYMBOLIC_TYPES: dict[str, Any] = {
     "int": torch.SymInt,

@@ -27,7 +27,7 @@ from .expression import UNSET, Expr, Size, Symbol, Table
 from .facts import Contradiction, Facts
 from .failures import DataDependentError, RequirementError
 from .location import user_location
-from .ranges import EVERYTHING, INFINITY, Bound, Range
+from .ranges import EVERYTHING, INFINITY, Range
 from .relations import Condition, eq, not_
 from .solve import Congruence
 
@@ -75,6 +75,8 @@ class Environment(Table):
         self.assertions: list[Assertion] = []
         self.specializations: list[Specialization] = []
         self.facts = Facts()
+        # The same symbols, every size taken as 2 or more.
+        self._general = Facts()
         self._follows_hints = False
         self._next_number: dict[str, int] = {}
 
@@ -122,6 +124,8 @@ class Environment(Table):
             raise ValueError(f"the environment has a symbol {name!r} already")
         symbol = Symbol(self, kind, name, hint=hint, declared=declared, source=source)
         self.symbols[name] = symbol
+        if declared.lower >= 0 and declared.upper >= 2:
+            self._general.bounds[symbol] = Range(2, INFINITY)
         return symbol
 
     # -- what is known
@@ -207,10 +211,14 @@ class Environment(Table):
         hint = self.hint(condition)
         if hint is None or hint == default:
             return default
-        if asks_for_zero_or_one(condition) and not self._follows_hints:
+        if not self._follows_hints and self.general_answer(condition) is not None:
             return default
         self._record_guard(condition if hint else not_(condition), None)
         return bool(hint)
+
+    def general_answer(self, condition: Condition) -> bool | None:
+        """The answer for all sizes but 0 and 1; None when it depends on more than that."""
+        return decide(self.facts.replace(condition), self._general)
 
     @contextmanager
     def following_hints(self) -> Iterator[None]:
@@ -298,22 +306,3 @@ class Environment(Table):
             remedy="promise it with torch._check, or make both ways part of the program with torch.cond",
         )
 
-
-def asks_for_zero_or_one(condition: Condition) -> bool:
-    """Whether a condition only tells sizes 0 and 1 from the others."""
-    if isinstance(condition, bool):
-        return True
-    operation = condition.operation
-    if operation in ("and", "or", "not"):
-        return all(asks_for_zero_or_one(part) for part in condition.arguments)
-    if operation not in ("eq", "ne", "le"):
-        return False
-    difference = condition.arguments[0]
-    if len(difference.terms) != 1:
-        return False
-    ((_, coefficient),) = difference.terms.items()
-    limit: Bound = -difference.constant * coefficient
-    if operation == "le" and coefficient == -1:
-        # x >= 1 and x >= 2 are x > 0 and x > 1.
-        return limit in (1, 2)
-    return coefficient == 1 and limit in (0, 1)

@@ -105,7 +105,7 @@ _RULES: dict[str, Callable[..., Range]] = {
     "trunc": ranges.truncated,
     "round": ranges.rounded,
     "to_float": ranges.to_float,
-    "int_truediv": ranges.true_divide,
+    "int_truediv": ranges.true_divide_integers,
     "float_add": ranges.add,
     "float_sub": ranges.subtract,
     "float_mul": ranges.multiply,

@@ -27,7 +27,9 @@ def certainly(condition: Condition) -> bool:
 
 
 def is_contiguous(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
-    """Whether elements lie in row-major order without gaps."""
+    """Whether elements lie in row-major order without gaps; a tensor without elements does."""
+    if any(type(size) is int and size == 0 for size in sizes):
+        return True
     return _packed_in_order(sizes, strides, range(len(sizes) - 1, -1, -1))
 
 
@@ -43,16 +45,14 @@ def is_channels_last_contiguous_3d(sizes: Sequence[Size], strides: Sequence[Size
 
 def _packed_in_order(sizes: Sequence[Size], strides: Sequence[Size], order: Sequence[int]) -> bool:
     expected: Any = 1
-    packed = True
     for dimension in order:
         size, stride = sizes[dimension], strides[dimension]
-        if type(size) is int and size == 0:
-            return True
         if is_one(size):
             continue
-        packed = packed and (stride is expected or certainly(eq(stride, expected)))
+        if stride is not expected and not certainly(eq(stride, expected)):
+            return False
         expected = expected * size
-    return packed
+    return True
 
 
 def is_channels_last_strides_2d(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:

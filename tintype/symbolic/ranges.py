@@ -287,6 +287,15 @@ def true_divide(left: Range, right: Range) -> Range:
     return Range(min(corners), max(corners))
 
 
+def true_divide_integers(left: Range, right: Range) -> Range:
+    """The range of ``x / y`` for integers, of which the divisor is never 0."""
+    if right.lower == 0:
+        right = Range(1, right.upper)
+    if right.upper == 0:
+        right = Range(right.lower, -1)
+    return EVERYTHING if right.is_empty else true_divide(left, right)
+
+
 def _true_quotient(left: Bound, right: Bound) -> float:
     if _infinite(right):
         # inf / inf: the quotient may be anything of that sign, the other corners tell how large.

@@ -160,21 +160,6 @@ def _unbool(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def general_answer(condition: Condition) -> bool:
-    """What a condition is when every monomial in it counts as large."""
-    if isinstance(condition, bool):
-        return condition
-    operation = condition.operation
-    if operation == "not":
-        return not general_answer(condition.arguments[0])
-    if operation in ("and", "or"):
-        answers = (general_answer(part) for part in condition.arguments)
-        return all(answers) if operation == "and" else any(answers)
-    if operation == "le":
-        return sum(condition.arguments[0].terms.values()) < 0
-    return operation == "ne"
-
-
 # -- the integer normal form
 
 

@@ -7,6 +7,7 @@ as a template by operator and arguments, and written out again where both are th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, is_dense
 from tintype.fake.meta_kernels import freeze
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, eliminate_dead_code, meta_of
+from tintype.ir.graph import append_call, base_name, eliminate_dead_code, meta_of
 from tintype.ir.node_info import NodeMeta
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
@@ -147,13 +148,18 @@ class Decomposition:
         self.values[node] = new
 
     def _copy(self, node: Node) -> None:
+        if node.target is operator.getitem:
+            source = self.values[node.args[0]]  # type: ignore[index]
+            if isinstance(source, tuple):  # the results of a decomposition are there one by one
+                self.values[node] = source[node.args[1]]  # type: ignore[index]
+                return
         args = _replace(node.args, self.values)
         kwargs = {name: _replace(value, self.values) for name, value in node.kwargs.items()} if node.kwargs else {}
         value = node.meta.get("val")
         if self.moved and any(n in self.moved for n in node.all_input_nodes):
             self._copy_moved(node, args, kwargs)
             return
-        new = append_call(self.graph, node.target, args, kwargs, _base_name(node))  # type: ignore[arg-type]
+        new = append_call(self.graph, node.target, args, kwargs, base_name(node.target))  # type: ignore[arg-type]
         if type(value) is FakeTensor:
             fake = make_fake(value.info, self.context, new)
             new.meta = meta_of(node).derived(val=fake)
@@ -167,7 +173,7 @@ class Decomposition:
         may now need a copy."""
         old = info_of(node)
         if old is None or not isinstance(node.target, torch._ops.OpOverload):
-            new = append_call(self.graph, node.target, args, kwargs, _base_name(node))  # type: ignore[arg-type]
+            new = append_call(self.graph, node.target, args, kwargs, base_name(node.target))  # type: ignore[arg-type]
             new.meta = meta_of(node).derived(val=_value_again(self, node, args, kwargs))
             self.values[node] = new.meta["val"] if type(new.meta["val"]) is FakeTensor else new
             if type(new.meta["val"]) is FakeTensor:
@@ -234,7 +240,7 @@ class Decomposition:
                 old_item = user.meta.get("val")
                 item = self.values[node][index]
                 if type(old_item) is FakeTensor and old_item.info.strides != item.info.strides:
-                    self.moved.add(node)
+                    self.moved.add(user)
 
     def _lift_constant(self, value: Any) -> Any:
         """A tensor that a decomposition makes from Python numbers."""
@@ -265,7 +271,7 @@ class Template:
                 storages.setdefault(value.info.storage, count)  # type: ignore[arg-type]
             args = _to_places(node.args, places)
             kwargs = {name: _to_places(v, places) for name, v in node.kwargs.items()}
-            self.calls.append((node.target, args, kwargs, _base_name(node), value, alias))
+            self.calls.append((node.target, args, kwargs, base_name(node.target), value, alias))
             places[node] = count
             count += 1
             node = node._next
@@ -378,17 +384,8 @@ def _flat_fakes(value: Any) -> list[FakeTensor]:
     return []
 
 
-def _base_name(node: Node) -> str:
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return target.overloadpacket.__name__
-    return getattr(target, "__name__", node.name)
-
-
 def _value_again(decomposition: Decomposition, node: Node, args: Any, kwargs: Any) -> Any:
     """The value of a node that is no operator (the selection of a result), from its new arguments."""
-    import operator
-
     if node.target is operator.getitem:
         source = args[0]
         value = source.meta["val"] if isinstance(source, Node) else source

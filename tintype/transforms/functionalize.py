@@ -24,7 +24,7 @@ from tintype.errors import Location, MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import eliminate_dead_code, meta_of, output_node
+from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output_node
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
@@ -95,6 +95,10 @@ class Functionalization:
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
         eliminate_dead_code(self.graph)
+        if self.replaced:
+            name_in_order(self.graph)
+            for spec, node in zip(specs, output_node(self.graph).args[0], strict=False):  # type: ignore[arg-type]
+                spec.arg = TensorArgument(node.name)  # type: ignore[union-attr]
         return specs
 
     def _visit(self, node: Node) -> None:
@@ -106,14 +110,11 @@ class Functionalization:
             if plan.writes:
                 self._write(node, plan.writes)
                 return
-        base = self._viewed(node)
-        if base is not None:
-            self._enter_view(node, base)
-            return
+        parent = self._viewed(node)
         self._read_arguments(node)
-        for storage in storages_of(node):
-            if storage in self.versions:
-                self._enter(node, storage, None)
+        value = node.meta.get("val")
+        if type(value) is FakeTensor and value.info.storage in self.versions:
+            self._enter(node, value.info.storage, parent)
 
     def _enter_placeholder(self, node: Node) -> None:
         for storage in storages_of(node):
@@ -137,27 +138,17 @@ class Functionalization:
             self.bases.setdefault(storage, handle)
         return handle
 
-    def _viewed(self, node: Node) -> Node | None:
-        """The node that this one is a view of, if that has a storage that is written to."""
-        storages = [storage for storage in storages_of(node) if storage in self.versions]
-        if not storages:
+    def _viewed(self, node: Node) -> Handle | None:
+        """The handle that a node is a view of, if it is one over a storage that is written to."""
+        value = node.meta.get("val")
+        if type(value) is not FakeTensor or value.info.storage not in self.versions:
             return None
-        for argument in node.all_input_nodes:
-            if storages[0] in storages_of(argument):
-                return argument
+        source: Any = node.args[0] if node.target is operator.getitem else node
+        for argument in source.all_input_nodes:
+            handle = self.handles.get(argument)
+            if handle is not None and handle.storage is value.info.storage:
+                return handle
         return None
-
-    def _enter_view(self, node: Node, base: Node) -> None:
-        if node.target is operator.getitem:
-            parent = self.handles.get(base)
-            if parent is None:  # one of several views: its parent is what they are views of
-                parent = self.handles[self._viewed(base) or base]
-        else:
-            parent = self.handles[base]
-        self._read_arguments(node)
-        for storage in storages_of(node):
-            if isinstance(node.meta["val"], FakeTensor):
-                self._enter(node, storage, parent)
 
     # --- reading -------------------------------------------------------------------------------------------
 
@@ -341,9 +332,12 @@ class Functionalization:
 
     def replace(self, node: Node, value: Node) -> None:
         """Let a new node take an old one's place for all users."""
+        old = node.meta.get("val")
+        if type(old) is FakeTensor:
+            value.meta["val"] = _with_storage(value, old.info.storage, self.context)
+            if old.info.storage in self.versions:
+                self._enter(value, old.info.storage, None)
         node.replace_all_uses_with(value)
-        if node in self.handles:
-            self.handles[value] = self.handles[node]
         self.graph.erase_node(node)
 
     # --- conversions that changed nothing ------------------------------------------------------------------

@@ -27,14 +27,14 @@ def rewrite(*operators: Any) -> Any:
 def _batch_norm(functional: Functionalization, node: Node) -> None:
     """Batch norm updates its running statistics when training, without saying so in its schema."""
     tensor, weight, bias, mean, variance, training, momentum, epsilon = node.args[:8]
-    result = _normalized(functional, node, tensor, weight, bias, mean, variance, training, momentum, epsilon)
+    result = _normalized(functional, tensor, weight, bias, mean, variance, training, momentum, epsilon)
     functional.replace(node, functional.emit.item(result, 0))
 
 
 @rewrite(aten.native_batch_norm.default)
 def _native_batch_norm(functional: Functionalization, node: Node) -> None:
     arguments = _positional(node)
-    result = _normalized(functional, node, *arguments[:8])
+    result = _normalized(functional, *arguments[:8])
     for user in list(node.users):
         item = functional.emit.item(result, user.args[1])  # type: ignore[arg-type]
         functional.replace(user, item)
@@ -48,7 +48,6 @@ def _positional(node: Node) -> tuple[Any, ...]:
 
 def _normalized(
     functional: Functionalization,
-    node: Node,
     tensor: Any,
     weight: Any,
     bias: Any,
@@ -88,10 +87,4 @@ def _lift_fresh_copy(functional: Functionalization, node: Node) -> None:
         node.replace_all_uses_with(constant)
         functional.graph.erase_node(node)
         return
-    copy = functional.emit.call(aten.clone.default, constant)
-    copy.meta = node.meta
-    for storage in storages_of(node):
-        if storage in functional.versions:
-            functional._enter(copy, storage, None)
-    node.replace_all_uses_with(copy)
-    functional.graph.erase_node(node)
+    functional.replace(node, functional.emit.call(aten.clone.default, constant))

@@ -1,6 +1,6 @@
 """Shape rules of the operators that models use most, by family."""
 
-from tintype.fake.rules import elementwise, factories, views
+from tintype.fake.rules import attention, convolution, elementwise, factories, matrix, normalization, pooling, recurrent, resizing, views
 from tintype.fake.rules.registry import RULES
 
-__all__ = ["RULES", "elementwise", "factories", "views"]
+__all__ = ["RULES", "convolution", "elementwise", "factories", "matrix", "normalization", "views"]

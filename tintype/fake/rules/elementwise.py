@@ -151,7 +151,10 @@ def square(self: TensorInfo) -> TensorInfo:
 # --- two tensors or a tensor and a number ----------------------------------------------------------------
 
 
-def _promoting(self: TensorInfo, other: Any, *options: Any, **named: Any) -> TensorInfo:
+def _promoting(self: Any, other: Any, *options: Any, **named: Any) -> TensorInfo:
+    if type(self) is not TensorInfo:  # a number may come first too: torch.sub(1, x)
+        swapped: TensorInfo = _promoting(other, self)
+        return swapped
     if type(other) is not TensorInfo:
         dtype = result_type(self, other)
         return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), dtype, self.device)
@@ -167,7 +170,9 @@ def _true_division(self: TensorInfo, other: Any) -> TensorInfo:
     return info
 
 
-def _comparison(self: TensorInfo, other: Any) -> TensorInfo:
+def _comparison(self: Any, other: Any) -> TensorInfo:
+    if type(self) is not TensorInfo:
+        self, other = other, self
     result_type(self, other)
     if type(other) is not TensorInfo:
         return _bool(self)

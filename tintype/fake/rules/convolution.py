@@ -1,0 +1,298 @@
+"""Convolutions, direct and transposed, over one to three dimensions of space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+from tintype.fake.info import CHANNELS_LAST_ORDER, TensorInfo, strides_in_order
+from tintype.fake.rules.elementwise import common_device
+from tintype.fake.rules.memory_format import looks_channels_last
+from tintype.fake.rules.registry import rule
+from tintype.symbolic import Size, ge
+from tintype.symbolic.sizes import contiguous_strides, require, require_same
+
+Numbers = int | Sequence[Size]
+
+
+def _repeated(values: Numbers, count: int, name: str) -> Sequence[Size]:
+    if isinstance(values, (list, tuple)):
+        if len(values) == count:
+            return values
+        if len(values) == 1:
+            return [values[0]] * count
+        raise RuntimeError(f"expected {name} to be a single integer value or a list of {count} values")
+    return [values] * count  # type: ignore[list-item]
+
+
+def _check(input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None) -> None:
+    if input.dtype is not weight.dtype:
+        raise RuntimeError(
+            f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same"
+        )
+    if bias is not None and bias.dtype is not input.dtype:
+        raise RuntimeError(f"Input type ({input.dtype}) and bias type ({bias.dtype}) should be the same")
+    if input.device != weight.device:
+        common_device((input, weight))
+
+
+def _wrong_rank(input: TensorInfo, space: int) -> RuntimeError:
+    return RuntimeError(
+        f"Expected {space + 1}D (unbatched) or {space + 2}D (batched) input to conv{space}d, but got input of "
+        f"size: {list(input.sizes)}"
+    )
+
+
+def _spatial_size(
+    size: Size, kernel: Size, stride: Size, padding: Size, dilation: Size
+) -> Size:
+    """How many positions a kernel takes along one dimension."""
+    reach = dilation * (kernel - 1) + 1
+    padded = size + 2 * padding
+    if type(padded) is int and type(reach) is int and type(stride) is int:
+        if padded < reach:
+            raise RuntimeError(
+                f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). Kernel size "
+                "can't be greater than actual input size"
+            )
+        return (padded - reach) // stride + 1
+    require(ge(padded, reach), "Kernel size can't be greater than actual input size")
+    return (padded - reach) // stride + 1
+
+
+def _result(
+    input: TensorInfo, weight: TensorInfo, sizes: tuple[Size, ...], space: int
+) -> TensorInfo:
+    """The result for batched sizes: channels-last when the input or the weight is."""
+    batched = len(input.sizes) == space + 2
+    if space > 1:
+        if batched:
+            last = looks_channels_last(input.sizes, input.strides)
+        else:
+            # an unbatched input is looked at with the batch dimension that it is given
+            first = input.sizes[0] * input.strides[0]
+            last = looks_channels_last((1, *input.sizes), (first, *input.strides))
+        last = last or looks_channels_last(weight.sizes, weight.strides)
+        strides = (
+            strides_in_order(sizes, CHANNELS_LAST_ORDER[space + 2]) if last else contiguous_strides(sizes)
+        )
+    else:
+        strides = contiguous_strides(sizes)
+    if not batched:
+        sizes, strides = sizes[1:], strides[1:]
+    return TensorInfo(sizes, strides, input.dtype, input.device)
+
+
+def _direct(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None,
+    stride: Numbers,
+    padding: Numbers | str,
+    dilation: Numbers,
+    groups: int,
+    space: int,
+) -> TensorInfo:
+    _check(input, weight, bias)
+    dims = len(input.sizes)
+    if dims not in (space + 1, space + 2):
+        raise _wrong_rank(input, space)
+    full = input.sizes if dims == space + 2 else (1, *input.sizes)
+    weight_sizes = weight.sizes
+    if len(weight_sizes) != space + 2:
+        raise RuntimeError(
+            f"expected a {space + 2}-dimensional weight, but got weight of size {list(weight_sizes)}"
+        )
+    if full[1] is not weight_sizes[1] or groups != 1:
+        require_same(
+            full[1],
+            weight_sizes[1] * groups,
+            lambda: (
+                f"Given groups={groups}, weight of size {list(weight_sizes)}, expected input"
+                f"{list(input.sizes)} to have {weight_sizes[1] * groups} channels, but got {full[1]} channels "
+                "instead"
+            ),
+        )
+    steps = _repeated(stride, space, "stride")
+    spread = _repeated(dilation, space, "dilation")
+    if padding == "same":
+        if any(type(step) is not int or step != 1 for step in steps):
+            raise RuntimeError("padding='same' is not supported for strided convolutions")
+        spatial: Sequence[Size] = full[2:]
+    else:
+        margins = _repeated(0 if isinstance(padding, str) else padding, space, "padding")
+        spatial = [
+            _spatial_size(full[i + 2], weight_sizes[i + 2], steps[i], margins[i], spread[i])
+            for i in range(space)
+        ]
+    return _result(input, weight, (full[0], weight_sizes[0], *spatial), space)
+
+
+def _transposed(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None,
+    stride: Numbers,
+    padding: Numbers,
+    output_padding: Numbers,
+    groups: int,
+    dilation: Numbers,
+    space: int,
+) -> TensorInfo:
+    _check(input, weight, bias)
+    dims = len(input.sizes)
+    if dims not in (space + 1, space + 2):
+        raise _wrong_rank(input, space)
+    full = input.sizes if dims == space + 2 else (1, *input.sizes)
+    weight_sizes = weight.sizes
+    require_same(
+        full[1],
+        weight_sizes[0],
+        lambda: (
+            f"Given transposed=1, weight of size {list(weight_sizes)}, expected input{list(input.sizes)} to "
+            f"have {weight_sizes[0]} channels, but got {full[1]} channels instead"
+        ),
+    )
+    steps, margins, extra, spread = (
+        _repeated(values, space, name)
+        for values, name in (
+            (stride, "stride"),
+            (padding, "padding"),
+            (output_padding, "output_padding"),
+            (dilation, "dilation"),
+        )
+    )
+    spatial = [
+        (full[i + 2] - 1) * steps[i]
+        - 2 * margins[i]
+        + spread[i] * (weight_sizes[i + 2] - 1)
+        + extra[i]
+        + 1
+        for i in range(space)
+    ]
+    return _result(input, weight, (full[0], weight_sizes[1] * groups, *spatial), space)
+
+
+@rule("conv1d", "conv1d.padding")
+def conv1d(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None = None,
+    stride: Numbers = 1,
+    padding: Numbers | str = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> TensorInfo:
+    return _direct(input, weight, bias, stride, padding, dilation, groups, 1)
+
+
+@rule("conv2d", "conv2d.padding")
+def conv2d(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None = None,
+    stride: Numbers = 1,
+    padding: Numbers | str = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> TensorInfo:
+    return _direct(input, weight, bias, stride, padding, dilation, groups, 2)
+
+
+@rule("conv3d", "conv3d.padding")
+def conv3d(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None = None,
+    stride: Numbers = 1,
+    padding: Numbers | str = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> TensorInfo:
+    return _direct(input, weight, bias, stride, padding, dilation, groups, 3)
+
+
+@rule("conv_transpose1d")
+def conv_transpose1d(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    output_padding: Numbers = 0,
+    groups: int = 1,
+    dilation: Numbers = 1,
+) -> TensorInfo:
+    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
+
+
+@rule("conv_transpose2d.input")
+def conv_transpose2d(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    output_padding: Numbers = 0,
+    groups: int = 1,
+    dilation: Numbers = 1,
+) -> TensorInfo:
+    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
+
+
+@rule("conv_transpose3d.input")
+def conv_transpose3d(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    output_padding: Numbers = 0,
+    groups: int = 1,
+    dilation: Numbers = 1,
+) -> TensorInfo:
+    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)
+
+
+@rule("convolution", "_convolution", "_convolution.deprecated", "convolution_overrideable")
+def convolution(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None,
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+    dilation: Sequence[Size],
+    transposed: bool,
+    output_padding: Sequence[Size],
+    groups: int,
+    *backend_options: bool,
+) -> TensorInfo:
+    space = len(weight.sizes) - 2
+    if transposed:
+        return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, space)
+    return _direct(input, weight, bias, stride, padding, dilation, groups, space)
+
+
+@rule("_convolution_mode")
+def convolution_mode(
+    input: TensorInfo,
+    weight: TensorInfo,
+    bias: TensorInfo | None,
+    stride: Sequence[Size],
+    padding: str,
+    dilation: Sequence[Size],
+    groups: int,
+) -> TensorInfo:
+    return _direct(input, weight, bias, stride, padding, dilation, groups, len(weight.sizes) - 2)
+
+
+@rule("conv_tbc")
+def conv_time_batch_channels(
+    self: TensorInfo, weight: TensorInfo, bias: TensorInfo, pad: int = 0
+) -> TensorInfo:
+    time, batch, channels = self.sizes
+    require_same(channels, weight.sizes[1], "Input channels must equal those of the weight")
+    sizes = (time + 2 * pad - weight.sizes[0] + 1, batch, weight.sizes[2])
+    return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
+
+

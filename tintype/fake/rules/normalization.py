@@ -1,0 +1,270 @@
+"""Normalizations and softmax: the size of the input, and statistics where the operator returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.promotion import result_type
+from tintype.fake.rules.memory_format import fresh_in_format_of
+from tintype.fake.rules.registry import rule
+from tintype.fake.rules.views import wrap_dimension
+from tintype.symbolic import Size
+from tintype.symbolic.sizes import contiguous_strides, require_same
+
+_HALF = (torch.bfloat16, torch.float16)
+
+
+def _fresh(sizes: tuple[Size, ...], dtype: torch.dtype, device: torch.device) -> TensorInfo:
+    return TensorInfo(sizes, contiguous_strides(sizes), dtype, device)
+
+
+def _statistics_dtype(input: TensorInfo, weight: TensorInfo | None) -> torch.dtype:
+    """Statistics of a half-precision input are kept in the precision of its weight."""
+    if weight is not None and input.dtype in _HALF and weight.dtype is torch.float32:
+        return torch.float32
+    return input.dtype
+
+
+# --- over the last dimensions ----------------------------------------------------------------------------
+
+
+def _check_normalized_shape(
+    input: TensorInfo, normalized_shape: Sequence[Size], weight: TensorInfo | None, bias: TensorInfo | None
+) -> None:
+    count = len(normalized_shape)
+    shape = tuple(normalized_shape)
+    if count == 0:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
+            "but got normalized_shape = []"
+        )
+    for parameter in (weight, bias):
+        if parameter is not None and parameter.sizes != shape:
+            if parameter.dim != count:
+                raise RuntimeError(
+                    f"Expected weight and bias to be of the same shape as normalized_shape, but got "
+                    f"{list(parameter.sizes)} and normalized_shape = {list(shape)}"
+                )
+            for size, wanted in zip(parameter.sizes, shape, strict=True):
+                require_same(size, wanted, "Expected weight and bias to be of the same shape as normalized_shape")
+    if input.sizes[-count:] != shape:
+
+        def message() -> str:
+            wanted = ", ".join(str(size) for size in shape)
+            return (
+                f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but got input "
+                f"of size{list(input.sizes)}"
+            )
+
+        if input.dim < count:
+            raise RuntimeError(message())
+        for size, wanted in zip(input.sizes[-count:], shape, strict=True):
+            require_same(size, wanted, message)
+
+
+@rule("layer_norm")
+def layer_norm(
+    input: TensorInfo,
+    normalized_shape: Sequence[Size],
+    weight: TensorInfo | None = None,
+    bias: TensorInfo | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> TensorInfo:
+    _check_normalized_shape(input, normalized_shape, weight, bias)
+    return _fresh(input.sizes, input.dtype, input.device)
+
+
+@rule("native_layer_norm")
+def native_layer_norm(
+    input: TensorInfo,
+    normalized_shape: Sequence[Size],
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    _check_normalized_shape(input, normalized_shape, weight, bias)
+    kept = input.dim - len(normalized_shape)
+    sizes = (*input.sizes[:kept], *(1,) * len(normalized_shape))
+    dtype = _statistics_dtype(input, weight)
+    return (
+        _fresh(input.sizes, input.dtype, input.device),
+        _fresh(sizes, dtype, input.device),
+        _fresh(sizes, dtype, input.device),
+    )
+
+
+@rule("rms_norm")
+def rms_norm(
+    input: TensorInfo,
+    normalized_shape: Sequence[Size],
+    weight: TensorInfo | None = None,
+    eps: float | None = None,
+) -> TensorInfo:
+    _check_normalized_shape(input, normalized_shape, weight, None)
+    return fresh_in_format_of(input, input.sizes, result_type(input, weight))
+
+
+# --- over groups of channels -----------------------------------------------------------------------------
+
+
+@rule("group_norm")
+def group_norm(
+    input: TensorInfo,
+    num_groups: int,
+    weight: TensorInfo | None = None,
+    bias: TensorInfo | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> TensorInfo:
+    if input.dim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim}")
+    channels = input.sizes[1]
+    require_same(
+        channels % num_groups,
+        0,
+        lambda: (
+            f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(input.sizes)} and num_groups={num_groups}"
+        ),
+    )
+    _check_channels(channels, weight, bias)
+    return fresh_in_format_of(input, input.sizes)
+
+
+@rule("native_group_norm")
+def native_group_norm(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    dtype = _statistics_dtype(input, weight)
+    return (
+        fresh_in_format_of(input, input.sizes),
+        _fresh((N, group), dtype, input.device),
+        _fresh((N, group), dtype, input.device),
+    )
+
+
+def _check_channels(channels: Size, *parameters: TensorInfo | None) -> None:
+    for parameter in parameters:
+        if parameter is not None and (parameter.dim != 1 or parameter.sizes[0] is not channels):
+            require_same(
+                parameter.sizes[0] if parameter.sizes else 1,
+                channels,
+                lambda parameter=parameter: (  # type: ignore[misc]
+                    f"weight, bias and running statistics should contain {channels} elements not "
+                    f"{list(parameter.sizes)}"
+                ),
+            )
+
+
+# --- over the batch --------------------------------------------------------------------------------------
+
+
+@rule("batch_norm")
+def batch_norm(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    running_mean: TensorInfo | None,
+    running_var: TensorInfo | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> TensorInfo:
+    if input.dim < 2:
+        raise RuntimeError(f"batch_norm expects an input with a dimension of channels, got {input.dim}D")
+    if not training and (running_mean is None or running_var is None):
+        raise RuntimeError("running_mean must be defined in evaluation mode")
+    _check_channels(input.sizes[1], weight, bias, running_mean, running_var)
+    return fresh_in_format_of(input, input.sizes)
+
+
+@rule("native_batch_norm", "_native_batch_norm_legit_functional")
+def native_batch_norm(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    running_mean: TensorInfo | None,
+    running_var: TensorInfo | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    channels = input.sizes[1]
+    _check_channels(channels, weight, bias, running_mean, running_var)
+    parameter = weight or running_mean
+    dtype = _statistics_dtype(input, parameter)
+    saved: tuple[Size, ...] = (channels,) if training else (0,)
+    return (
+        fresh_in_format_of(input, input.sizes),
+        _fresh(saved, dtype, input.device),
+        _fresh(saved, dtype, input.device),
+    )
+
+
+@rule("_native_batch_norm_legit_no_training")
+def native_batch_norm_without_training(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    running_mean: TensorInfo,
+    running_var: TensorInfo,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def native_batch_norm_without_statistics(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    return native_batch_norm(input, weight, bias, None, None, True, momentum, eps)
+
+
+# --- softmax ---------------------------------------------------------------------------------------------
+
+
+@rule("softmax.int", "log_softmax.int")
+def softmax(self: TensorInfo, dim: int, dtype: torch.dtype | None = None) -> TensorInfo:
+    wrap_dimension(dim, self.dim)
+    return _fresh(self.sizes, dtype or self.dtype, self.device)
+
+
+@rule("_softmax", "_log_softmax")
+def softmax_kernel(self: TensorInfo, dim: int, half_to_float: bool) -> TensorInfo:
+    wrap_dimension(dim, self.dim)
+    return _fresh(self.sizes, torch.float32 if half_to_float else self.dtype, self.device)
+
+
+# --- weights ---------------------------------------------------------------------------------------------
+
+
+@rule("_weight_norm")
+def weight_norm(v: TensorInfo, g: TensorInfo, dim: int = 0) -> TensorInfo:
+    return TensorInfo(v.sizes, preserved_strides(v.sizes, v.strides), v.dtype, v.device)
+
+
+@rule("_weight_norm_interface")
+def weight_norm_interface(v: TensorInfo, g: TensorInfo, dim: int = 0) -> tuple[TensorInfo, TensorInfo]:
+    dtype = torch.float32 if g.dtype is torch.bfloat16 else g.dtype
+    return (
+        TensorInfo(v.sizes, preserved_strides(v.sizes, v.strides), v.dtype, v.device),
+        TensorInfo(g.sizes, preserved_strides(g.sizes, g.strides), dtype, g.device),
+    )
