@@ -258,7 +258,11 @@ KERNELS: list[tuple[str, Callable[[Any, Any, Any], torch.Tensor], list[str]]] = 
         ["s0", "8", "(s1 + 1)//2", "(s1 + 1)//2"],
     ),
     ("max_pool2d", lambda a, b, c: functional.max_pool2d(meta(a, 3, b, b), 2), ["s0", "3", "s1//2", "s1//2"]),
-    ("interpolate", lambda a, b, c: functional.interpolate(meta(a, 3, b), scale_factor=2.0), ["s0", "3", "2*s1"]),
+    (
+        "interpolate",
+        lambda a, b, c: functional.interpolate(meta(a, 3, b), scale_factor=2.0),
+        ["s0", "3", "2*s1"],
+    ),
     ("pad", lambda a, b, c: functional.pad(meta(a, b), (1, 2)), ["s0", "s1 + 3"]),
     ("index_select", lambda a, b, c: meta(a, b).index_select(0, meta(c, dtype=torch.long)), ["s2", "s1"]),
     (
@@ -270,7 +274,9 @@ KERNELS: list[tuple[str, Callable[[Any, Any, Any], torch.Tensor], list[str]]] = 
 
 
 @pytest.mark.usefixtures("python_kernels")
-@pytest.mark.parametrize(("kernel", "expected"), [case[1:] for case in KERNELS], ids=[case[0] for case in KERNELS])
+@pytest.mark.parametrize(
+    ("kernel", "expected"), [case[1:] for case in KERNELS], ids=[case[0] for case in KERNELS]
+)
 def test_meta_kernels(kernel: Any, expected: list[str], environment: Environment, symbols: Any) -> None:
     assert shape_of(kernel(*symbols)) == expected
     assert environment.specializations == [], "a kernel fixed a size to the example's"
@@ -395,7 +401,9 @@ def test_promises_through_torchs_own_names(environment: Environment) -> None:
     view = u.node.shape_env
     assert view.bound_sympy(u.node.expr).upper == 5
     assert view._maybe_evaluate_static(u.node.expr) is None
-    assert view._maybe_evaluate_static((u >= 2).node.expr if isinstance(u >= 2, torch.SymBool) else True) is True
+    assert (
+        view._maybe_evaluate_static((u >= 2).node.expr if isinstance(u >= 2, torch.SymBool) else True) is True
+    )
     assert isinstance(from_torch(u), Expr)
     assert environment.known(gt(from_torch(u), 1)) is True
     assert environment.known(ge(from_torch(u), 3)) is None

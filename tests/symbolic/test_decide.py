@@ -32,7 +32,9 @@ CONDITIONS = strategies.conditions(NUMBERS)
 SMALL = 5
 
 
-def learned(environment: Environment, leaves: dict[str, Any], facts: list[Any], hints: dict[str, int]) -> list[Any]:
+def learned(
+    environment: Environment, leaves: dict[str, Any], facts: list[Any], hints: dict[str, int]
+) -> list[Any]:
     """Teach the environment the facts, each the way round in which it holds for the hints."""
     taught = []
     for fact in facts:
@@ -161,6 +163,8 @@ def test_from_facts(sizes: Any) -> None:
         gt(z, 1),
         ne(z, 0),
         ge(x * z, x),
+        lt(z, z**2),
+        lt(z, 8 * z**2),
         le(x - y, 0),
         le(x // 2, y),
     ):

@@ -112,7 +112,9 @@ def test_substitution(recipe: Any, replacement: Any) -> None:
 def test_equal_polynomials_are_one_object(recipe: Any, data: st.DataObject) -> None:
     leaves = strategies.symbols(Environment(), HINTS)
     shuffled = data.draw(rearranged(recipe))
-    assert build(recipe, leaves) is build(shuffled, leaves) or build(recipe, leaves) == build(shuffled, leaves)
+    assert build(recipe, leaves) is build(shuffled, leaves) or build(recipe, leaves) == build(
+        shuffled, leaves
+    )
     assert isinstance(build(("-", recipe, shuffled), leaves), int)
 
 
@@ -133,6 +135,20 @@ def rearranged(draw: st.DrawFn, recipe: Any) -> Any:
         inner, left, right = arguments[0]
         return (inner, ("*", left, arguments[1]), ("*", right, arguments[1]))
     return (operation, *reversed(arguments))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        # A remainder is not negative only where its divisor is positive.
+        ("<", 0, ("%", "x", ("^", "x", -1))),
+        ("<=", ("%", "x", ("neg", "y")), 0),
+    ],
+    ids=str,
+)
+def test_found_before(recipe: Any) -> None:
+    leaves = strategies.symbols(Environment(), HINTS, lower=0)
+    check_everywhere(recipe, built(recipe, leaves), leaves, 0, 5)
 
 
 # -- proofs over all integers

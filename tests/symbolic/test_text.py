@@ -30,7 +30,15 @@ from tintype.symbolic import (
     python_source,
     text,
 )
-from tintype.symbolic.floating import ceil, floor, function, round_to_digits, round_to_integer, to_float, trunc
+from tintype.symbolic.floating import (
+    ceil,
+    floor,
+    function,
+    round_to_digits,
+    round_to_integer,
+    to_float,
+    trunc,
+)
 
 ENVIRONMENT = Environment()
 S0, S1, S2 = (ENVIRONMENT.backed(hint) for hint in (4, 6, 3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch.fx import Node
 
 from tintype.errors import CaptureError, InvalidRequestError
 from tintype.export.program import ExportedProgram, Stage, copy_program
-from tintype.ir.graph import LazyGraphModule, output_node, placeholders
+from tintype.ir.graph import LazyGraphModule, copy_graph, output_node, placeholders
 from tintype.ir.signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -38,7 +37,7 @@ def decompose_program(
     signature = program.graph_signature
     context = program._context
     if program.stage is Stage.TRAINING:
-        graph = copy.deepcopy(graph)
+        graph = copy_graph(graph)
         mutations = functionalize(graph, context, signature.input_specs)
         signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
     graph = decompose_graph(graph, context, table, frozenset(preserve))

@@ -15,7 +15,7 @@ from tintype.export.checks import Expectation, flatten_call
 from tintype.export.codegen import Writer, build_container, is_name, last_uses, spell, variable, write_call
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import placeholders
+from tintype.ir.graph import copy_graph, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.trace.recorder import Recorder
 
@@ -41,11 +41,11 @@ class ProgramModule(GraphModule):
         argument_names: Sequence[str],
         expectations: Sequence[Expectation],
     ) -> None:
-        root = torch.nn.Module()
-        attach_state(root, state)
         graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(argument_names), in_spec, out_spec)))
-        super().__init__(root, graph, "ProgramModule")
-        attach_state(self, state)  # also what the graph does not use
+        # fx would make buffers of all tensors that a graph uses: state is attached before the graph is
+        super().__init__({}, Graph(), "ProgramModule")
+        attach_state(self, state)
+        self.graph = graph
         self._in_spec = in_spec
         self._out_spec = out_spec
         self.argument_names = list(argument_names)
@@ -91,7 +91,7 @@ class ProgramModule(GraphModule):
         return super()._apply(fn, recurse)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
-        graph = copy.deepcopy(self.graph, memo)
+        graph = copy_graph(self.graph)
         state = {name: (copy.deepcopy(value, memo), kind) for name, (value, kind) in self._state().items()}
         return ProgramModule(
             graph, state, self._in_spec, self._out_spec, self.argument_names, self._expectations
@@ -99,7 +99,7 @@ class ProgramModule(GraphModule):
 
     def __copy__(self) -> ProgramModule:
         return ProgramModule(
-            copy.copy(self.graph), self._state(), self._in_spec, self._out_spec, self.argument_names,
+            copy_graph(self.graph), self._state(), self._in_spec, self._out_spec, self.argument_names,
             self._expectations,
         )  # fmt: skip
 

@@ -26,6 +26,7 @@ __all__ = [
     "append_item",
     "eliminate_dead_code",
     "base_name",
+    "copy_graph",
     "is_pure",
     "meta_of",
     "name_in_order",
@@ -124,6 +125,15 @@ def name_in_order(graph: Graph) -> None:
         if node.op == "call_function":
             node.name = namespace.create_name(base_name(node.target), None)
         namespace.associate_name_with_obj(node.name, node)
+
+
+def copy_graph(graph: Graph) -> Graph:
+    """A copy of a graph; values and origins are shared, since they never change."""
+    new = Graph()
+    copies: dict[Node, Node] = {}
+    for node in graph.nodes:
+        copies[node] = new.node_copy(node, copies.__getitem__)
+    return new
 
 
 def subgraphs(module: GraphModule) -> Iterator[GraphModule]:

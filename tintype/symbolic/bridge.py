@@ -265,9 +265,16 @@ class SymbolNode:
         return self.environment.specialize(self.value)
 
     def guard_bool(self, file: builtins.str = "", line: int = 0) -> bool:
-        return self.environment.guard(self.value)
-
-    bool_guard = guard_bool
+        value = self.value
+        if file and isinstance(value, Expr) and value.operation in ("and", "or"):
+            # C++ joins conditions only to ask for a memory layout.  That is answered for
+            # sizes in general, as in the layout module.
+            answer = self.environment.known(value)
+            if answer is None:
+                answer = self.environment.general_answer(value)
+            if answer is not None:
+                return answer
+        return self.environment.guard(value)
 
     def bool_(self) -> bool:
         if self.kind == "bool":

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from math import gcd
 from typing import Any
 
+from . import ranges
 from .division import exact_quotient, shared_factors
 from .expression import Expr, Size, atom, linear, ordered_terms
 from .extrema import maximum
@@ -166,7 +167,7 @@ class _Proof:
         with_remainders = quotients_as_remainders(difference)
         if with_remainders is not difference and self.holds(with_remainders, depth):
             return True
-        if self.by_factor(difference, depth):
+        if self.by_factor(difference, depth) or self.by_grouping(difference):
             return True
         return depth > 0 and self.by_combination(difference, depth)
 
@@ -184,6 +185,23 @@ class _Proof:
             if bounds.lower >= 0 and self.holds(quotient, depth):
                 return True
             if bounds.upper <= 0 and self.holds(-quotient, depth):
+                return True
+        return False
+
+    def by_grouping(self, difference: Expr) -> bool:
+        """s1 - s1*s1 + 1 is s1*(1 - s1) + 1, which intervals bound better."""
+        atoms = {
+            factor for monomial in difference.terms for factor in monomial.factors if monomial is not factor
+        }
+        for factor in atoms:
+            inside = {part: count for part, count in difference.terms.items() if factor in part.factors}
+            grouped = linear(difference.environment, inside, 0)
+            quotient = exact_quotient(grouped, factor)
+            if quotient is None or len(inside) < 2:
+                continue
+            product = ranges.multiply(self.facts.range(factor), self.facts.range(quotient))
+            rest = self.facts.range(difference - grouped)
+            if ranges.add(product, rest).upper <= 0:
                 return True
         return False
 

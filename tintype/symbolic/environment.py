@@ -305,4 +305,3 @@ class Environment(Table):
             location=location,
             remedy="promise it with torch._check, or make both ways part of the program with torch.cond",
         )
-

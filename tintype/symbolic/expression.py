@@ -52,6 +52,8 @@ class Table:
         self.quotients: dict[Any, Any] = {}
         self.remainders: dict[Any, Any] = {}
         self.relations: dict[Any, Any] = {}
+        self.equalities: dict[Any, Any] = {}
+        self.orders: dict[Any, Any] = {}
         # The bridge's nodes for constants, which C++ asks for again and again.
         self.constant_nodes: dict[Any, Any] = {}
         self.serial = 0

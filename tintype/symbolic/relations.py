@@ -36,6 +36,16 @@ def eq(left: Any, right: Any) -> Condition:
     """``left == right``."""
     if type(left) is int and type(right) is int:
         return left == right
+    environment = getattr(left, "environment", None) or getattr(right, "environment", None)
+    if environment is None:
+        return bool(left == right)
+    found: Condition | None = environment.equalities.get((left, right))
+    if found is None:
+        found = environment.equalities[left, right] = _equal(left, right)
+    return found
+
+
+def _equal(left: Any, right: Any) -> Condition:
     if left is right and not is_float(left):
         return True
     if is_bool(left) or is_bool(right):
@@ -54,6 +64,16 @@ def le(left: Any, right: Any) -> Condition:
     """``left <= right``."""
     if type(left) is int and type(right) is int:
         return left <= right
+    environment = getattr(left, "environment", None) or getattr(right, "environment", None)
+    if environment is None:
+        return bool(left <= right)
+    found: Condition | None = environment.orders.get((left, right))
+    if found is None:
+        found = environment.orders[left, right] = _at_most(left, right)
+    return found
+
+
+def _at_most(left: Any, right: Any) -> Condition:
     left, right = as_int(left), as_int(right)
     if is_float(left) or is_float(right):
         return _float_order("float_le", left, right)
@@ -211,7 +231,7 @@ def _inequality(difference: Expr) -> Condition:
     if bounds.lower == 0:
         return _relation("eq", reduced)
     positive = 1 - reduced
-    if isinstance(positive, Expr) and positive.operation == "mod":
+    if isinstance(positive, Expr) and positive.operation == "mod" and declared_range(positive).lower == 0:
         return _inequation(positive)
     simpler = _without_atom("le", reduced)
     return atom(reduced.environment, "bool", "le", reduced) if simpler is None else simpler

@@ -1,0 +1,168 @@
+"""Programs as text: Python that runs, with sizes as annotations and source lines as comments."""
+
+from __future__ import annotations
+
+import html
+import linecache
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from tintype.ir.graph import meta_of, output_node, placeholders
+from tintype.ir.node_info import NodeMeta
+from tintype.ir.signature import ExportGraphSignature
+
+_DTYPES = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
+    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8",
+    torch.bool: "b8", torch.complex64: "c64", torch.complex128: "c128",
+}  # fmt: skip
+
+_INFIX: dict[Callable[..., Any], str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.floordiv: "//",
+    operator.truediv: "/",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+
+
+def describe_value(value: Any) -> str:
+    """A tensor as ``f32[2, 3]``, a symbolic number as ``Sym(s0)``, several values in parentheses.
+
+    >>> describe_value(torch.ones(2, 3))
+    'f32[2, 3]'
+    """
+    if isinstance(value, torch.Tensor):
+        kind = _DTYPES.get(value.dtype, str(value.dtype).removeprefix("torch."))
+        device = "" if value.device.type == "cpu" else f" {value.device}"
+        return f"{kind}[{', '.join(str(size) for size in value.shape)}]{device}"
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return f"Sym({value})"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(describe_value(item) for item in value)})"
+    return type(value).__name__
+
+
+def spell(value: Any) -> str:
+    """An argument as Python source."""
+    if isinstance(value, Node):
+        return value.name
+    if isinstance(value, torch._ops.OpOverload):
+        return f"torch.ops.{value}"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if isinstance(value, tuple):
+        return f"({', '.join(spell(item) for item in value)}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list):
+        return f"[{', '.join(spell(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {spell(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({spell(value.start)}, {spell(value.stop)}, {spell(value.step)})"
+    return repr(value)
+
+
+def spell_call(node: Node) -> str:
+    """The expression that computes a node."""
+    target: Any = node.target
+    if target is operator.getitem:
+        return f"{spell(node.args[0])}[{spell(node.args[1])}]"
+    if target in _INFIX and len(node.args) == 2:
+        return f"{spell(node.args[0])} {_INFIX[target]} {spell(node.args[1])}"
+    arguments = [spell(argument) for argument in node.args]
+    arguments += [f"{name}={spell(value)}" for name, value in node.kwargs.items()]
+    return f"{spell_target(target)}({', '.join(arguments)})"
+
+
+def spell_target(target: Any) -> str:
+    """The function that a node calls, by its importable name."""
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target}"
+    return f"{target.__module__}.{target.__qualname__}".removeprefix("builtins.").replace("_operator.", "operator.")
+
+
+def source_comment(meta: NodeMeta) -> str | None:
+    """The line of the user's program that a node comes from."""
+    line = meta.origin.user_line() if meta.origin is not None else None
+    if line is None:
+        return None
+    filename, number, function = line
+    code = linecache.getline(filename, number).strip()
+    return f"# {filename}:{number} in {function}: {code}"
+
+
+def graph_lines(graph: Graph, *, comments: bool = True) -> Iterator[str]:
+    """A graph as the lines of a method."""
+    parameters = ", ".join(
+        f"{node.name}: {describe_value(node.meta.get('val'))!r}".replace("'", '"') for node in placeholders(graph)
+    )
+    yield f"def forward(self, {parameters}):" if parameters else "def forward(self):"
+    last = None
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        comment = source_comment(meta_of(node)) if comments else None
+        if comment is not None and comment != last:
+            yield f"    {comment}"
+            last = comment
+        if node.op == "get_attr":
+            yield f"    {node.name} = self.{node.target}"
+            continue
+        annotation = describe_value(node.meta.get("val"))
+        yield f'    {node.name}: "{annotation}" = {spell_call(node)}'
+    yield f"    return {spell(output_node(graph).args[0])}"
+
+
+def imports(graph: Graph) -> list[str]:
+    """The modules that a graph's text needs besides torch."""
+    names = set()
+    for node in graph.nodes:
+        if node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload):
+            module = spell_target(node.target).rpartition(".")[0]
+            if module and module.partition(".")[0] != "torch" and node.target not in (operator.getitem, *_INFIX):
+                names.add(module)
+    return sorted(names)
+
+
+def print_program(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> str:
+    """A program as a Python class, followed by its signature."""
+    lines = ["import torch", *(f"import {name}" for name in imports(graph_module.graph)), "", ""]
+    lines.append(f"class Program(torch.nn.Module):  # {stage} stage")
+    lines += [f"    {line}" for line in graph_lines(graph_module.graph)]
+    lines += ["", "", "# Signature", *(f"# {line}".rstrip() for line in str(signature).splitlines())]
+    return "\n".join(lines) + "\n"
+
+
+def program_html(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> str:
+    """A program for a notebook: its signature as tables, its code behind a fold."""
+
+    def table(title: str, specs: list[Any]) -> str:
+        rows = "".join(
+            f"<tr><td><code>{html.escape(spec.arg.name)}</code></td><td>{spec.kind.name}</td>"
+            f"<td>{html.escape(spec.target or '')}</td></tr>"
+            for spec in specs
+        )
+        return f"<table><caption>{title}</caption>{rows}</table>"
+
+    code = html.escape(print_program(graph_module, signature, stage))
+    calls = sum(node.op == "call_function" for node in graph_module.graph.nodes)
+    return (
+        f"<details><summary>ExportedProgram: {stage} stage, {calls} operator calls</summary>"
+        f"{table('inputs', signature.input_specs)}{table('outputs', signature.output_specs)}"
+        f"<pre>{code}</pre></details>"
+    )

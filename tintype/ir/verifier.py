@@ -1,0 +1,143 @@
+"""What must be true of a program at each of its stages.
+
+Run between passes in tests, on load, and by ``ExportedProgram.validate()``. A fault is shown with the nodes
+around it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from tintype.errors import VerificationError
+from tintype.ir.graph import is_pure, output_node, placeholders
+from tintype.ir.printing import spell_call
+from tintype.ir.signature import ConstantArgument, ExportGraphSignature, OutputKind
+
+_CONTEXT = 2
+
+
+def verify(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> None:
+    """Raise a VerificationError unless the program keeps the rules of its stage."""
+    graph = graph_module.graph
+    _check_structure(graph)
+    _check_signature(graph, signature)
+    check = {"training": _check_training, "functional": _check_functional, "core": _check_core}[stage]
+    for node in graph.nodes:
+        if node.op == "call_function":
+            check(node)
+
+
+def _fault(node: Node, fact: str) -> VerificationError:
+    return VerificationError(f"{fact}\n{_neighbourhood(node)}")
+
+
+def _neighbourhood(node: Node) -> str:
+    """The lines around a fault, the line itself marked."""
+    nodes = list(node.graph.nodes)
+    position = nodes.index(node)
+    lines = []
+    for other in nodes[max(position - _CONTEXT, 0) : position + _CONTEXT + 1]:
+        text = spell_call(other) if other.op == "call_function" else other.op
+        lines.append(f"{'->' if other is node else '  '} {other.name} = {text}")
+    return "\n".join(lines)
+
+
+def _check_structure(graph: Graph) -> None:
+    """Values are defined before they are used, names are unique, there is one output at the end."""
+    seen: set[Node] = set()
+    names: set[str] = set()
+    calls_began = False
+    for node in graph.nodes:
+        for argument in node.all_input_nodes:
+            if argument not in seen:
+                raise _fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
+        if node.name in names:
+            raise _fault(node, f"two nodes are called {node.name!r}")
+        if node.op == "placeholder":
+            if calls_began:
+                raise _fault(node, f"the input {node.name!r} stands after the first call")
+        elif node.op not in ("call_function", "get_attr", "output"):
+            raise _fault(node, f"a program has no {node.op} nodes, but {node.name!r} is one")
+        else:
+            calls_began = True
+        seen.add(node)
+        names.add(node.name)
+    outputs = graph.find_nodes(op="output")
+    if len(outputs) != 1 or next(reversed(graph.nodes)) is not next(iter(outputs)):
+        raise VerificationError("a program's graph has exactly one output node, at its end")
+
+
+def _check_signature(graph: Graph, signature: ExportGraphSignature) -> None:
+    inputs = [node.name for node in placeholders(graph)]
+    expected = [spec.arg.name for spec in signature.input_specs]
+    if inputs != expected:
+        raise VerificationError(f"the graph's inputs are {inputs}, but the signature names {expected}")
+    results: Any = output_node(graph).args[0]
+    if len(results) != len(signature.output_specs):
+        raise VerificationError(
+            f"the graph has {len(results)} outputs, but the signature {len(signature.output_specs)}"
+        )
+    for result, spec in zip(results, signature.output_specs, strict=True):
+        name = result.name if isinstance(result, Node) else None
+        if isinstance(spec.arg, ConstantArgument):
+            if name is not None:
+                raise VerificationError(f"the output {name!r} is a constant in the signature")
+        elif name != spec.arg.name:
+            raise VerificationError(f"the output {name!r} is called {spec.arg.name!r} in the signature")
+        if spec.kind is not OutputKind.USER_OUTPUT and spec.kind is not OutputKind.LOSS_OUTPUT:
+            _check_target(spec.target, signature)
+
+
+def _check_target(target: str | None, signature: ExportGraphSignature) -> None:
+    known = {spec.target or spec.arg.name for spec in signature.input_specs}
+    if target not in known:
+        raise VerificationError(f"an output belongs to {target!r}, which is no input of the program")
+
+
+def _allowed_function(node: Node) -> bool:
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return True
+    module = getattr(target, "__module__", "") or ""
+    return target is operator.getitem or module.partition(".")[0] in ("_operator", "torch", "math", "builtins", "tintype")
+
+
+def _check_training(node: Node) -> None:
+    if not _allowed_function(node):
+        raise _fault(node, f"{node.target} is no operator, so it can't be part of a program")
+    if "val" not in node.meta:
+        raise _fault(node, f"{node.name!r} does not say what its value is")
+
+
+def _check_functional(node: Node) -> None:
+    _check_training(node)
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        raise _fault(node, f"{target} writes to its arguments, which a functional program does not")
+
+
+def _check_core(node: Node) -> None:
+    _check_functional(node)
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+    if composite and torch.Tag.core not in target.tags and target.namespace == "aten" and not _is_query(node):
+        raise _fault(node, f"{target} is composite, so it is not part of core ATen")
+
+
+def _is_query(node: Node) -> bool:
+    return not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)) or not is_pure(node)
+
+
+def faults(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> Iterator[str]:
+    """The faults of a program as text; none if it is valid."""
+    try:
+        verify(graph_module, signature, stage)
+    except VerificationError as error:
+        yield str(error)
