@@ -304,6 +304,10 @@ def test_broadcasting_an_example_of_one(environment: Environment) -> None:
 
 def test_products_and_strides(environment: Environment) -> None:
     a, u = environment.backed(4), environment.unbacked_int(lower=0)
+    assert sizes.total(()) == 0
+    assert sizes.total((1, a, 2, u, -1 * u)) is a + 3
+    with pytest.raises(ValueError, match="another environment"):
+        sizes.total((a, Environment().backed(1)))
     assert sizes.product(()) == 1
     assert sizes.product((2, 3, 4)) == 24
     assert sizes.product((2, a, u)) is 2 * a * u

@@ -156,7 +156,7 @@ def _module_calls(
         call_spec.in_spec,
         call_spec.out_spec,
     )
-    others = [ModuleCallEntry(path) for path, _ in captured.module_paths if path]
+    others = [ModuleCallEntry(path) for path in captured.module_paths if path]
     return [ModuleCallEntry("", root), *others]
 
 

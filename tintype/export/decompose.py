@@ -11,6 +11,7 @@ from torch.fx import Node
 from tintype.errors import CaptureError, InvalidRequestError
 from tintype.export.program import ExportedProgram, Stage, copy_program
 from tintype.ir.graph import LazyGraphModule, copy_graph, output_node, placeholders
+from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -33,6 +34,13 @@ def decompose_program(
     """A decomposed copy of a program; the program itself stays as it is."""
     for operator in preserve:
         _check_preservable(operator)
+    with collector_paused():
+        return _decompose(program, table, preserve)
+
+
+def _decompose(
+    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]] | None, preserve: Sequence[Any]
+) -> ExportedProgram:
     graph = program.graph
     signature = program.graph_signature
     context = program._context

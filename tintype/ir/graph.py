@@ -32,27 +32,53 @@ __all__ = [
     "name_in_order",
     "output_node",
     "placeholders",
+    "set_meta",
     "subgraphs",
 ]
 
 
 def append_call(
-    graph: Graph, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    graph: Graph,
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    meta: NodeMeta | None = None,
 ) -> Node:
     """Append a call whose arguments are nodes and plain values; the node's name is made unique."""
     namespace = graph._graph_namespace
-    unique = namespace.create_name(name, None)
+    unique = _unique_name(namespace, name)
     node = Node(graph, unique, "call_function", target, args, kwargs, None)
-    namespace.associate_name_with_obj(unique, node)
+    if meta is not None:
+        set_meta(node, meta)
+    namespace._obj_to_name[node] = unique
     graph._insert(node)
-    graph._find_nodes_lookup_table.insert(node)
+    graph._find_nodes_lookup_table.table["call_function", target][node] = None
     graph._len += 1
     return node
 
 
-def append_item(graph: Graph, node: Node, index: int) -> Node:
+def _unique_name(namespace: _Namespace, base: str) -> str:
+    """As fx numbers names, without looking at how the name is spelt for every one of them."""
+    count = namespace._base_count.get(base)
+    if count is not None:
+        name = f"{base}_{count + 1}"
+        used = namespace._used_names
+        if name not in used:
+            namespace._base_count[base] = count + 1
+            used.add(name)
+            return name
+    return namespace.create_name(base, None)
+
+
+def set_meta(node: Node, meta: NodeMeta) -> None:
+    """Replace a node's meta. Plain assignment would take the node out of fx's tables and put it back."""
+    object.__setattr__(node, "meta", meta)
+
+
+def append_item(graph: Graph, node: Node, index: int, meta: NodeMeta | None = None) -> Node:
     """Append the selection of one of several results."""
-    return append_call(graph, operator.getitem, (node, index), {}, "getitem")
+    return append_call(graph, operator.getitem, (node, index), {}, "getitem", meta)
 
 
 def placeholders(graph: Graph) -> list[Node]:

@@ -26,7 +26,7 @@ from torch._prims_common import make_contiguous_strides_for
 
 from . import extrema, floating, layout, relations
 from .environment import Environment
-from .expression import Expr
+from .expression import Expr, add_all
 
 if TYPE_CHECKING:
     from .torch_view import ShapeEnvironmentView
@@ -345,7 +345,7 @@ class SymbolNode:
         return self.wrap(extrema.maximum(value, limit))
 
     def sym_sum(self, arguments: Sequence[SymbolNode]) -> SymbolNode:
-        return self.wrap(sum(_from_node(argument) for argument in arguments))
+        return self.wrap(add_all(_from_node(argument) for argument in arguments))
 
     def sym_ite(self, chosen: SymbolNode, otherwise: SymbolNode) -> SymbolNode:
         return self.wrap(extrema.choose(self.value, chosen.value, otherwise.value))

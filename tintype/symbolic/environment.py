@@ -90,7 +90,7 @@ class Environment(Table):
         source: object = None,
         lower: int = 0,
         upper: int | None = None,
-    ) -> Expr:
+    ) -> Symbol:
         """A new symbol for an input size that is ``hint`` in the example."""
         declared = Range(lower, INFINITY if upper is None else upper)
         if hint not in declared:
@@ -99,16 +99,16 @@ class Environment(Table):
 
     def unbacked_int(
         self, *, lower: int | None = None, upper: int | None = None, source: object = None
-    ) -> Expr:
+    ) -> Symbol:
         """A new symbol for an integer that only the data decide."""
         declared = Range(-INFINITY if lower is None else lower, INFINITY if upper is None else upper)
         return self._new_symbol("int", self._next_name("u"), None, declared, source)
 
-    def unbacked_float(self, *, source: object = None) -> Expr:
+    def unbacked_float(self, *, source: object = None) -> Symbol:
         """A new symbol for a float that only the data decide."""
         return self._new_symbol("float", self._next_name("zuf"), None, EVERYTHING, source)
 
-    def unbacked_bool(self, *, source: object = None) -> Expr:
+    def unbacked_bool(self, *, source: object = None) -> Symbol:
         """A new symbol for a truth value that only the data decide."""
         return self._new_symbol("bool", self._next_name("ub"), None, Range(0, 1), source)
 
@@ -163,7 +163,7 @@ class Environment(Table):
         return self.facts.reduce(expression)
 
     @property
-    def replacements(self) -> Mapping[Expr, Size]:
+    def replacements(self) -> Mapping[Symbol, Size]:
         """Symbols that are known to equal an expression over others."""
         return MappingProxyType(self.facts.replacements)
 
@@ -286,13 +286,14 @@ class Environment(Table):
         self.guards.append(Guard(condition, location, message))
 
     def _learn(self, condition: Expr, message: str, location: Location | None) -> None:
-        fixed = {symbol for symbol, value in self.replacements.items() if type(value) is int}
+        before = len(self.facts.fixed)
         try:
             self.facts.learn(condition)
         except Contradiction:
             raise RequirementError(message, condition=condition, location=location) from None
-        for symbol, value in self.replacements.items():
-            if type(value) is int and symbol not in fixed and symbol.hint is not None:  # type: ignore[attr-defined]
+        for symbol in self.facts.fixed[before:]:
+            value = self.replacements[symbol]
+            if symbol.hint is not None and type(value) is int:
                 self.specializations.append(Specialization(symbol, value, location))
 
     def _data_dependent(self, condition: Expr, location: Location | None) -> DataDependentError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from . import bits, extrema, floating, relations
 from .division import floor_div, mod
@@ -96,7 +96,7 @@ PYTHON: dict[str, Callable[..., Any]] = {
 }
 
 
-def substitute(expression: Any, replacements: Mapping[Expr, Any]) -> Any:
+def substitute(expression: Any, replacements: Mapping[Symbol, Any] | Mapping[Expr, Any]) -> Any:
     """The expression with symbols or atoms replaced, in normal form again.
 
     The replacements may belong to another environment, as long as they cover
@@ -104,7 +104,7 @@ def substitute(expression: Any, replacements: Mapping[Expr, Any]) -> Any:
     """
     if not isinstance(expression, Expr) or not replacements:
         return expression
-    return _substitute(expression, replacements, {})
+    return _substitute(expression, cast(Mapping[Expr, Any], replacements), {})
 
 
 def _substitute(expression: Any, replacements: Mapping[Expr, Any], done: dict[Expr, Any]) -> Any:

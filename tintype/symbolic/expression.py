@@ -54,6 +54,7 @@ class Table:
         self.relations: dict[Any, Any] = {}
         self.equalities: dict[Any, Any] = {}
         self.orders: dict[Any, Any] = {}
+        self.strict_orders: dict[Any, Any] = {}
         # The bridge's nodes for constants, which C++ asks for again and again.
         self.constant_nodes: dict[Any, Any] = {}
         self.serial = 0
@@ -597,6 +598,28 @@ def _with_operand(left: Expr, method: str, other: Any) -> Any:
         name = _FLOATING_METHODS["__" + method[3:] if reflected else method]
         return _floating(name, operand, left) if reflected else _floating(name, left, operand)
     return getattr(left, method)(operand)
+
+
+def add_all(values: Iterable[Any]) -> Any:
+    """The sum of many integers, in time linear in their number."""
+    terms: dict[Expr, int] = {}
+    constant = 0
+    environment = None
+    for value in values:
+        if type(value) is int:
+            constant += value
+            continue
+        if not is_int(value):
+            raise TypeError(f"expected integers, not {value!r}")
+        if environment is not None and value.environment is not environment:
+            raise ValueError(f"{value} belongs to another environment than its operand")
+        environment = value.environment
+        constant += value.constant
+        for monomial, coefficient in value.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+    if environment is None:
+        return constant
+    return linear(environment, {part: count for part, count in terms.items() if count}, constant)
 
 
 # -- order

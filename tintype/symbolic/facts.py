@@ -56,15 +56,20 @@ class Facts:
 
     def __init__(self) -> None:
         self.bounds: dict[Expr, Range] = {}
-        self.replacements: dict[Expr, Size] = {}
+        self.replacements: dict[Symbol, Size] = {}
         self.congruences: dict[Symbol, Congruence] = {}
         self.truths: dict[Expr, None] = {}
         self.inequalities: list[Expr] = []
+        # The symbols that turned out to be one number, in order of discovery.
+        self.fixed: list[Symbol] = []
         self.version = 0
         self.decisions: dict[Expr, bool | None] = {}
         self._ranges: dict[Expr, Range] = {}
         self._replaced: dict[Expr, Any] = {}
         self._reduced: dict[Expr, Any] = {}
+        # Where each symbol occurs, so that a replacement costs what it changes.
+        self._truths_with: dict[Symbol, list[Expr]] = {}
+        self._replaced_by: dict[Symbol, list[Symbol]] = {}
 
     # -- questions
 
@@ -232,6 +237,8 @@ class Facts:
                 self.learn(part)
             return
         self.truths[condition] = None
+        for symbol in condition.symbols:
+            self._truths_with.setdefault(symbol, []).append(condition)
         self.changed()
         if condition.operation == "le":
             self._learn_nonpositive(condition.arguments[0])
@@ -367,15 +374,22 @@ class Facts:
             return
         bounds = self.range(symbol)
         congruence = self.congruences.pop(symbol, ANY_INTEGER)
-        for other, old in self.replacements.items():
-            self.replacements[other] = substitute(old, {symbol: value})
-        self.replacements[symbol] = value
-        stale = [truth for truth in self.truths if symbol in truth.symbols]
+        for other in self._replaced_by.pop(symbol, ()):
+            self._set_replacement(other, substitute(self.replacements[other], {symbol: value}))
+        self._set_replacement(symbol, value)
         self.inequalities = [kept for kept in self.inequalities if symbol not in kept.symbols]
         self.changed()
         self._carry_over(value, bounds, congruence)
-        for truth in stale:
+        for truth in self._truths_with.pop(symbol, ()):
             self.learn(truth)
+
+    def _set_replacement(self, symbol: Symbol, value: Size) -> None:
+        self.replacements[symbol] = value
+        if isinstance(value, Expr):
+            for part in value.symbols:
+                self._replaced_by.setdefault(part, []).append(symbol)
+        else:
+            self.fixed.append(symbol)
 
     def _carry_over(self, value: Size, bounds: Range, congruence: Congruence) -> None:
         """What was known of a symbol now holds for what replaces it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 
 import torch
 
@@ -13,12 +14,13 @@ _PACKAGES = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, os.path.dirname(os.path.abspath(__file__)))
 )
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 # Whether a file is the user's, by its name: asked for every frame of every guard.
 _is_users: dict[str, bool] = {}
 
 
 def user_location() -> Location | None:
-    """The innermost frame outside torch and tintype; None when there is none."""
+    """The innermost frame outside torch, tintype and Python's library; None when there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -33,5 +35,7 @@ def user_location() -> Location | None:
 
 
 def _is_internal(filename: str) -> bool:
-    # "<string>", "<frozen ...>", "<__array_function__ internals>": code without a file.
-    return filename.startswith("<") or filename.startswith(_PACKAGES)
+    # Code without a file is the user's ("<stdin>", "<ipython-input-1>"), except these.
+    if filename.startswith(("<frozen ", "<__array_function__", *_PACKAGES)):
+        return True
+    return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename

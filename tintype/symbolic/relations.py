@@ -84,6 +84,16 @@ def lt(left: Any, right: Any) -> Condition:
     """``left < right``."""
     if type(left) is int and type(right) is int:
         return left < right
+    environment = getattr(left, "environment", None) or getattr(right, "environment", None)
+    if environment is None:
+        return bool(left < right)
+    found: Condition | None = environment.strict_orders.get((left, right))
+    if found is None:
+        found = environment.strict_orders[left, right] = _below(left, right)
+    return found
+
+
+def _below(left: Any, right: Any) -> Condition:
     left, right = as_int(left), as_int(right)
     if is_float(left) or is_float(right):
         return _float_order("float_lt", left, right)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from .expression import Expr, Size
+from .expression import Expr, Size, add_all
 from .failures import RequirementError
 from .location import user_location
 from .relations import Condition, eq, ge, lt
@@ -111,6 +111,12 @@ def product(sizes: Iterable[Size]) -> Size:
     result: Any = 1
     for size in sizes:
         result = result * size
+    return result
+
+
+def total(sizes: Iterable[Size]) -> Size:
+    """The sum of sizes, as of concatenated tensors."""
+    result: Size = add_all(sizes)
     return result
 
 

@@ -22,8 +22,9 @@ from tintype.errors import (
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import eliminate_dead_code
+from tintype.ir.graph import eliminate_dead_code, set_meta
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.process_switches import collector_paused, compiling
 from tintype.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -41,7 +42,6 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.trace import intercepts as _intercepts  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401
-from tintype.trace.compiling import compiling
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
@@ -63,7 +63,7 @@ class CapturedGraph:
     argument_names: list[str]
     state_dict: dict[str, torch.Tensor]
     constants: dict[str, Any]
-    module_paths: list[tuple[str, str]]
+    module_paths: list[str]
 
 
 class Capture:
@@ -75,8 +75,9 @@ class Capture:
         self.kwargs = kwargs
         self.context = FakeContext()
         self.graph = Graph()
-        self.state = ModelState(root)
-        self.origins = OriginTracker(root)
+        self.modules = list(root.named_modules(remove_duplicate=False))
+        self.state = ModelState(root, self.modules)
+        self.origins = OriginTracker(self.modules)
         self.recorder = Recorder(self.context, self.graph, self.origins)
         self.recorder.lift_constant = self.lift_constant
         self.context.session = self.recorder
@@ -152,7 +153,7 @@ class Capture:
                 remedy="pass tensors, numbers, strings, None, or containers of them; register your own containers "
                 "with torch.utils._pytree.register_pytree_node or tintype.register_dataclass",
             )
-        node.meta = NodeMeta({"val": value})
+        set_meta(node, NodeMeta({"val": value}))
         self.input_specs.append(InputSpec(InputKind.USER_INPUT, argument))
         return value
 
@@ -167,7 +168,7 @@ class Capture:
         else:
             fake = value
             argument = CustomObjArgument(node.name, value._type().qualified_name())
-        node.meta = NodeMeta({"val": fake})
+        set_meta(node, NodeMeta({"val": fake}))
         self.state_specs.append(InputSpec(kind, argument, target, persistent))
         return fake if isinstance(value, torch.Tensor) else node
 
@@ -198,6 +199,10 @@ class Capture:
 
     def run(self) -> CapturedGraph:
         """Record the program."""
+        with collector_paused():
+            return self._run()
+
+    def _run(self) -> CapturedGraph:
         snapshot = Snapshot(self.root)
         changes: list[Change] = []
         try:
@@ -295,14 +300,14 @@ class Capture:
         return CapturedGraph(
             self.graph,
             self.context,
-            [*_by_kind(self.state_specs), *self.input_specs],
+            [*self.state_specs, *self.input_specs],
             output_specs,
             self.in_spec,
             out_spec,
             self.argument_names,
             state_dict,
             self.constants,
-            [(path, _class_name(module)) for path, module in self.root.named_modules()],
+            [path for path, _ in self.modules],
         )
 
 
@@ -317,16 +322,6 @@ _NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
     "float": SymFloatArgument,
     "bool": SymBoolArgument,
 }
-
-
-def _by_kind(specs: list[InputSpec]) -> list[InputSpec]:
-    # constants and custom objects turn up in any order, always after parameters and buffers
-    return specs
-
-
-def _class_name(module: torch.nn.Module) -> str:
-    cls = type(module)
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 @contextlib.contextmanager

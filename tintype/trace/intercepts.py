@@ -8,14 +8,15 @@ from typing import Any
 import torch
 
 from tintype.errors import CaptureError
-from tintype.fake.info import Storage, TensorInfo, strides_for_format
+from tintype.fake.info import Storage, strides_for_format
 from tintype.fake.rules.factories import target_device
 from tintype.fake.rules.views import infer_size, view_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import product
 from tintype.trace.origin import user_location
-from tintype.trace.recorder import INTERCEPTS, NOT_HANDLED, Recorder
+from tintype.trace.plan import plan_for
+from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
 
@@ -25,7 +26,7 @@ def intercept(*operators: Any) -> Callable[[Any], Any]:
 
     def register(function: Any) -> Any:
         for operator in operators:
-            INTERCEPTS[operator] = function
+            plan_for(operator).intercept = function
         return function
 
     return register
@@ -183,12 +184,3 @@ def _assign_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         )
     )
     return False
-
-
-def _number_of(value: Any) -> Any:
-    return value.info if type(value) is TensorInfo else value
-
-
-def not_handled(*args: Any) -> Any:
-    """An intercept that leaves the operator to the general path."""
-    return NOT_HANDLED

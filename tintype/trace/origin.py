@@ -9,6 +9,7 @@ no hook is installed: a module call is recognised by its frame, ``torch.nn.Modul
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -23,9 +24,9 @@ _CALL = torch.nn.Module._call_impl.__code__
 class OriginTracker:
     """Knows the modules of a program by name, and follows which of them are being called."""
 
-    def __init__(self, root: torch.nn.Module) -> None:
+    def __init__(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
         self.paths: dict[int, str] = {}
-        for path, module in root.named_modules(remove_duplicate=False):
+        for path, module in modules:
             self.paths.setdefault(id(module), path)
         self.entry: FrameType | None = None
         self._calls: list[tuple[FrameType, ModuleCall]] = []

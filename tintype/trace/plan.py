@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tintype.errors import UnsupportedOperatorError
 from tintype.fake.rules import RULES
 
 _DISPATCH_COMPOSITE = "CompositeImplicitAutograd"
@@ -24,12 +26,14 @@ _HIDDEN_WRITES = {
 class Plan:
     """What is known of an operator before it is called."""
 
-    __slots__ = ("aliases", "composite", "hidden_writes", "in_place", "name", "rule", "writes")
+    __slots__ = ("aliases", "composite", "hidden_writes", "in_place", "intercept", "name", "rule", "writes")
 
     def __init__(self, operator: Any) -> None:
         schema = operator._schema
         self.name: str = operator.overloadpacket.__name__
         self.rule = RULES.get(operator)
+        # a function that handles the operator by itself, or declines; see tintype.trace.intercepts
+        self.intercept: Callable[..., Any] | None = None
         # positions (or names, for keyword-only arguments) of the arguments that are written to
         self.writes: tuple[int | str, ...] = tuple(
             argument.name if argument.kwarg_only else position
@@ -49,6 +53,8 @@ def plan_for(operator: Any) -> Plan:
     """The plan of an operator."""
     plan = _PLANS.get(operator)
     if plan is None:
+        if not isinstance(operator, torch._ops.OpOverload):
+            raise UnsupportedOperatorError(f"{operator} can't be captured", remedy="call it outside of the program")
         plan = _PLANS[operator] = Plan(operator)
     return plan
 

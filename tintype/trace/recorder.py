@@ -31,7 +31,7 @@ from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, freeze, infer
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, append_item
+from tintype.ir.graph import append_call, append_item, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr
@@ -49,7 +49,6 @@ _below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
 
 # Handles an operator by itself; None means: not this time, go on as usual.
 Intercept = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
-INTERCEPTS: dict[Any, Intercept] = {}
 NOT_HANDLED = object()
 
 
@@ -82,16 +81,12 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        intercept = INTERCEPTS.get(func)
+        plan = plan_for(func)
+        intercept = plan.intercept
         if intercept is not None:
             result = intercept(self, func, args, kwargs)
             if result is not NOT_HANDLED:
                 return result
-        if not isinstance(func, torch._ops.OpOverload):
-            raise UnsupportedOperatorError(
-                f"{func} can't be captured", location=user_location(), remedy="call it outside of the program"
-            )
-        plan = plan_for(func)
         if plan.rule is None and plan.composite and (plan.writes or plan.aliases):
             return self.expand(func, args, kwargs)
         return self.call(func, plan, args, kwargs)
@@ -120,15 +115,14 @@ class Recorder(TorchDispatchMode):
             self._mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
         grad = torch.is_grad_enabled() and _any_requires_grad(infos)
         if type(results) is TensorInfo:
-            for info, argument in zip(infos, args, strict=True):
-                if info is results:  # the operator returned its argument
-                    return argument
-            results.requires_grad = grad and (results.dtype.is_floating_point or results.dtype.is_complex)
+            if results.storage is not None and results in infos:  # the operator returned its argument
+                return args[infos.index(results)]
+            if grad:
+                results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
             fake = make_fake(results, self.context)
             if self._recording:
-                node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
-                node.meta = NodeMeta({"val": fake}, self._origin(plan.name))
-                fake.node = node
+                meta = NodeMeta({"val": fake}, self._origin(plan.name))
+                fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
             return fake
         return self._record_several(
             func, plan, nodes, kwarg_nodes, results, grad, dict(zip(map(id, infos), args, strict=True))
@@ -276,11 +270,10 @@ class Recorder(TorchDispatchMode):
             info.requires_grad = grad and (info.dtype.is_floating_point or info.dtype.is_complex)
             fake = make_fake(info, self.context)
             if node is not None:
-                fake.node = append_item(self.graph, node, index)
-                fake.node.meta = NodeMeta({"val": fake}, origin)
+                fake.node = append_item(self.graph, node, index, NodeMeta({"val": fake}, origin))
             fakes.append(fake)
         if node is not None:
-            node.meta = NodeMeta({"val": tuple(fakes)}, origin)
+            set_meta(node, NodeMeta({"val": tuple(fakes)}, origin))
         return fakes if _returns_list(func) else tuple(fakes)
 
     # --- mutation ------------------------------------------------------------------------------------------

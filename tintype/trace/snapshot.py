@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import types
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +39,7 @@ class Snapshot:
 
     def __init__(self, root: torch.nn.Module) -> None:
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
+        self._empty: list[Any] = []
         self._seen: set[int] = set()
         pending: list[Any] = [root]
         while pending:
@@ -48,6 +50,9 @@ class Snapshot:
             self._save(value, pending)
 
     def _save(self, value: Any, pending: list[Any]) -> None:
+        if isinstance(value, (dict, list, set)) and not value:  # modules have a dozen empty tables each
+            self._empty.append(value)
+            return
         if isinstance(value, dict):
             items: Any = list(value.values())
             self._saved.append((value, value, dict(value)))
@@ -60,7 +65,7 @@ class Snapshot:
             items = ()
             self._saved.append((value, value, set(value)))
         else:
-            attributes = _attributes(value)
+            attributes = vars(value) if isinstance(value, torch.nn.Module) else _attributes(value)
             if attributes is None:
                 return
             items = list(attributes.values())
@@ -70,10 +75,17 @@ class Snapshot:
     def restore(self) -> list[Change]:
         """Put everything back; returns what had changed."""
         changes: list[Change] = []
+        for container in self._empty:
+            if container:
+                values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
+                changes += [Change(container, key, MISSING, value) for key, value in values.items()]
+                container.clear()
         for owner, container, copy in self._saved:
             if isinstance(container, dict):
-                if len(container) == len(copy) and all(
-                    key in container and container[key] is value for key, value in copy.items()
+                if (
+                    len(container) == len(copy)
+                    and all(map(is_, container.values(), copy.values()))
+                    and container.keys() == copy.keys()
                 ):
                     continue
                 for key in [*copy, *(k for k in container if k not in copy)]:

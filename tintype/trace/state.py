@@ -28,21 +28,21 @@ class StateEntry:
 class ModelState:
     """What a module holds before it is called, and where each tensor was."""
 
-    def __init__(self, root: torch.nn.Module) -> None:
+    def __init__(self, root: torch.nn.Module, modules: list[tuple[str, torch.nn.Module]]) -> None:
         self.root = root
         self.entries: list[StateEntry] = []
         # every name of every tensor, aliases included: this becomes the program's state dict
         self.names: dict[str, tuple[InputKind, torch.Tensor, bool | None]] = {}
         self.by_id: dict[int, StateEntry] = {}
         self._attributes: dict[int, str] | None = None
-        self._collect()
+        self._collect(modules)
 
-    def _collect(self) -> None:
-        for name, parameter in self.root.named_parameters(remove_duplicate=False):
-            self._add(InputKind.PARAMETER, name, parameter, None)
-        for prefix, module in self.root.named_modules(remove_duplicate=False):
-            if not module._buffers:
-                continue
+    def _collect(self, modules: list[tuple[str, torch.nn.Module]]) -> None:
+        for prefix, module in modules:
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    self._add(InputKind.PARAMETER, f"{prefix}.{name}" if prefix else name, parameter, None)
+        for prefix, module in modules:
             for name, buffer in module._buffers.items():
                 if buffer is not None:
                     path = f"{prefix}.{name}" if prefix else name

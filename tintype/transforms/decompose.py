@@ -92,7 +92,7 @@ class Decomposition:
         self.graph = Graph()
         self.context = context
         self.recorder = Decomposer(
-            context, self.graph, OriginTracker(torch.nn.Module()), table, preserved, keep_core
+            context, self.graph, OriginTracker(()), table, preserved, keep_core
         )
         self.recorder.lift_constant = self._lift_constant
         self.constants: dict[str, torch.Tensor] = {}

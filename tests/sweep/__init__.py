@@ -1,0 +1,1 @@
+"""torch's operator database, exported operator by operator and compared with eager mode."""

@@ -1,0 +1,109 @@
+"""Programs of one operator: what the database calls a sample, as a module whose inputs are its tensors."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch.utils import _pytree as pytree
+
+SEED = 20
+# The database is asked for float32; operators that have none (bitwise, complex only) are taken in another.
+DTYPES = (
+    torch.float32,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+)
+
+
+class OperatorCall(torch.nn.Module):
+    """One call of an operator. Its tensors are the inputs, everything else is part of the program."""
+
+    def __init__(self, function: Callable[..., Any], leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
+        super().__init__()
+        self.function = function
+        self.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        self.spec = spec
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.function(*args, **kwargs)
+
+
+@dataclass
+class Case:
+    """A program and the inputs to export it with."""
+
+    name: str
+    module: OperatorCall
+    inputs: tuple[torch.Tensor, ...]
+
+    def fresh_inputs(self) -> tuple[torch.Tensor, ...]:
+        """Copies of the inputs with the same strides and the same sharing of memory."""
+        return copy.deepcopy(self.inputs)
+
+
+def seed() -> None:
+    """Put every source of random numbers into one state."""
+    torch.manual_seed(SEED)
+    numpy.random.seed(SEED)
+    random.seed(SEED)
+
+
+def dtype_for(operator: Any) -> torch.dtype:
+    """The dtype to ask for samples in."""
+    return next(dtype for dtype in DTYPES if operator.supports_dtype(dtype, "cpu"))
+
+
+def cases_of(operator: Any, limit: int) -> list[Case]:
+    """The programs of an operator: its samples, and its in-place variant on those that fit."""
+    seed()
+    dtype = dtype_for(operator)
+    samples = list(operator.sample_inputs(device="cpu", dtype=dtype, requires_grad=False))
+    cases = []
+    for number in spread(len(samples), limit):
+        sample = samples[number]
+        arguments = ((sample.input, *sample.args), sample.kwargs)
+        cases.append(make_case(f"sample {number}", operator.op, arguments))
+        in_place = operator.inplace_variant
+        if in_place is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
+            cases.append(make_case(f"sample {number} in place", in_place, arguments))
+    return cases
+
+
+def make_case(name: str, function: Callable[..., Any], arguments: Any) -> Case:
+    """A call as a program."""
+    leaves, spec = pytree.tree_flatten(arguments)
+    tensors = tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    described = ", ".join(describe(leaf) for leaf in leaves)
+    return Case(f"{name} ({described})", OperatorCall(function, leaves, spec), tensors)
+
+
+def describe(leaf: Any) -> str:
+    """An argument in a few characters."""
+    if isinstance(leaf, torch.Tensor):
+        kind = str(leaf.dtype).removeprefix("torch.")
+        return f"{kind}{list(leaf.shape)}"
+    return repr(leaf)[:40]
+
+
+def spread(count: int, limit: int) -> list[int]:
+    """At most ``limit`` numbers below ``count``, evenly apart, the first and the last among them."""
+    if limit <= 0 or count <= limit:
+        return list(range(count))
+    if limit == 1:
+        return [0]
+    return sorted({round(step * (count - 1) / (limit - 1)) for step in range(limit)})

@@ -1,0 +1,161 @@
+"""A captured program must do what eager mode does: results, writes, and which tensors share memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+import tintype
+from tests.transforms.mutation_programs import Values
+
+MakeInputs = Callable[[Values], tuple[torch.Tensor, ...]]
+
+
+class Difference(AssertionError):
+    """Eager mode and a captured program disagree."""
+
+
+class EagerRefused(Exception):
+    """The program does not run in eager mode, or computes numbers that can't be compared."""
+
+
+def inputs_of(make_inputs: MakeInputs, seed: int) -> tuple[torch.Tensor, ...]:
+    """The same inputs for the same seed."""
+    return make_inputs(Values(seed))
+
+
+class Observation:
+    """What can be seen of one call: results, inputs and buffers afterwards, and how they share memory."""
+
+    def __init__(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.result = module(*inputs)
+        leaves, self.structure = pytree.tree_flatten(self.result)
+        self.tensors = {f"result {i}": leaf for i, leaf in enumerate(leaves)}
+        self.tensors |= {f"input {i}": tensor for i, tensor in enumerate(inputs)}
+        self.tensors |= {f"buffer {name}": tensor for name, tensor in module.named_buffers()}
+        self.values = {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
+
+    def sharing(self) -> set[tuple[str, str, bool]]:
+        """Pairs of names with the same memory, and whether they are the same object."""
+        names = [name for name, tensor in self.tensors.items() if tensor.numel()]
+        return {
+            (a, b, self.tensors[a] is self.tensors[b])
+            for i, a in enumerate(names)
+            for b in names[i + 1 :]
+            if memory(self.tensors[a]) == memory(self.tensors[b])
+        }
+
+    def geometry(self) -> dict[str, Any]:
+        """Where results lie that share memory with an input or a buffer."""
+        outside = {memory(t) for name, t in self.tensors.items() if not name.startswith("result")}
+        return {
+            name: (tuple(tensor.stride()), tensor.storage_offset())
+            for name, tensor in self.tensors.items()
+            if name.startswith("result") and tensor.numel() and memory(tensor) in outside
+        }
+
+
+def memory(tensor: torch.Tensor) -> int:
+    """The identity of the memory behind a tensor."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def compare_observations(expected: Observation, actual: Observation, what: str) -> None:
+    """Raise a Difference where a captured program did something else than eager mode."""
+    if expected.structure != actual.structure:
+        raise Difference(f"{what}: structure {actual.structure}, not {expected.structure}")
+    if expected.values.keys() != actual.values.keys():
+        raise Difference(f"{what}: {list(actual.values)}, not {list(expected.values)}")
+    for name, value in expected.values.items():
+        other = actual.values[name]
+        if value.dtype is not other.dtype or value.shape != other.shape:
+            raise Difference(
+                f"{what}: {name} is {other.dtype} {list(other.shape)}, not {value.dtype} {list(value.shape)}"
+            )
+        if not torch.allclose(value, other, rtol=1e-4, atol=1e-4, equal_nan=True):
+            raise Difference(f"{what}: {name} is\n{other}\nnot\n{value}")
+
+
+def compare_sharing(expected: Observation, actual: Observation, what: str) -> None:
+    """Raise a Difference where results share memory otherwise."""
+    missing, surplus = expected.sharing() - actual.sharing(), actual.sharing() - expected.sharing()
+    if missing or surplus:
+        raise Difference(f"{what}: memory is shared otherwise: missing {missing}, surplus {surplus}")
+    if expected.geometry() != actual.geometry():
+        raise Difference(f"{what}: results lie otherwise: {actual.geometry()}, not {expected.geometry()}")
+
+
+def sharing_model(module: torch.nn.Module) -> torch.nn.Module:
+    """The module whose results share memory as a captured program's: conversions are always copies there."""
+    return copy.deepcopy(module)
+
+
+def eager_observations(
+    module: torch.nn.Module, make_inputs: MakeInputs, seeds: tuple[int, ...]
+) -> list[Observation]:
+    """Eager mode's behaviour: for each seed a call, and a second one on the same inputs."""
+    observations = []
+    for seed in seeds:
+        inputs = inputs_of(make_inputs, seed)
+        for _ in range(2):
+            try:
+                observation = Observation(module, inputs)
+            except (RuntimeError, IndexError, TypeError, ValueError) as error:
+                raise EagerRefused(str(error)) from error
+            for value in observation.values.values():
+                finite = value[torch.isfinite(value)] if value.is_floating_point() or value.is_complex() else value
+                if finite.numel() and finite.abs().max() > 1e6:
+                    raise EagerRefused("numbers too large to be compared")
+            observations.append(observation)
+    return observations
+
+
+def captured_modules(model: torch.nn.Module, make_inputs: MakeInputs) -> dict[str, Callable[[], torch.nn.Module]]:
+    """The ways from a model to a program that runs."""
+    example = inputs_of(make_inputs, 0)
+    program = tintype.export(model, example)
+
+    def retraced() -> torch.nn.Module:
+        return tintype.export(program.module(), inputs_of(make_inputs, 0)).module()
+
+    return {
+        "export": program.module,
+        "decomposed": lambda: program.run_decompositions().module(),
+        "training": lambda: tintype.export_for_training(model, inputs_of(make_inputs, 0)).module(),
+        "retraced": retraced,
+    }
+
+
+def compare(
+    make_model: Callable[[], torch.nn.Module],
+    make_inputs: MakeInputs,
+    *,
+    check_sharing: bool = True,
+    seeds: tuple[int, ...] = (0, 1),
+) -> None:
+    """Compare eager mode with every way of capturing a model, on the example's values and on others."""
+    expected = eager_observations(make_model(), make_inputs, seeds)
+    model = make_model()
+    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    for what, build in captured_modules(model, make_inputs).items():
+        module = build()
+        position = 0
+        for seed in seeds:
+            inputs = inputs_of(make_inputs, seed)
+            for call in range(2):
+                actual = Observation(module, inputs)
+                place = f"{what}, inputs {seed}, call {call}"
+                compare_observations(expected[position], actual, place)
+                if check_sharing:
+                    compare_sharing(expected[position], actual, place)
+                position += 1
+    for name, buffer in model.named_buffers():
+        if not torch.equal(buffer, state[name]):
+            raise Difference(f"the model's own buffer {name} changed")
+
+
+__all__ = ["Difference", "EagerRefused", "compare"]

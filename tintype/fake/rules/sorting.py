@@ -1,0 +1,87 @@
+"""Order: sorting, selecting, turning round; and drawing at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.rules.registry import rule
+from tintype.fake.rules.views import wrap_dimension
+from tintype.symbolic import Size, ge
+from tintype.symbolic.sizes import contiguous_strides, require
+
+
+def _fresh(self: TensorInfo, sizes: tuple[Size, ...], dtype: torch.dtype | None = None) -> TensorInfo:
+    return TensorInfo(sizes, contiguous_strides(sizes), dtype or self.dtype, self.device)
+
+
+def _like(self: TensorInfo, dtype: torch.dtype | None = None) -> TensorInfo:
+    return TensorInfo(
+        self.sizes, preserved_strides(self.sizes, self.strides), dtype or self.dtype, self.device
+    )
+
+
+@rule("topk")
+def topk(
+    self: TensorInfo, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[TensorInfo, TensorInfo]:
+    where = wrap_dimension(dim, self.dim)
+    available = self.sizes[where] if self.sizes else 1
+    if type(k) is int and type(available) is int:
+        if not 0 <= k <= available:
+            raise RuntimeError("selected index k out of range")
+    else:
+        require(ge(available, k), "selected index k out of range")
+    sizes = (*self.sizes[:where], k, *self.sizes[where + 1 :]) if self.sizes else ()
+    return _fresh(self, sizes), _fresh(self, sizes, torch.int64)
+
+
+@rule("sort")
+def sort(self: TensorInfo, dim: int = -1, descending: bool = False) -> tuple[TensorInfo, TensorInfo]:
+    wrap_dimension(dim, self.dim)
+    return _like(self), _like(self, torch.int64)
+
+
+@rule("sort.stable")
+def sort_stable(
+    self: TensorInfo, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> tuple[TensorInfo, TensorInfo]:
+    return sort(self, dim, descending)
+
+
+@rule("argsort")
+def argsort(self: TensorInfo, dim: int = -1, descending: bool = False) -> TensorInfo:
+    wrap_dimension(dim, self.dim)
+    return _like(self, torch.int64)
+
+
+@rule("argsort.stable")
+def argsort_stable(
+    self: TensorInfo, *, stable: bool, dim: int = -1, descending: bool = False
+) -> TensorInfo:
+    return argsort(self, dim, descending)
+
+
+@rule("flip")
+def flip(self: TensorInfo, dims: Sequence[int]) -> TensorInfo:
+    wrapped = [wrap_dimension(d, self.dim) for d in dims]
+    if len(set(wrapped)) != len(wrapped):
+        raise RuntimeError(f"dim appears multiple times in the list of dims {list(dims)}")
+    return _like(self)
+
+
+@rule("multinomial")
+def multinomial(
+    self: TensorInfo, num_samples: Size, replacement: bool = False, *, generator: Any = None
+) -> TensorInfo:
+    if self.dim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    return _fresh(self, (*self.sizes[:-1], num_samples), torch.int64)
+
+
+@rule("bernoulli", "bernoulli.p", "bernoulli.Tensor")
+def bernoulli(self: TensorInfo, p: Any = None, *, generator: Any = None) -> TensorInfo:
+    return _like(self)

@@ -1,0 +1,69 @@
+"""Switches of the whole process that a capture needs in a certain position.
+
+They are not per thread, so captures in several threads count themselves in and out: the first one sets a switch,
+the last one puts it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+class _CountedSwitch:
+    def __init__(self, set_up: Callable[[], Any], put_back: Callable[[Any], None]) -> None:
+        self._set_up = set_up
+        self._put_back = put_back
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._saved: Any = None
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._depth == 0:
+                self._saved = self._set_up()
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._put_back(self._saved)
+
+
+def _pause_collector() -> bool:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    return was_enabled
+
+
+def _resume_collector(was_enabled: bool) -> None:
+    if was_enabled:
+        gc.enable()
+
+
+# A graph is made of many small objects that all stay alive. Python would look through all objects of the
+# process for garbage again and again while they are made, which can take longer than making them.
+collector_paused = _CountedSwitch(_pause_collector, _resume_collector)
+
+
+def _start_compiling() -> tuple[bool, bool]:
+    flags = torch.compiler
+    saved = (flags._is_compiling_flag, flags._is_exporting_flag)
+    flags._is_compiling_flag = flags._is_exporting_flag = True
+    return saved
+
+
+def _stop_compiling(saved: tuple[bool, bool]) -> None:
+    torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = saved
+
+
+# While a program is captured, torch.compiler.is_compiling() and its kin answer True.
+compiling = _CountedSwitch(_start_compiling, _stop_compiling)
