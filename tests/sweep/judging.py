@@ -13,9 +13,10 @@ from torch.utils import _pytree as pytree
 
 import tintype
 from tests.sweep.programs import Case, seed
-from tintype.errors import TintypeError
+from tintype.errors import CaptureError, InvalidRequestError
 
-CORRECT, REFUSED, ERROR, WRONG, EAGER_FAILS = "correct", "refused", "error", "wrong", "eager-fails"
+CORRECT, REFUSED, ERROR, WRONG = "correct", "refused", "error", "wrong"
+NOT_REACHED, EAGER_FAILS = "not reached", "eager-fails"
 SEVERITY = (EAGER_FAILS, CORRECT, REFUSED, ERROR, WRONG)  # the last ones weigh most
 EXPORT, DECOMPOSED, METADATA = "export", "decomposed", "metadata"
 STAGES = (EXPORT, DECOMPOSED, METADATA)
@@ -79,7 +80,7 @@ class Judging:
             return step(), Outcome(self.case.name, stage, CORRECT)
         except Difference as difference:
             return None, Outcome(self.case.name, stage, WRONG, str(difference))
-        except TintypeError as error:
+        except (CaptureError, InvalidRequestError) as error:
             return None, Outcome(
                 self.case.name, stage, REFUSED, f"[{error.id}] {error.fact}", trace_of(error)
             )

@@ -63,15 +63,17 @@ def seed() -> None:
     random.seed(SEED)
 
 
-def dtype_for(operator: Any) -> torch.dtype:
-    """The dtype to ask for samples in."""
-    return next(dtype for dtype in DTYPES if operator.supports_dtype(dtype, "cpu"))
+def dtype_for(operator: Any) -> torch.dtype | None:
+    """The dtype to ask for samples in; None where the operator has no kernel for the CPU."""
+    return next((dtype for dtype in DTYPES if operator.supports_dtype(dtype, "cpu")), None)
 
 
 def cases_of(operator: Any, limit: int) -> list[Case]:
     """The programs of an operator: its samples, and its in-place variant on those that fit."""
     seed()
     dtype = dtype_for(operator)
+    if dtype is None:
+        return []
     samples = list(operator.sample_inputs(device="cpu", dtype=dtype, requires_grad=False))
     cases = []
     for number in spread(len(samples), limit):

@@ -14,6 +14,7 @@ from tests.sweep.judging import (
     EAGER_FAILS,
     ERROR,
     EXPORT,
+    NOT_REACHED,
     REFUSED,
     SEVERITY,
     STAGES,
@@ -21,6 +22,7 @@ from tests.sweep.judging import (
     Outcome,
 )
 
+VERDICTS = (CORRECT, REFUSED, WRONG, ERROR, NOT_REACHED, EAGER_FAILS)
 ENOUGH = 97.0  # per cent of the operators must be fully correct
 
 
@@ -38,14 +40,16 @@ class OperatorReport:
         return [outcome for outcome in self.outcomes if outcome.stage == stage]
 
     def verdict(self, stage: str) -> str:
-        """The worst that happened at a stage; what export refused has not come to the later ones."""
-        return max((outcome.verdict for outcome in self.at(stage)), key=SEVERITY.index, default=EAGER_FAILS)
+        """The worst that happened at a stage; a later stage is not better than export."""
+        worst = max((outcome.verdict for outcome in self.at(stage)), key=SEVERITY.index, default=EAGER_FAILS)
+        if stage != EXPORT and worst in (EAGER_FAILS, CORRECT):
+            exported = self.verdict(EXPORT)
+            return exported if exported in (EAGER_FAILS, CORRECT) else NOT_REACHED
+        return worst
 
     def bad(self, stage: str) -> list[Outcome]:
-        """The outcomes that made the verdict, where it is not a good one."""
+        """The outcomes that made a verdict that is not a good one."""
         verdict = self.verdict(stage)
-        if verdict in (CORRECT, EAGER_FAILS):
-            return []
         return [outcome for outcome in self.at(stage) if outcome.verdict == verdict]
 
     def as_json(self) -> dict[str, Any]:
@@ -76,10 +80,10 @@ class SweepReport:
         return Counter(operator.verdict(stage) for operator in self.operators)
 
     def percentage(self, stage: str) -> float:
-        """The part of the operators that reach a stage which is fully correct there."""
+        """The part of the operators that run in eager mode which is fully correct at a stage."""
         counts = self.counts(stage)
-        reached = counts.total() - counts[EAGER_FAILS]
-        return 100.0 * counts[CORRECT] / reached if reached else 100.0
+        running = counts.total() - counts[EAGER_FAILS]
+        return 100.0 * counts[CORRECT] / running if running else 100.0
 
     def failed(self) -> list[OperatorReport]:
         """Operators that are wrong or break tintype, as exported or decomposed."""
@@ -108,9 +112,7 @@ class SweepReport:
     def summary(self, stage: str) -> str:
         """The counts of a stage in one line."""
         counts = self.counts(stage)
-        listed = ", ".join(
-            f"{counts[verdict]} {verdict}" for verdict in (CORRECT, REFUSED, WRONG, ERROR, EAGER_FAILS)
-        )
+        listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
         return f"{stage}: {self.percentage(stage):.1f} % fully correct ({listed})"
 
     def _details(self, stage: str) -> Iterable[str]:
@@ -135,11 +137,12 @@ class SweepReport:
             "exported and compared with eager mode: values, dtypes, structure, what is left in the inputs;",
             f"the in-place variant too, where there is one. Made by `{command}`.",
             "",
-            "| stage | fully correct | correct | refused | wrong | internal error | eager mode fails |",
-            "|---|---|---|---|---|---|---|",
+            "| stage | fully correct | correct | refused | wrong | error | not exported | eager mode fails |",
+            "|---|---|---|---|---|---|---|---|",
             *(self._row(stage) for stage in (EXPORT, DECOMPOSED)),
             "",
-            "The stage *decomposed* is reached by the calls that could be exported.",
+            "Per cent are of the operators that eager mode can run. An operator is *refused* if each call of it",
+            "that is not correct ends in an error that says why.",
             "",
             "## Refused operators",
             "",
@@ -151,7 +154,7 @@ class SweepReport:
 
     def _row(self, stage: str) -> str:
         counts = self.counts(stage)
-        cells = [str(counts[verdict]) for verdict in (CORRECT, REFUSED, WRONG, ERROR, EAGER_FAILS)]
+        cells = [str(counts[verdict]) for verdict in VERDICTS]
         return f"| {stage} | {self.percentage(stage):.1f} % | {' | '.join(cells)} |"
 
     def _refused_rows(self) -> Iterable[str]:

@@ -23,6 +23,7 @@ from tintype.symbolic import (
     maximum,
     minimum,
     ne,
+    not_,
     or_,
 )
 
@@ -218,6 +219,8 @@ def test_logic(sizes: Any) -> None:
     environment.require(either, "")
     assert environment.known(either) is True
     assert environment.known(or_(eq(x, 4), eq(y, 9), eq(x, y))) is True
+    environment.require(not_(and_(ge(x, 5), ge(y, 5))), "")
+    assert environment.known(and_(ge(x, 5), ge(y, 5))) is False
     environment.require(and_(ge(x, 3), le(x, 4)), "")
     assert environment.range(x) == (3, 4)
 

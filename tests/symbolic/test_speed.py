@@ -6,6 +6,7 @@ change of kind fails.
 
 from __future__ import annotations
 
+import itertools
 import timeit
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +53,7 @@ def test_first_addition() -> None:
     environment = Environment()
     symbols: list[Any] = [environment.backed(4) for _ in range(400)]
     start = timeit.default_timer()
-    for one, other in zip(symbols, symbols[1:], strict=False):
+    for one, other in itertools.pairwise(symbols):
         2 * one + 3 * other + 1
     assert (timeit.default_timer() - start) / 399 * 1e6 < 100  # three operations and new results: 7
 
@@ -71,7 +72,7 @@ def many_sizes(count: int) -> None:
 def many_equal_sizes(count: int) -> None:
     environment = Environment()
     symbols = [environment.backed(4) for _ in range(count)]
-    for one, other in zip(symbols, symbols[1:], strict=False):
+    for one, other in itertools.pairwise(symbols):
         assert sizes.same(one, other)
 
 

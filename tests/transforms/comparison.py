@@ -107,7 +107,7 @@ def eager_observations(
             except (RuntimeError, IndexError, TypeError, ValueError) as error:
                 raise EagerRefused(str(error)) from error
             for value in observation.values.values():
-                finite = value[torch.isfinite(value)] if value.is_floating_point() or value.is_complex() else value
+                finite = value[torch.isfinite(value)].to(torch.complex128)
                 if finite.numel() and finite.abs().max() > 1e6:
                     raise EagerRefused("numbers too large to be compared")
             observations.append(observation)

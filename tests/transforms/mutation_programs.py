@@ -317,6 +317,14 @@ class Author:
         ]
         return self.choose.one_of(fitting) if fitting else "1"
 
+    def apart(self, name: str, target: torch.Tensor) -> str:
+        """An operand of a write: a copy where it overlaps with what is written to, since eager mode then reads
+        some elements before and some after it wrote to them."""
+        tensor = self.tensors.get(name)
+        if tensor is None or tensor is target or not shares_memory(tensor, target):
+            return name
+        return f"{name}.clone()"
+
     def _pure(self) -> None:
         name, tensor = self._tensor()
         make = self.choose.one_of(COMPUTATIONS)
@@ -333,6 +341,11 @@ class Author:
 
 
 Maker = Callable[[Author, str, torch.Tensor], str | None]
+
+
+def shares_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors lie in the same storage."""
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 def _shape_of(author: Author, tensor: torch.Tensor) -> list[int]:
@@ -499,14 +512,14 @@ COMPUTATIONS: list[Maker] = [
 
 def _in_place(author: Author, name: str, tensor: torch.Tensor) -> str:
     method = author.choose.one_of(["add_", "mul_", "sub_", "copy_", "fill_", "div_", "clamp_min_"])
-    return f"{name}.{method}({author.other(tensor)})"
+    return f"{name}.{method}({author.apart(author.other(tensor), tensor)})"
 
 
 def _augmented(author: Author, name: str, tensor: torch.Tensor) -> str | None:
     # on a local name this binds it again, to the same tensor; on a part of a tuple Python refuses afterwards
     if "[" in name:
         return None
-    return f"{name} {author.choose.one_of(['+=', '*=', '-='])} {author.other(tensor)}"
+    return f"{name} {author.choose.one_of(['+=', '*=', '-='])} {author.apart(author.other(tensor), tensor)}"
 
 
 def _assignment(author: Author, name: str, tensor: torch.Tensor) -> str:
@@ -515,17 +528,18 @@ def _assignment(author: Author, name: str, tensor: torch.Tensor) -> str:
         target = eval(f"{name}[{subscript}]", author.scope)
     except (RuntimeError, IndexError, TypeError, ValueError):
         target = tensor
-    return f"{name}[{subscript}] = {author.other(target)}"
+    return f"{name}[{subscript}] = {author.apart(author.other(target), tensor)}"
 
 
 def _masked(author: Author, name: str, tensor: torch.Tensor) -> str:
-    value = author.other(torch.empty(()))
+    value = author.apart(author.other(torch.empty(())), tensor)
+    number = "2.0" if tensor.is_floating_point() else "2"
     return author.choose.one_of(
         [
             f"{name}.masked_fill_({name} > 0, {value})",
             f"{name}[{name} > 0] = {value}",
-            f"{name}.masked_fill_({author.other(tensor)} > 0, {value})",
-            f"{name}.index_put_(({name} > 0,), torch.tensor(2.0))",
+            f"{name}.masked_fill_({author.apart(author.other(tensor), tensor)} > 0, {value})",
+            f"{name}.index_put_(({name} > 0,), torch.tensor({number}))",
         ]
     )
 
@@ -552,7 +566,9 @@ def _along_dimension(author: Author, name: str, tensor: torch.Tensor) -> str:
 
 def _out(author: Author, name: str, tensor: torch.Tensor) -> str:
     function = author.choose.one_of(["add", "mul", "sub"])
-    return f"torch.{function}({author._tensor()[0]}, {author.other(tensor)}, out={name})"
+    fitting = [other for other, candidate in author.tensors.items() if candidate.shape == tensor.shape]
+    first = author.apart(author.choose.one_of(fitting), tensor)
+    return f"torch.{function}({first}, {author.apart(author.other(tensor), tensor)}, out={name})"
 
 
 def _metadata(author: Author, name: str, tensor: torch.Tensor) -> str | None:
@@ -579,20 +595,23 @@ def _batch_norm(author: Author, name: str, tensor: torch.Tensor) -> str | None:
     sized = [
         other
         for other, candidate in author.tensors.items()
-        if candidate.shape == tensor.shape[1:2] and candidate.dtype is tensor.dtype
+        if candidate.shape == tensor.shape[1:2]
+        and candidate.dtype is tensor.dtype
+        and not shares_memory(candidate, tensor)
     ]
     if len(sized) < 2:
         return None
     mean, variance = author.choose.one_of(sized), author.choose.one_of(sized)
-    if mean == variance:
+    if shares_memory(author.tensors[mean], author.tensors[variance]):
         return None
-    name_of_result = f"v{author.count}"
-    author.count += 1
-    return f"{name_of_result} = F.batch_norm({name}, {mean}, {variance}, training=True, momentum=0.5)"
+    author._bind(f"F.batch_norm({name}, {mean}, {variance}, training=True, momentum=0.5)")
+    return None
 
 
-def _lists(author: Author, name: str, tensor: torch.Tensor) -> str:
-    other = author._tensor()[0]
+def _lists(author: Author, name: str, tensor: torch.Tensor) -> str | None:
+    other, second = author._tensor()
+    if shares_memory(tensor, second):
+        return None
     return author.choose.one_of(
         [f"torch._foreach_add_([{name}, {other}], 1)", f"torch._foreach_mul_([{name}, {other}], [2.0, 3.0])"]
     )
@@ -600,7 +619,7 @@ def _lists(author: Author, name: str, tensor: torch.Tensor) -> str:
 
 def _swap(author: Author, name: str, tensor: torch.Tensor) -> str:
     other = author._tensor()[0]
-    return f"held = {name}.clone(); {name}.copy_({other}); {other}.copy_(held)"
+    return f"held = {name}.clone(); {name}.copy_({author.apart(other, tensor)}); {other}.copy_(held)"
 
 
 WRITES: list[Maker] = [

@@ -9,6 +9,7 @@ import torch
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype.errors import InvalidRequestError
+from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
 from tintype.ir.graph import LazyGraphModule
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputKind
@@ -80,7 +81,10 @@ def _capture(mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool
         raise InvalidRequestError(
             f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
         )
-    return Capture(as_module(mod), args, kwargs or {}).run()
+    module = as_module(mod)
+    if has_uninitialized_state(module):
+        module = initialized_copy(module, args, kwargs or {})
+    return Capture(module, args, kwargs or {}).run()
 
 
 class EntryPoint(torch.nn.Module):

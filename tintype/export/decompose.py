@@ -15,7 +15,10 @@ from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ConstantArgument,
     ExportGraphSignature,
+    InputKind,
+    InputSpec,
     OutputSpec,
+    TensorArgument,
 )
 from tintype.trace.plan import plan_for
 from tintype.transforms.decompose import decompose_graph
@@ -48,7 +51,8 @@ def _decompose(
         graph = copy_graph(graph)
         mutations = functionalize(graph, context, signature.input_specs)
         signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
-    graph = decompose_graph(graph, context, table, frozenset(preserve))
+    graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), signature.user_inputs)
+    signature, constants = _with_constants(signature, lifted, program.constants)
     if written_storages(graph):
         functionalize(graph, context, signature.input_specs)
     signature = _named_after(signature, graph)
@@ -57,8 +61,26 @@ def _decompose(
         program,
         LazyGraphModule({}, graph, "Program"),
         graph_signature=signature,
+        constants=constants,
         stage=stage,
     )
+
+
+def _with_constants(
+    signature: ExportGraphSignature, lifted: Sequence[tuple[Node, torch.Tensor]], constants: dict[str, Any]
+) -> tuple[ExportGraphSignature, dict[str, Any]]:
+    """The signature and constants of a program to which a decomposition added tensors."""
+    if not lifted:
+        return signature, constants
+    targets = [node.name.removeprefix("c_") for node, _ in lifted]
+    specs = [
+        InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), target)
+        for (node, _), target in zip(lifted, targets, strict=True)
+    ]
+    state = [spec for spec in signature.input_specs if spec.kind is not InputKind.USER_INPUT]
+    user = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    values = {target: value for (_, value), target in zip(lifted, targets, strict=True)}
+    return ExportGraphSignature([*state, *specs, *user], signature.output_specs), {**constants, **values}
 
 
 def _named_after(signature: ExportGraphSignature, graph: Any) -> ExportGraphSignature:

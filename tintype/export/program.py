@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -309,6 +310,7 @@ def unlift(program: ExportedProgram) -> Graph:
     old = program.graph
     graph = Graph()
     values: dict[Node, Node] = {}
+    written = {spec.target for spec in signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT}
     inputs = list(zip(placeholders(old), signature.input_specs, strict=True))
     # user inputs first: state is fetched after them
     inputs.sort(key=lambda pair: pair[1].kind is not InputKind.USER_INPUT)
@@ -317,7 +319,7 @@ def unlift(program: ExportedProgram) -> Graph:
             new = graph.placeholder(node.name)
         else:
             assert spec.target is not None
-            if not node.users:
+            if not node.users and spec.target not in written:
                 continue
             new = graph.create_node("get_attr", spec.target, name=spec.target.replace(".", "_"))
         new.meta = meta_of(node).copy()
@@ -345,43 +347,67 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             user_results.append(result)
             continue
         assert isinstance(result, Node) and spec.target is not None
-        target = values[by_target[spec.target]]
+        source = by_target[spec.target]
+        target = values[source]
+        destination = target
+        if spec.kind is OutputKind.PARAMETER_MUTATION:
+            # the program wrote to it under no_grad(); autograd must not mind that here either
+            destination = graph.create_node("call_function", aten.detach.default, (target,), name="detach")
+            destination.meta = meta_of(source).copy()
         copy_node = graph.create_node(
-            "call_function", aten.copy_.default, (target, values[result]), name="copy_"
+            "call_function", aten.copy_.default, (destination, values[result]), name="copy_"
         )
         copy_node.meta = meta_of(result).copy()
-        written.setdefault(result, copy_node)
+        written.setdefault(result, copy_node if destination is target else target)
+    rebased = dict(written)
     final = [
-        _rebase(graph, result, values, written) if isinstance(result, Node) else result for result in user_results
+        _rebase(graph, result, values, rebased) if isinstance(result, Node) else result for result in user_results
     ]
     new_output = graph.output(tuple(final))
     new_output.meta = meta_of(output).copy()
 
 
-def _rebase(graph: Graph, node: Node, values: dict[Node, Node], written: dict[Node, Node]) -> Node:
-    """An output as eager mode returns it: where it is a view of a written tensor, the view of that tensor."""
+def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[Node, Node]) -> Node:
+    """An output as eager mode returns it: where it is a view of a written tensor, the view of that tensor.
+
+    ``rebased`` has what stands for the new values, and for their views once they are made.
+    """
     chain: list[Node] = []
     step = node
-    while step not in written:
+    while step not in rebased:
         base = _base_of(step)
         if base is None:
             return values[node]
         chain.append(step)
         step = base
-    mapped = {**values, step: written[step]}
     for view in reversed(chain):
-        mapped[view] = graph.node_copy(view, mapped.__getitem__)
-    return mapped[node]
+        new = graph.node_copy(view, lambda argument: rebased.get(argument) or values[argument])
+        if view.target is aten.as_strided.default:
+            _begin_at_target(new)
+        rebased[view] = new
+    return rebased[node]
+
+
+def _begin_at_target(view: Node) -> None:
+    """Let as_strided count from where the memory of the written tensor begins, not a new value's."""
 
 
 def _base_of(node: Node) -> Node | None:
-    """What a node is a view of."""
+    """What a node is a view of; for one of several views, the call that makes them."""
     value = node.meta.get("val")
-    if node.op != "call_function" or type(value) is not FakeTensor:
+    if node.op != "call_function":
+        return None
+    if isinstance(value, (list, tuple)):
+        storages = {item.info.storage for item in value if type(item) is FakeTensor}
+    elif type(value) is FakeTensor:
+        storages = {value.info.storage}
+    else:
         return None
     for argument in node.all_input_nodes:
         other = argument.meta.get("val")
-        if type(other) is FakeTensor and other.info.storage is value.info.storage:
+        if node.target is operator.getitem:
+            return argument if _base_of(argument) is not None else None
+        if type(other) is FakeTensor and other.info.storage in storages:
             return argument
     return None
 

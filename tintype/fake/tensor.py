@@ -65,10 +65,12 @@ class FakeTensor(torch.Tensor):
         return self.context.values_of(self)
 
     def numpy(self, *, force: bool = False) -> Any:
-        return self.context.known_value(self, "numpy()").numpy(force=force)
+        value = self.context.known_value(self, "numpy()")
+        with torch._C._DisableTorchDispatch():  # the conversion itself calls operators
+            return value.numpy(force=force)
 
     def __array__(self, dtype: Any = None) -> Any:
-        array = self.context.known_value(self, "conversion to a numpy array").numpy()
+        array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
     def data_ptr(self) -> NoReturn:

@@ -20,6 +20,13 @@ from tintype.ir.signature import ConstantArgument, ExportGraphSignature, OutputK
 
 _CONTEXT = 2
 
+# Recurrent layers would become one copy of their body per time step if they were decomposed: they stay operators.
+KEPT_WHOLE = frozenset(
+    getattr(packet, name)
+    for packet in (torch.ops.aten.lstm, torch.ops.aten.gru, torch.ops.aten.rnn_tanh, torch.ops.aten.rnn_relu)
+    for name in packet.overloads()
+)
+
 
 def verify(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> None:
     """Raise a VerificationError unless the program keeps the rules of its stage."""
@@ -127,7 +134,7 @@ def _check_core(node: Node) -> None:
     if not isinstance(target, torch._ops.OpOverload):
         return
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
-    if composite and torch.Tag.core not in target.tags and target.namespace == "aten" and not _is_query(node):
+    if composite and target not in KEPT_WHOLE and torch.Tag.core not in target.tags and target.namespace == "aten" and not _is_query(node):
         raise _fault(node, f"{target} is composite, so it is not part of core ATen")
 
 

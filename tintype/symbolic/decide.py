@@ -70,6 +70,8 @@ def _decide_joined(condition: Expr, facts: Facts, *, absorbing: bool) -> bool | 
         unknown = unknown or answer is None
     if absorbing and any(_is_part(truth, condition) for truth in facts.truths):
         return True
+    if unknown and not_(condition) in facts.truths:
+        return False
     return None if unknown else not absorbing
 
 

@@ -40,8 +40,9 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
-from tintype.trace import intercepts as _intercepts  # noqa: F401  (registers itself)
-from tintype.trace import values as _values  # noqa: F401
+from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
+from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
+from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
@@ -64,6 +65,10 @@ class CapturedGraph:
     state_dict: dict[str, torch.Tensor]
     constants: dict[str, Any]
     module_paths: list[str]
+
+
+class CaptureInterrupted(Exception):
+    """The program raised after a question about its data had been answered with a guess."""
 
 
 class Capture:
@@ -209,8 +214,11 @@ class Capture:
             args, kwargs = self.make_inputs()
             with _capturing(self.recorder):
                 self.origins.enter()
-                outputs = self.root(*args, **kwargs)
+                outputs = self._call_root(args, kwargs)
             output_specs, out_spec = self._make_outputs(outputs)
+        except CaptureInterrupted as interrupted:
+            raise_all(self.recorder.problems)
+            raise AssertionError from interrupted
         finally:
             self.origins.leave()
             self.context.session = None
@@ -219,6 +227,15 @@ class Capture:
         raise_all(self.recorder.problems)
         eliminate_dead_code(self.graph)
         return self._finish(output_specs, out_spec)
+
+    def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self.root(*args, **kwargs)
+        except Exception as error:
+            if self.recorder.problems and not isinstance(error, TintypeError):
+                # the program went on with an answer that may be wrong: what it ran into then is no news
+                raise CaptureInterrupted from error
+            raise
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:
         leaves, out_spec = tree.flatten(outputs)

@@ -16,7 +16,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import product
 from tintype.trace.origin import user_location
 from tintype.trace.plan import plan_for
-from tintype.trace.recorder import Recorder
+from tintype.trace.recorder import NOT_HANDLED, Recorder
 
 aten = torch.ops.aten
 
@@ -184,3 +184,12 @@ def _assign_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         )
     )
     return False
+
+
+# --- defaults that the functional form lacks ---------------------------------------------------------------
+
+
+@intercept(aten.bernoulli_.float)
+def _bernoulli(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """``bernoulli.p``, the form without mutation, has no default for its probability."""
+    return NOT_HANDLED if len(args) > 1 or "p" in kwargs else recorder.record(func, args[0], 0.5, **kwargs)

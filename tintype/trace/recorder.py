@@ -39,6 +39,8 @@ from tintype.trace.numbers import Numbers
 from tintype.trace.origin import OriginTracker, user_location
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
 
+aten = torch.ops.aten
+
 _PLAIN = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
@@ -170,6 +172,8 @@ class Recorder(TorchDispatchMode):
 
     def fake_of(self, real: torch.Tensor) -> FakeTensor:
         """The fake that stands for a tensor of the model, or for a constant that turned up."""
+        if not isinstance(real, torch.Tensor):  # operators take numbers in place of tensors
+            return self.record(aten.scalar_tensor.default, real, dtype=torch.result_type(real, real))
         known = self._lifted.get(id(real))
         if known is None:
             fake = self.lift_constant(real)
@@ -387,6 +391,25 @@ class Recorder(TorchDispatchMode):
     def record(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Call an operator from inside of the recorder, as if the program had called it."""
         return self.call(func, plan_for(func), args, kwargs)
+
+    def record_as(self, func: Any, args: Any, kwargs: dict[str, Any], results: Any) -> Any:
+        """Record an operator whose results are known already; their sizes define new symbols."""
+        _, nodes = self.convert(args)
+        _, values = self.convert(kwargs.values())
+        kwarg_nodes = dict(zip(kwargs, values, strict=True))
+        plan = plan_for(func)
+        single = type(results) is TensorInfo
+        if not single:
+            fakes = self._record_several(func, plan, nodes, kwarg_nodes, results, False, {})
+        else:
+            fakes = make_fake(results, self.context)
+            if self._recording:
+                meta = NodeMeta({"val": fakes}, self._origin(plan.name))
+                fakes.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
+        if self._recording:
+            for fake in [fakes] if single else fakes:
+                self.numbers.define_sizes(fake.node, fake.info.sizes)
+        return fakes
 
     def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor:
         """The data of a fake that the program asks for; refused where it is not constant."""

@@ -101,3 +101,15 @@ def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         "the program asks whether two tensors are equal (torch.equal)",
         "compare with (a == b).all() and use torch.where or tintype.cond on the result",
     )
+
+
+@intercept(aten.allclose.default)
+def _allclose(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    fakes = [a if type(a) is FakeTensor else recorder.fake_of(a) for a in args[:2]]
+    first, second = (known_value(recorder, fake) for fake in fakes)
+    if first is not None and second is not None:
+        return torch.allclose(first, second, *args[2:], **kwargs)
+    return recorder.data_dependent(
+        "the program asks whether two tensors are close (torch.allclose)",
+        "compare with torch.isclose(a, b).all() and use torch.where or tintype.cond on the result",
+    )

@@ -8,23 +8,25 @@ as a template by operator and arguments, and written out again where both are th
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from tintype.errors import InvalidRequestError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, is_dense
 from tintype.fake.meta_kernels import freeze
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, base_name, eliminate_dead_code, meta_of
+from tintype.ir.graph import append_call, base_name, eliminate_dead_code, meta_of, set_meta
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.verifier import KEPT_WHOLE
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Symbol
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
-from tintype.transforms.emit import as_infos, evaluate, info_of
+from tintype.transforms.emit import evaluate, info_of
 
 aten = torch.ops.aten
 
@@ -65,6 +67,8 @@ class Decomposer(Recorder):
             return True
         if target in self.table:
             return False
+        if self.keep_core and target in KEPT_WHOLE:
+            return True
         return not plan_for(target).composite or (self.keep_core and torch.Tag.core in target.tags)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -86,20 +90,27 @@ class Decomposition:
     """One pass: an old graph, a new graph, and the fakes that stand for the old nodes in the new one."""
 
     def __init__(
-        self, graph: Graph, context: FakeContext, table: Table, preserved: frozenset[Any], keep_core: bool
+        self,
+        graph: Graph,
+        context: FakeContext,
+        table: Table,
+        preserved: frozenset[Any],
+        keep_core: bool,
+        user_inputs: Sequence[Any],
     ) -> None:
         self.old = graph
+        self.user_inputs = frozenset(name for name in user_inputs if isinstance(name, str))
         self.graph = Graph()
         self.context = context
         self.recorder = Decomposer(
             context, self.graph, OriginTracker(()), table, preserved, keep_core
         )
         self.recorder.lift_constant = self._lift_constant
-        self.constants: dict[str, torch.Tensor] = {}
+        self.lifted: list[tuple[Node, torch.Tensor]] = []
         self.values: dict[Node, Any] = {}
         self.moved: set[Node] = set()
         self.templates: dict[Any, Template] = {}
-        self._first_input: Node | None = None
+        self._first_user_input: Node | None = None
 
     def run(self) -> Graph:
         """Build the new graph."""
@@ -119,7 +130,9 @@ class Decomposition:
             results = torch.fx.node.map_arg(node.args[0], self.node_for)
             self.graph.output(results).meta = meta_of(node).copy()
         elif node.op == "call_function":
-            if self.recorder.stays(node.target):
+            if node.target is aten.item.default:
+                self._copy(node, aten._local_scalar_dense.default)  # the same number under its core name
+            elif self.recorder.stays(node.target):
                 self._copy(node)
             else:
                 self._decompose(node)
@@ -135,8 +148,8 @@ class Decomposition:
 
     def _copy_placeholder(self, node: Node) -> None:
         new = self.graph.placeholder(node.name)
-        if self._first_input is None:
-            self._first_input = new
+        if self._first_user_input is None and node.name in self.user_inputs:
+            self._first_user_input = new
         value = node.meta.get("val")
         if type(value) is FakeTensor:
             value = make_fake(value.info, self.context, new)
@@ -147,7 +160,8 @@ class Decomposition:
         new = self.graph.node_copy(node, self.node_for)
         self.values[node] = new
 
-    def _copy(self, node: Node) -> None:
+    def _copy(self, node: Node, target: Any = None) -> None:
+        target = target or node.target
         if node.target is operator.getitem:
             source = self.values[node.args[0]]  # type: ignore[index]
             if isinstance(source, tuple):  # the results of a decomposition are there one by one
@@ -159,14 +173,23 @@ class Decomposition:
         if self.moved and any(n in self.moved for n in node.all_input_nodes):
             self._copy_moved(node, args, kwargs)
             return
-        new = append_call(self.graph, node.target, args, kwargs, base_name(node.target))  # type: ignore[arg-type]
-        if type(value) is FakeTensor:
-            fake = make_fake(value.info, self.context, new)
-            new.meta = meta_of(node).derived(val=fake)
-            self.values[node] = fake
-        else:
-            new.meta = meta_of(node).derived(val=value)
+        if type(value) is not FakeTensor:
+            new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=value))
             self.values[node] = new
+            self._define_number(new, value)
+            return
+        fake = make_fake(value.info, self.context)
+        new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=fake))
+        fake.node = new
+        self.values[node] = fake
+        self.recorder.numbers.define_sizes(new, value.info.sizes)
+
+    def _define_number(self, node: Node, value: Any) -> None:
+        """Let a symbol that an operator returned come from its copy."""
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            number = from_torch(value)
+            if isinstance(number, Symbol):
+                self.recorder.numbers.define(number, node)
 
     def _copy_moved(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A node whose argument lies in memory otherwise than before: its own result may too, and a view of it
@@ -231,6 +254,8 @@ class Decomposition:
             result = self.recorder.fake_of(result)
         self.values[node] = tuple(result) if isinstance(result, list) else result
         old = node.meta.get("val")
+        if not isinstance(result, (list, tuple, FakeTensor)):
+            return
         if type(result) is FakeTensor:
             if type(old) is FakeTensor and old.info.strides != result.info.strides:
                 self.moved.add(node)
@@ -242,11 +267,15 @@ class Decomposition:
                 if type(old_item) is FakeTensor and old_item.info.strides != item.info.strides:
                     self.moved.add(user)
 
-    def _lift_constant(self, value: Any) -> Any:
-        """A tensor that a decomposition makes from Python numbers."""
-        name = f"lifted_tensor_{len(self.constants)}"
-        self.constants[name] = value
-        raise InvalidRequestError(f"a decomposition uses a tensor constant ({value}), which is not supported yet")
+    def _lift_constant(self, value: torch.Tensor) -> FakeTensor:
+        """A tensor that a decomposition makes from Python numbers becomes an input of the new graph."""
+        place = self.recorder.graph.inserting_before(self._first_user_input or next(iter(self.graph.nodes)))
+        with place:
+            node = self.graph.placeholder(f"c_decomposed_tensor_{len(self.lifted)}")
+        fake = self.context.fake_of(value, node)
+        set_meta(node, NodeMeta({"val": fake}))
+        self.lifted.append((node, value))
+        return fake
 
 
 class Template:
@@ -395,11 +424,18 @@ def _value_again(decomposition: Decomposition, node: Node, args: Any, kwargs: An
 
 
 def decompose_graph(
-    graph: Graph, context: FakeContext, table: Table | None, preserve: frozenset[Any]
-) -> Graph:
-    """A new graph in terms of simpler operators: core ATen for no table, else what the table leaves."""
+    graph: Graph,
+    context: FakeContext,
+    table: Table | None,
+    preserve: frozenset[Any],
+    user_inputs: Sequence[Any],
+) -> tuple[Graph, list[tuple[Node, torch.Tensor]]]:
+    """A new graph in terms of simpler operators: core ATen for no table, else what the table leaves.
+
+    Returns it with the inputs that were added for constants of decompositions, which stand in front of the
+    user's inputs.
+    """
     keep_core = table is None
-    return Decomposition(graph, context, core_table() if table is None else table, preserve, keep_core).run()
-
-
-__all__ = ["as_infos", "core_table", "decompose_graph"]
+    chosen = core_table() if table is None else table
+    decomposition = Decomposition(graph, context, chosen, preserve, keep_core, user_inputs)
+    return decomposition.run(), decomposition.lifted

@@ -24,11 +24,11 @@ from tintype.errors import Location, MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output_node
+from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output_node, set_meta
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
-from tintype.transforms.views import SCATTER, SEVERAL, reshape, with_geometry
+from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, overlaps, strided_view_fits
 
 aten = torch.ops.aten
 
@@ -41,16 +41,31 @@ WITHOUT_COUNTERPART: list[Rewrite] = []
 
 
 class Handle:
-    """One tensor of the program: the node that made it, what it is a view of, and its latest value."""
+    """One tensor of the program: the node that made it, what it is a view of, and its latest value.
 
-    __slots__ = ("parent", "source", "storage", "value", "version")
+    ``info`` is the tensor's geometry in the program. ``viewed`` is the value of the parent that the latest value
+    is a view of; None for a value that was written.
+    """
 
-    def __init__(self, source: Node, storage: Storage, parent: Handle | None) -> None:
+    __slots__ = ("_view", "info", "parent", "source", "storage", "value", "version", "viewed")
+
+    def __init__(self, source: Node, info: TensorInfo, storage: Storage, parent: Handle | None) -> None:
         self.source = source
+        self.info = info
         self.storage = storage
         self.parent = parent
         self.value = source
+        self.viewed: Node | None = None
         self.version = 0
+        self._view: View | None = None
+
+    @property
+    def view(self) -> View:
+        """How this tensor is a view of its parent."""
+        if self._view is None:
+            assert self.parent is not None
+            self._view = View(self.source, self.info, self.parent.info)
+        return self._view
 
 
 class Functionalization:
@@ -70,14 +85,19 @@ class Functionalization:
         self.unchanged_copies: dict[Storage, list[Storage]] = {}
         self.stale_copies: set[Storage] = set()
         self.replaced: list[Node] = []
-        self.changed: set[Node] = set()
+        # nodes whose value lies in memory otherwise than in the program
+        self.moved: set[Node] = set()
+        # how the program had those of them that are views of what nobody writes to
+        self.geometry: dict[Node, TensorInfo] = {}
 
     # --- the sweep -----------------------------------------------------------------------------------------
 
     def run(self) -> list[OutputSpec]:
         """Rewrite the graph; returns the specs of the outputs that carry new values of inputs."""
         for node in list(self.graph.nodes):
+            self.emit.at = node
             if node.op == "output":
+                self._expose(node)
                 self._read_arguments(node)
                 continue
             if node.op == "placeholder":
@@ -85,7 +105,6 @@ class Functionalization:
                 continue
             rewrite = REWRITES.get(node.target)
             if rewrite is not None:
-                self.emit.at = node
                 self._read_arguments(node)
                 rewrite(self, node)
             elif self.written and node.op == "call_function":
@@ -102,202 +121,242 @@ class Functionalization:
         return specs
 
     def _visit(self, node: Node) -> None:
-        self.emit.at = node
+        if node in self.handles:  # one of the results of an operator that returns what it wrote to
+            return
         self._note_frozen(node)
         target = node.target
         if isinstance(target, torch._ops.OpOverload):
-            plan = plan_for(target)
-            if plan.writes:
-                self._write(node, plan.writes)
+            writes = plan_for(target).writes
+            if writes:
+                self._write(node, writes)
                 return
-        parent = self._viewed(node)
-        self._read_arguments(node)
+            if is_view_of_several(target) and self._enter_several(node):
+                return
         value = node.meta.get("val")
-        if type(value) is FakeTensor and value.info.storage in self.versions:
-            self._enter(node, value.info.storage, parent)
+        if type(value) is not FakeTensor or value.info.storage not in self.versions:
+            self._read_arguments(node)
+            return
+        parent = self._viewed(node, value.info.storage)
+        if parent is not None:
+            self._enter_view(node, parent)
+            return
+        handle = self._enter(node, value.info, None)
+        self._read_arguments(node)
+        self._give(handle, node)
 
     def _enter_placeholder(self, node: Node) -> None:
-        for storage in storages_of(node):
-            if storage not in self.versions:
-                continue
-            if storage in self.bases:
-                first = self.bases[storage].source
-                self.problems.append(
-                    MutationError(
-                        f"the inputs {first.name!r} and {node.name!r} share memory and the program writes to it",
-                        remedy="pass a copy of one of them (clone()), or write to neither",
-                    )
+        value = node.meta.get("val")
+        if type(value) is not FakeTensor or value.info.storage not in self.versions:
+            return
+        first = self.bases.get(value.info.storage)
+        if first is not None:
+            self.problems.append(
+                MutationError(
+                    f"the inputs {first.source.name!r} and {node.name!r} share memory and the program writes to it",
+                    remedy="pass a copy of one of them (clone()), or write to neither",
                 )
-            self._enter(node, storage, None)
+            )
+        self._enter(node, value.info, None)
 
-    def _enter(self, node: Node, storage: Storage, parent: Handle | None) -> Handle:
-        handle = Handle(node, storage, parent)
+    def _enter(self, node: Node, info: TensorInfo, parent: Handle | None) -> Handle:
+        storage = info.storage
+        assert storage is not None
+        handle = Handle(node, info, storage, parent)
         handle.version = self.versions[storage]
         self.handles[node] = handle
         if parent is None:
             self.bases.setdefault(storage, handle)
         return handle
 
-    def _viewed(self, node: Node) -> Handle | None:
-        """The handle that a node is a view of, if it is one over a storage that is written to."""
-        value = node.meta.get("val")
-        if type(value) is not FakeTensor or value.info.storage not in self.versions:
-            return None
+    def _viewed(self, node: Node, storage: Storage) -> Handle | None:
+        """The handle that a node over a storage is a view of, if it is a view."""
         source: Any = node.args[0] if node.target is operator.getitem else node
         for argument in source.all_input_nodes:
             handle = self.handles.get(argument)
-            if handle is not None and handle.storage is value.info.storage:
+            if handle is not None and handle.storage is storage:
                 return handle
         return None
+
+    def _enter_view(self, node: Node, parent: Handle) -> None:
+        """A view: kept if its base still has the value it had, made again otherwise."""
+        info = info_of(node)
+        assert info is not None
+        call: Any = node.args[0] if node.target is operator.getitem else node
+        base = self.read(parent)
+        unchanged = call.args[0] is base and base not in self.moved
+        if node.target is aten.as_strided.default:
+            parent = _memory_of(parent, info)
+            base = self.read(parent)
+        handle = self._enter(node, info, parent)
+        if unchanged:
+            handle.viewed = base
+            return
+        self._make_view(handle, base)
+        self.replaced.append(node)
+
+    def _enter_several(self, node: Node) -> bool:
+        """Several views at once over a storage that is written to: gone if they have to be made again."""
+        base: Any = node.args[0]
+        handle = self.handles.get(base)
+        if handle is None:
+            return False
+        if self.read(handle) is not base or base in self.moved:
+            self.replaced.append(node)
+        return True
 
     # --- reading -------------------------------------------------------------------------------------------
 
     def read(self, handle: Handle) -> Node:
         """The node that holds a handle's current value."""
-        if handle.version == self.versions[handle.storage] or handle.parent is None:
-            return handle.value
-        parent = self.read(handle.parent)
-        self._give(handle, self._view_again(handle, parent))
+        stale: list[Handle] = []
+        version = self.versions[handle.storage]
+        step = handle
+        while step.parent is not None and step.version != version:
+            stale.append(step)
+            step = step.parent
+        for step in reversed(stale):
+            assert step.parent is not None
+            self._make_view(step, step.parent.value)
         return handle.value
+
+    def _make_view(self, handle: Handle, base: Node) -> None:
+        """Give a handle the value that its base's value has for it."""
+        view = handle.view
+        if view.target is aten.as_strided.default and not strided_view_fits(view):
+            self.problems.append(_beyond_base(handle.source))
+            self._give(handle, handle.source)
+            return
+        self._give(handle, view.again(self.emit, base))
+        handle.viewed = base
 
     def _give(self, handle: Handle, value: Node) -> None:
         handle.value, handle.version = value, self.versions[handle.storage]
+        handle.viewed = None
         self.handles[value] = handle
-
-    def _view_again(self, handle: Handle, base: Node) -> Node:
-        source = handle.source
-        if source.target is operator.getitem:
-            several = source.args[0]
-            index = source.args[1]
-            views = self.emit.call(several.target, base, *several.args[1:], **several.kwargs)  # type: ignore[union-attr]
-            return self.emit.item(views, index)  # type: ignore[arg-type]
-        if source.target in (aten.view.default, aten._reshape_alias.default):
-            info = info_of(source)
-            assert info is not None
-            return reshape(self.emit, base, info.sizes)
-        if source.target is aten.as_strided.default:
-            assert handle.parent is not None
-            wanted = info_of(handle.parent.source)
-            assert wanted is not None
-            base = with_geometry(self.emit, base, wanted, handle.parent.source)
-        return self.emit.call(source.target, base, *source.args[1:], **source.kwargs)
 
     def _current(self, node: Node) -> Node:
         handle = self.handles.get(node)
-        for storage in storages_of(node):
-            if storage in self.stale_copies:
-                self.problems.append(_stale_copy(node))
+        if self.stale_copies and any(storage in self.stale_copies for storage in storages_of(node)):
+            self.problems.append(_stale_copy(node))
         return node if handle is None else self.read(handle)
 
     def _read_arguments(self, node: Node) -> None:
-        """Let a node use current values; work its own value out again where that changes the geometry."""
+        """Let a node use current values; work its own value out again where one lies otherwise in memory."""
+        if not self.handles and not self.stale_copies:
+            return
         moved = False
 
         def current(argument: Node) -> Node:
             nonlocal moved
             new = self._current(argument)
-            if new is not argument or argument in self.changed:
-                moved = moved or _differs(argument, new) or argument in self.changed
+            moved = moved or new in self.moved or (new is not argument and _differs(argument, new))
             return new
 
-        if not self.handles and not self.stale_copies:
-            return
-        args = torch.fx.node.map_arg(node.args, current)
-        kwargs = torch.fx.node.map_arg(node.kwargs, current)
-        node.args, node.kwargs = args, kwargs
+        node.args = torch.fx.node.map_arg(node.args, current)
+        node.kwargs = torch.fx.node.map_arg(node.kwargs, current)
         if moved and node.op == "call_function":
             self._work_out_again(node)
 
     def _work_out_again(self, node: Node) -> None:
-        old = info_of(node)
-        if old is None or not isinstance(node.target, torch._ops.OpOverload):
+        old = node.meta.get("val")
+        if node.target is operator.getitem:
+            several: Any = node.args[0]
+            new = several.meta["val"][node.args[1]]
+            self._move(node, old, new.info if type(new) is FakeTensor else None)
             return
-        if node.target is aten.view.default:
-            self._reshape_in_place(node)
+        if not isinstance(node.target, torch._ops.OpOverload) or plan_for(node.target).writes:
+            return
+        if node.target in AGAIN and type(old) is FakeTensor:
+            self._view_moved(node, old.info)
             return
         new = evaluate(self.context, node.target, node.args, node.kwargs)
-        if type(new) is TensorInfo and new.key() != old.key():
-            new.storage = old.storage  # a view of a new value is still the same handle to the program
-            new.requires_grad = old.requires_grad
-            node.meta = meta_of(node).derived(val=make_fake(new, self.context, node))
-            self.changed.add(node)
+        if type(new) is TensorInfo:
+            self._move(node, old, new)
+        elif isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
+            self._move_several(node, old, new)
 
-    def _reshape_in_place(self, node: Node) -> None:
-        """A view over a value whose memory is laid out otherwise than the program's: maybe only a copy fits."""
-        info = info_of(node)
-        assert info is not None
+    def _move(self, node: Node, old: Any, new: TensorInfo | None) -> None:
+        """Note that a node's value lies otherwise; to the program it is still the same tensor."""
+        if new is None or type(old) is not FakeTensor or _alike(new, old.info):
+            return
+        self._describe(node, _moved_fake(new, old, self.context))
+
+    def _move_several(self, node: Node, old: Any, new: Any) -> None:
+        pairs = list(zip(old, new, strict=False))
+        if any(type(a) is FakeTensor and type(b) is TensorInfo and not _alike(a.info, b) for a, b in pairs):
+            fakes = [
+                _moved_fake(b, a, self.context) if type(a) is FakeTensor and type(b) is TensorInfo else a
+                for a, b in pairs
+            ]
+            self._describe(node, tuple(fakes))
+
+    def _describe(self, node: Node, value: Any) -> None:
+        set_meta(node, meta_of(node).derived(val=value))
+        self.moved.add(node)
+
+    def _view_moved(self, node: Node, info: TensorInfo) -> None:
+        """A view, of something nobody writes to, that depends on how that lies in memory."""
         base: Any = node.args[0]
-        value = reshape(self.emit, base, info.sizes)
-        if value.target is aten.view.default and value.args[0] is base:
-            node.meta = meta_of(node).derived(val=_with_storage(value, info.storage, self.context))
-            self.graph.erase_node(value)
-        elif value is not base:
-            contiguous = value.args[0]
-            node.args = (contiguous, *node.args[1:])
-            node.meta = meta_of(node).derived(val=_with_storage(value, info.storage, self.context))
-            self.graph.erase_node(value)
-        self.changed.add(node)
+        wanted = self.geometry.get(base) or info_of(base)
+        assert wanted is not None
+        value = View(node, info, wanted).again(self.emit, base)
+        self.geometry[value] = info
+        self.moved.add(value)
+        node.replace_all_uses_with(value)
+        self.graph.erase_node(node)
 
     # --- writing -------------------------------------------------------------------------------------------
 
     def write(self, handle: Handle, value: Node) -> None:
         """Give a handle a new value, and with it everything it is a view of."""
         storage = handle.storage
+        if storage.frozen:
+            self.problems.append(_frozen(self.emit.at))
+            return
         chain: list[tuple[Handle, Node]] = []
         step = handle
         while step.parent is not None:
             chain.append((step, self.read(step.parent)))
             step = step.parent
         self.versions[storage] += 1
-        self.stale_copies.update(self.unchanged_copies.get(storage, ()))
+        self._spoil_copies(storage)
         value = self._fit(handle, value)
         self._give(handle, value)
         for view, base in chain:
-            value = self._scatter(view, base, value)
             assert view.parent is not None
+            value = self._scatter(view, base, value)
             self._give(view.parent, value)
 
     def _fit(self, handle: Handle, value: Node) -> Node:
         """A new value in the dtype of the tensor it is written to."""
-        old, new = info_of(handle.source), info_of(value)
-        assert old is not None and new is not None
-        if new.dtype is not old.dtype:
-            value = self.emit.call(aten._to_copy.default, value, dtype=old.dtype)
-        if new.sizes != old.sizes:
-            value = self.emit.call(aten.expand.default, value, list(old.sizes))
+        new = info_of(value)
+        assert new is not None
+        if new.dtype is not handle.info.dtype:
+            value = self.emit.call(aten._to_copy.default, value, dtype=handle.info.dtype)
+        if new.sizes != handle.info.sizes:
+            value = self.emit.call(aten.expand.default, value, list(handle.info.sizes))
         return value
 
-    def _scatter(self, view: Handle, base: Node, value: Node) -> Node:
-        source = view.source
-        if source.target is operator.getitem:
-            several: Any = source.args[0]
-            index: Any = source.args[1]
-            return SEVERAL[several.target](self.emit, base, value, several.args[1:], index)
-        if source.target in (aten.as_strided.default, aten.unfold.default):
-            assert view.parent is not None
-            wanted = info_of(view.parent.source)
-            assert wanted is not None
-            base = with_geometry(self.emit, base, wanted, view.parent.source)
-        inverse = SCATTER.get(source.target)
-        if inverse is None:
-            self.problems.append(
-                MutationError(
-                    f"the program writes through a view made by {source.target}, which can't be captured",
-                    location=location_of(source),
-                    remedy="write to the tensor itself, or to a copy (clone()) of the view",
-                )
+    def _scatter(self, handle: Handle, base: Node, value: Node) -> Node:
+        view = handle.view
+        if view.target is not aten.as_strided.default or strided_view_fits(view):
+            new = view.scatter(self.emit, base, value)
+            if new is not None:
+                return new
+        self.problems.append(
+            MutationError(
+                f"the program writes through a view made by {view.target}, which can't be captured",
+                location=location_of(handle.source),
+                remedy="write to the tensor itself, or to a copy (clone()) of the view",
             )
-            return base
-        if source.kwargs:
-            return inverse(self.emit, base, value, (*source.args[1:], *source.kwargs.values()))
-        return inverse(self.emit, base, value, source.args[1:])
+        )
+        return base
 
     def _write(self, node: Node, writes: tuple[int | str, ...]) -> None:
         target: Any = node.target
-        written = [node.args[w] if isinstance(w, int) else node.kwargs[w] for w in writes if self._is_given(node, w)]
-        handles = [self.handles[n] for n in written if isinstance(n, Node)]
-        if any(self._refuse_frozen(handle, node) for handle in handles):
-            self._forward(node, handles)
+        handles = [self.handles[written] for written in written_nodes(node, writes)]
+        if len({handle.storage for handle in handles}) < len(handles):
+            self.problems.append(_several_writes(node))
             return
         self._read_arguments(node)
         counterpart = functional_counterpart(target)
@@ -305,26 +364,25 @@ class Functionalization:
             WITHOUT_COUNTERPART[0](self, node)
             return
         options = {name: value for name, value in node.kwargs.items() if name not in writes}
+        if counterpart is aten.copy.default and not isinstance(node.args[1], Node):
+            counterpart = aten.fill.Scalar  # a number where the schema says tensor
         value = self.emit.call(counterpart, *node.args, **options)
-        values = [value] if len(handles) == 1 else [self.emit.item(value, i) for i in range(len(handles))]
+        several = isinstance(value.meta["val"], (list, tuple))
+        values = [self.emit.item(value, i) for i in range(len(handles))] if several else [value]
         for handle, new in zip(handles, values, strict=True):
             self.write(handle, new)
         self._forward(node, handles)
 
-    @staticmethod
-    def _is_given(node: Node, where: int | str) -> bool:
-        return where < len(node.args) if isinstance(where, int) else where in node.kwargs
-
     def _forward(self, node: Node, handles: list[Handle]) -> None:
         """Let a node that returned what it wrote to stand for the handle from here on."""
-        if len(handles) == 1:
-            self.handles[node] = handles[0]
-        else:
-            for user in node.users:
-                if user.target is operator.getitem:
-                    self.handles[user] = handles[user.args[1]]  # type: ignore[index]
-                    self.replaced.append(user)
         self.replaced.append(node)
+        if type(node.meta.get("val")) is FakeTensor:
+            self.handles[node] = handles[0]
+            return
+        for user in node.users:
+            if user.target is operator.getitem:
+                self.handles[user] = handles[user.args[1]]  # type: ignore[index]
+                self.replaced.append(user)
 
     def handle_of(self, value: Node) -> Handle:
         """The handle whose current value a node is."""
@@ -335,32 +393,60 @@ class Functionalization:
         old = node.meta.get("val")
         if type(old) is FakeTensor:
             value.meta["val"] = _with_storage(value, old.info.storage, self.context)
+            if _differs(node, value):
+                self.moved.add(value)
             if old.info.storage in self.versions:
-                self._enter(value, old.info.storage, None)
+                self._enter(value, old.info, None)
         node.replace_all_uses_with(value)
         self.graph.erase_node(node)
 
     # --- conversions that changed nothing ------------------------------------------------------------------
-
-    def _refuse_frozen(self, handle: Handle, node: Node) -> bool:
-        if not handle.storage.frozen:
-            return False
-        self.problems.append(
-            MutationError(
-                "cannot mutate tensors with frozen storage: the program writes to the result of a conversion "
-                "(to(), float(), ...) that changed nothing, so eager mode would write to the source too",
-                location=location_of(node),
-                remedy="write to a copy: x.to(..., copy=True) or x.clone()",
-            )
-        )
-        return True
 
     def _note_frozen(self, node: Node) -> None:
         for storage in storages_of(node):
             if storage.frozen and storage.source is not None:
                 self.unchanged_copies.setdefault(storage.source, []).append(storage)
 
+    def _spoil_copies(self, storage: Storage) -> None:
+        """A write to the source of conversions that changed nothing: eager mode would show it in their results."""
+        pending = [storage]
+        while pending:
+            copies = self.unchanged_copies.pop(pending.pop(), ())
+            pending += [copy for copy in copies if copy not in self.stale_copies]
+            self.stale_copies.update(copies)
+
     # --- outputs -------------------------------------------------------------------------------------------
+
+    def _expose(self, output: Node) -> None:
+        """Let outputs that share memory with each other or with an input do so as in eager mode: as views of
+        one value."""
+        by_storage: dict[Storage, dict[Handle, None]] = {}
+        for node in output.all_input_nodes:
+            handle = self.handles.get(node)
+            if handle is not None and self.versions[handle.storage]:
+                by_storage.setdefault(handle.storage, {})[handle] = None
+        for handles in by_storage.values():
+            base = _root(next(iter(handles)))
+            if len(handles) == 1 and base.source.op != "placeholder":
+                continue
+            if any(handle.parent is not None for handle in handles):
+                value = laid_out(self.emit, base.value, base.info)
+                if value is not base.value:
+                    self._give(base, value)
+            for handle in handles:
+                self._derive(handle)
+
+    def _derive(self, handle: Handle) -> None:
+        """Make a handle's value a view of its base's."""
+        chain: list[Handle] = []
+        step = handle
+        while step.parent is not None:
+            chain.append(step)
+            step = step.parent
+        for step in reversed(chain):
+            assert step.parent is not None
+            if step.version != self.versions[step.storage] or step.viewed is not step.parent.value:
+                self._make_view(step, step.parent.value)
 
     def _mutation_outputs(self) -> list[OutputSpec]:
         specs: list[OutputSpec] = []
@@ -376,12 +462,10 @@ class Functionalization:
             value = self.read(handle)
             target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
             if spec.kind not in _MUTATION_KINDS:
-                self.problems.append(
-                    MutationError(
-                        f"the program writes to the constant {spec.target!r}",
-                        remedy="register it as a buffer: self.register_buffer(name, tensor)",
-                    )
-                )
+                self.problems.append(_written_constant(spec))
+                continue
+            if overlaps(handle.info):
+                self.problems.append(_written_overlap(node))
                 continue
             specs.append(OutputSpec(_MUTATION_KINDS[spec.kind], TensorArgument(value.name), target))
             values.append(value)
@@ -414,18 +498,27 @@ def written_storages(graph: Graph) -> set[Storage]:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         plan = plan_for(node.target)
-        for where in plan.writes:
-            argument = (
-                node.args[where] if isinstance(where, int) and where < len(node.args) else node.kwargs.get(str(where))
-            )
-            if isinstance(argument, Node):
-                written.update(storages_of(argument))
+        for argument in written_nodes(node, plan.writes):
+            written.update(storages_of(argument))
         if plan.hidden_writes and node.args[5]:
             for position in plan.hidden_writes:
                 argument = node.args[position]
                 if isinstance(argument, Node):
                     written.update(storages_of(argument))
     return written
+
+
+def written_nodes(node: Node, writes: tuple[int | str, ...]) -> list[Node]:
+    """The tensors among a node's arguments that it writes to, those in lists one by one."""
+    found: list[Node] = []
+    for where in writes:
+        argument: Any = node.kwargs.get(where) if isinstance(where, str) else None
+        if isinstance(where, int) and where < len(node.args):
+            argument = node.args[where]
+        for item in argument if isinstance(argument, (list, tuple)) else (argument,):
+            if isinstance(item, Node):
+                found.append(item)
+    return found
 
 
 def storages_of(node: Node) -> list[Storage]:
@@ -447,7 +540,12 @@ def location_of(node: Node) -> Location | None:
 
 def _differs(old: Node, new: Node) -> bool:
     a, b = info_of(old), info_of(new)
-    return a is not None and b is not None and a.key() != b.key()
+    return a is not None and b is not None and not _alike(a, b)
+
+
+def _alike(a: TensorInfo, b: TensorInfo) -> bool:
+    """Whether operators treat two tensors alike; where in its memory a tensor begins matters to none."""
+    return a.strides == b.strides and a.sizes == b.sizes and a.key()[2:4] == b.key()[2:4] and a.key()[5:] == b.key()[5:]
 
 
 def _with_storage(node: Node, storage: Storage | None, context: FakeContext) -> FakeTensor:
@@ -458,10 +556,78 @@ def _with_storage(node: Node, storage: Storage | None, context: FakeContext) -> 
     return make_fake(copy, context)
 
 
+def _moved_fake(new: TensorInfo, old: FakeTensor, context: FakeContext) -> FakeTensor:
+    """A value that lies otherwise in memory, for what is the same tensor to the program."""
+    info = new.view(new.sizes, new.strides)
+    info.storage = old.info.storage
+    info.requires_grad = old.info.requires_grad
+    return make_fake(info, context)
+
+
+def _root(handle: Handle) -> Handle:
+    while handle.parent is not None:
+        handle = handle.parent
+    return handle
+
+
+def _memory_of(handle: Handle, info: TensorInfo) -> Handle:
+    """What as_strided of a tensor is really a view of: it looks at the memory below, whatever view it is called
+    on, so the first tensor with elements of that kind."""
+    while handle.parent is not None:
+        above = handle.parent.info
+        if (above.dtype, above.conjugate, above.negative) != (info.dtype, info.conjugate, info.negative):
+            break
+        handle = handle.parent
+    return handle
+
+
+# --- what is refused -------------------------------------------------------------------------------------
+
+
 def _stale_copy(node: Node) -> MutationError:
     return MutationError(
         f"{node.name!r} is the result of a conversion (to(), float(), ...) that changed nothing; the program "
         "writes to its source afterwards, which eager mode would show in it",
         location=location_of(node),
         remedy="convert after the write, or make a copy: x.to(..., copy=True)",
+    )
+
+
+def _frozen(node: Node | None) -> MutationError:
+    return MutationError(
+        "cannot mutate tensors with frozen storage: the program writes to the result of a conversion "
+        "(to(), float(), ...) that changed nothing, so eager mode would write to the source too",
+        location=None if node is None else location_of(node),
+        remedy="write to a copy: x.to(..., copy=True) or x.clone()",
+    )
+
+
+def _beyond_base(node: Node) -> MutationError:
+    return MutationError(
+        "the program reads memory through as_strided() that lies between or beyond the elements of a tensor it "
+        "writes to, which can't be captured",
+        location=location_of(node),
+        remedy="use as_strided() on a contiguous tensor, and only inside of it",
+    )
+
+
+def _several_writes(node: Node) -> MutationError:
+    return MutationError(
+        f"{node.target} writes to several tensors that share memory, which can't be captured",
+        location=location_of(node),
+        remedy="write to them one after the other",
+    )
+
+
+def _written_constant(spec: InputSpec) -> MutationError:
+    return MutationError(
+        f"the program writes to the constant {spec.target!r}",
+        remedy="register it as a buffer: self.register_buffer(name, tensor)",
+    )
+
+
+def _written_overlap(node: Node) -> MutationError:
+    return MutationError(
+        f"the program writes to the input {node.name!r}, whose elements share memory with each other (expand())",
+        remedy="pass a copy of it: clone()",
     )

@@ -1,20 +1,22 @@
-"""How a new value of a view becomes a new value of what it is a view of.
+"""Views of new values: how a view is made again, and how its new value becomes one of what it is a view of.
 
-One function per view operator, called with the base's current value, the view's new value and the arguments
-that the view was made with. Values are pure: nothing is written anywhere.
+One function per view operator and direction. Values are pure: nothing is written anywhere. A value may lie in
+memory otherwise than the tensor it stands for did in the program; only views that depend on it care.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from tintype.fake.info import TensorInfo, is_dense
+from tintype.fake.info import TensorInfo, is_dense, memory_order, preserved_strides
 from tintype.fake.rules.views import view_strides, wrap_dimension
-from tintype.symbolic.sizes import is_one
+from tintype.symbolic import Size, maximum
+from tintype.symbolic.sizes import at_least, is_one, is_zero, less, product, same
 from tintype.transforms.emit import Emitter, info_of
 
 aten = torch.ops.aten
@@ -29,41 +31,115 @@ def scatter(*operators: Any) -> Callable[[Scatter], Scatter]:
     """Register the inverse of view operators."""
 
     def register(function: Scatter) -> Scatter:
-        for operator in operators:
-            SCATTER[operator] = function
+        for view in operators:
+            SCATTER[view] = function
         return function
 
     return register
+
+
+class View:
+    """How one tensor of the program is a view of another: the operator, its other arguments, both geometries."""
+
+    __slots__ = ("args", "base", "info", "target")
+
+    def __init__(self, source: Node, info: TensorInfo, base: TensorInfo) -> None:
+        call = source
+        if source.target is operator.getitem:  # one of several views: as if it had been made alone
+            call = source.args[0]  # type: ignore[assignment]
+        self.target: Any = call.target
+        self.args = arguments_after_base(call)
+        self.info = info
+        self.base = base
+        if call is not source:
+            self.target, self.args = ONE_OF_SEVERAL[call.target](source.args[1], self.args, info)
+
+    def again(self, emit: Emitter, base: Node) -> Node:
+        """The same view of another value of its base."""
+        remake = AGAIN.get(self.target)
+        return emit.call(self.target, base, *self.args) if remake is None else remake(emit, base, self)
+
+    def scatter(self, emit: Emitter, base: Node, value: Node) -> Node | None:
+        """The new value of the base after the view was given one; None if that can't be expressed."""
+        if self.target is aten.as_strided.default:
+            return _scatter_strided(emit, base, value, self)
+        inverse = SCATTER.get(self.target)
+        return None if inverse is None else inverse(emit, base, value, self.args)
+
+
+def arguments_after_base(node: Node) -> tuple[Any, ...]:
+    """The arguments of a view operator besides the tensor, those with defaults included, in order."""
+    if not node.kwargs:
+        return node.args[1:]
+    arguments = node.target._schema.arguments  # type: ignore[union-attr]
+    given = list(node.args)
+    for argument in arguments[len(given) :]:
+        given.append(node.kwargs[argument.name] if argument.name in node.kwargs else argument.default_value)
+    return tuple(given[1:])
+
+
+def is_view_of_several(target: Any) -> bool:
+    """Whether an operator returns several views at once."""
+    return target in ONE_OF_SEVERAL
+
+
+# --- geometry --------------------------------------------------------------------------------------------
 
 
 def reshape(emit: Emitter, value: Node, sizes: Any) -> Node:
     """A value in another shape: a view where its memory allows that, a copy otherwise."""
     info = info_of(value)
     assert info is not None
-    if info.sizes == tuple(sizes):
-        return value
-    if view_strides(info.sizes, info.strides, tuple(sizes)) is not None:
+    return value if info.sizes == tuple(sizes) else _view(emit, value, tuple(sizes))
+
+
+def _view(emit: Emitter, value: Node, sizes: tuple[Size, ...]) -> Node:
+    info = info_of(value)
+    assert info is not None
+    if view_strides(info.sizes, info.strides, sizes) is not None:
         return emit.call(aten.view.default, value, list(sizes))
     copy = emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
     return emit.call(aten._unsafe_view.default, copy, list(sizes))
 
 
-def with_geometry(emit: Emitter, value: Node, wanted: TensorInfo, template: Node) -> Node:
-    """A value laid out in memory as the program had it; ``template`` is an older value that is."""
+def laid_out(emit: Emitter, value: Node, wanted: TensorInfo) -> Node:
+    """A value that lies in memory as a tensor of the program did, but for gaps: every view of that tensor is a
+    view of the result too."""
     info = info_of(value)
     assert info is not None
-    if info.strides == wanted.strides:
+    strides = preserved_strides(wanted.sizes, wanted.strides)
+    if lies_alike(info.sizes, info.strides, strides) or lies_alike(info.sizes, info.strides, wanted.strides):
         return value
-    if is_dense(wanted.sizes, wanted.strides):
-        return emit.call(aten.copy.default, template, value)
-    return emit.call(
-        aten.as_strided_scatter.default,
-        template,
-        value,
-        list(wanted.sizes),
-        list(wanted.strides),
-        wanted.offset,
+    order = memory_order(wanted.sizes, [strides])
+    if order == list(range(len(order))):
+        return emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
+    packed = emit.call(aten.permute.default, value, order)
+    packed = emit.call(aten.clone.default, packed, memory_format=torch.contiguous_format)
+    return emit.call(aten.permute.default, packed, [order.index(d) for d in range(len(order))])
+
+
+def lies_alike(sizes: tuple[Size, ...], first: tuple[Size, ...], second: tuple[Size, ...]) -> bool:
+    """Whether two strides mean the same for a size."""
+    return first == second or all(
+        is_one(size) or same(a, b) for size, a, b in zip(sizes, first, second, strict=True)
     )
+
+
+def overlaps(info: TensorInfo) -> bool:
+    """Whether elements of a tensor share memory with each other, as after expand()."""
+    return any(
+        is_zero(stride) and not is_one(size) and not is_zero(size)
+        for size, stride in zip(info.sizes, info.strides, strict=True)
+    )
+
+
+def _contiguous(emit: Emitter, value: Node) -> Node:
+    """A value whose bits can be reinterpreted."""
+    info = info_of(value)
+    assert info is not None
+    if info.is_contiguous() and info.offset == 0:
+        return value
+    return emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
 
 
 def _sizes(node: Node) -> tuple[Any, ...]:
@@ -72,18 +148,91 @@ def _sizes(node: Node) -> tuple[Any, ...]:
     return info.sizes
 
 
+# --- views that are not simply made again ----------------------------------------------------------------
+
+AGAIN: dict[Any, Callable[[Emitter, Node, View], Node]] = {}
+
+
+def _view_again(emit: Emitter, base: Node, view: View) -> Node:
+    return _view(emit, base, view.info.sizes)
+
+
+def _reinterpret_again(emit: Emitter, base: Node, view: View) -> Node:
+    info = info_of(base)
+    assert info is not None
+    if not lies_alike(info.sizes, info.strides, view.base.strides):
+        base = _contiguous(emit, base)
+    return emit.call(view.target, base, *view.args)
+
+
+def _as_strided_again(emit: Emitter, base: Node, view: View) -> Node:
+    base = laid_out(emit, base, view.base)
+    sizes, strides, offset = _strided_arguments(view)
+    info = info_of(base)
+    assert info is not None
+    return emit.call(aten.as_strided.default, base, sizes, strides, offset - view.base.offset + info.offset)
+
+
+def _strided_arguments(view: View) -> tuple[Any, Any, Any]:
+    return list(view.info.sizes), list(view.info.strides), view.info.offset
+
+
+AGAIN[aten.view.default] = _view_again
+AGAIN[aten._reshape_alias.default] = _view_again
+AGAIN[aten.view.dtype] = _reinterpret_again
+AGAIN[aten.view_as_complex.default] = _reinterpret_again
+AGAIN[aten.as_strided.default] = _as_strided_again
+
+
+def strided_view_fits(view: View) -> bool:
+    """Whether a view by as_strided lies within its base and that has no gaps, so that a copy of the base does."""
+    base, info = view.base, view.info
+    if not is_dense(base.sizes, base.strides):
+        return False
+    last = sum(
+        ((size - 1) * stride for size, stride in zip(info.sizes, info.strides, strict=True)), start=info.offset
+    )
+    return at_least(info.offset, base.offset) and less(last, base.offset + maximum(product(base.sizes), 1))
+
+
+def _scatter_strided(emit: Emitter, base: Node, value: Node, view: View) -> Node | None:
+    """The inverse of as_strided. The base's memory is read from its start: offsets are relative to that."""
+    if overlaps(view.info):
+        return None
+    base = laid_out(emit, base, view.base)
+    sizes, strides, offset = _strided_arguments(view)
+    info = info_of(base)
+    assert info is not None
+    start = offset - view.base.offset + info.offset
+    return emit.call(aten.as_strided_scatter.default, base, value, sizes, strides, start)
+
+
+# --- inverses --------------------------------------------------------------------------------------------
+
+
 @scatter(
     aten.view.default,
     aten._reshape_alias.default,
-    aten.expand.default,
     aten.squeeze.default,
     aten.squeeze.dim,
     aten.squeeze.dims,
     aten.unsqueeze.default,
 )
 def _same_elements(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    # expand: writing through a dimension that was really expanded is refused when it is recorded
     return reshape(emit, value, _sizes(base))
+
+
+@scatter(aten.expand.default)
+def _expand(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
+    """Eager mode lets a program write through expanded dimensions where all copies get the same value."""
+    sizes = _sizes(base)
+    shift = len(_sizes(value)) - len(sizes)
+    for _ in range(shift):
+        value = emit.call(aten.select.int, value, 0, 0)
+    for dimension, (old, new) in enumerate(zip(sizes, _sizes(value), strict=True)):
+        if is_one(old) and not is_one(new):
+            value = emit.call(aten.slice.Tensor, value, dimension, 0, 1)
+    return value
 
 
 @scatter(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
@@ -123,29 +272,24 @@ def _diagonal(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> 
     return emit.call(aten.diagonal_scatter.default, base, value, *args)
 
 
-@scatter(aten.as_strided.default)
-def _as_strided(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    return emit.call(aten.as_strided_scatter.default, base, value, *args)
-
-
 @scatter(aten.unfold.default)
 def _unfold(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
+    """Position by position of the window: each is a slice of the base. Windows may overlap."""
     dimension, size, step = args
-    info = info_of(base)
-    assert info is not None
-    sizes = list(_sizes(value))
-    strides = list(info.strides)
-    where = wrap_dimension(dimension, info.dim)
-    stride = strides[where]
-    strides[where] = stride * step
-    return emit.call(
-        aten.as_strided_scatter.default, base, value, sizes, [*strides, stride], info.offset
-    )
+    where = wrap_dimension(dimension, max(len(_sizes(base)), 1))
+    if not _sizes(base):
+        return reshape(emit, value, ())
+    windows = _sizes(value)[where]
+    for position in range(size):
+        part = emit.call(aten.select.int, value, -1, position)
+        end = position + (windows - 1) * step + 1
+        base = emit.call(aten.slice_scatter.default, base, part, where, position, end, step)
+    return base
 
 
 @scatter(aten.view_as_real.default)
 def _view_as_real(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    return emit.call(aten.view_as_complex.default, _last_adjacent(emit, value))
+    return emit.call(aten.view_as_complex.default, _contiguous(emit, value))
 
 
 @scatter(aten.view_as_complex.default)
@@ -157,16 +301,7 @@ def _view_as_complex(emit: Emitter, base: Node, value: Node, args: tuple[Any, ..
 def _view_dtype(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
     info = info_of(base)
     assert info is not None
-    return emit.call(aten.view.dtype, _last_adjacent(emit, value), info.dtype)
-
-
-def _last_adjacent(emit: Emitter, value: Node) -> Node:
-    """A value whose last dimension is adjacent in memory, as reinterpreting its bits needs."""
-    info = info_of(value)
-    assert info is not None
-    if not info.sizes or is_one(info.strides[-1]):
-        return value
-    return emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
+    return emit.call(aten.view.dtype, _contiguous(emit, value), info.dtype)
 
 
 @scatter(aten._conj.default)
@@ -179,26 +314,30 @@ def _negative(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> 
     return emit.call(aten._neg_view.default, value)
 
 
-# Views that come several at once: the inverse also gets the position of the one that was written to.
-SEVERAL: dict[Any, Callable[[Emitter, Node, Node, tuple[Any, ...], int], Node]] = {}
+# --- several views at once -------------------------------------------------------------------------------
+
+# (which one, arguments after the base, the view's geometry) -> the operator that makes it alone, its arguments
+Alone = Callable[[Any, tuple[Any, ...], TensorInfo], tuple[Any, tuple[Any, ...]]]
 
 
-def _unbind(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...], index: int) -> Node:
-    return emit.call(aten.select_scatter.default, base, value, args[0] if args else 0, index)
+def _unbind(index: Any, args: tuple[Any, ...], info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
+    return aten.select.int, (args[0] if args else 0, index)
 
 
-def _split(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...], index: int) -> Node:
-    step, dim = args[0], args[1] if len(args) > 1 else 0
+def _split(index: Any, args: tuple[Any, ...], info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
+    step, dimension = args[0], args[1] if len(args) > 1 else 0
     start = index * step
-    return emit.call(aten.slice_scatter.default, base, value, dim, start, start + _sizes(value)[dim])
+    return aten.slice.Tensor, (dimension, start, start + info.sizes[dimension])
 
 
-def _split_with_sizes(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...], index: int) -> Node:
-    sizes, dim = args[0], args[1] if len(args) > 1 else 0
+def _split_with_sizes(index: Any, args: tuple[Any, ...], info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
+    sizes, dimension = args[0], args[1] if len(args) > 1 else 0
     start = sum(sizes[:index])
-    return emit.call(aten.slice_scatter.default, base, value, dim, start, start + sizes[index])
+    return aten.slice.Tensor, (dimension, start, start + sizes[index])
 
 
-SEVERAL[aten.unbind.int] = _unbind
-SEVERAL[aten.split.Tensor] = _split
-SEVERAL[aten.split_with_sizes.default] = _split_with_sizes
+ONE_OF_SEVERAL: dict[Any, Alone] = {
+    aten.unbind.int: _unbind,
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
+}

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+import torch
+
 from tintype.fake.info import CHANNELS_LAST_ORDER, TensorInfo, strides_in_order
 from tintype.fake.rules.elementwise import common_device
 from tintype.fake.rules.memory_format import looks_channels_last
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size, ge
-from tintype.symbolic.sizes import contiguous_strides, require, require_same
+from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, less, product, require, require_same
 
 Numbers = int | Sequence[Size]
 
@@ -61,9 +63,9 @@ def _spatial_size(
 
 
 def _result(
-    input: TensorInfo, weight: TensorInfo, sizes: tuple[Size, ...], space: int
+    input: TensorInfo, weight: TensorInfo, sizes: tuple[Size, ...], space: int, keeps_format: bool = True
 ) -> TensorInfo:
-    """The result for batched sizes: channels-last when the input or the weight is."""
+    """The result for batched sizes: channels-last when the input or the weight is and the kernel cares."""
     batched = len(input.sizes) == space + 2
     if space > 1:
         if batched:
@@ -73,6 +75,7 @@ def _result(
             first = input.sizes[0] * input.strides[0]
             last = looks_channels_last((1, *input.sizes), (first, *input.strides))
         last = last or looks_channels_last(weight.sizes, weight.strides)
+        last = last and keeps_format
         strides = (
             strides_in_order(sizes, CHANNELS_LAST_ORDER[space + 2]) if last else contiguous_strides(sizes)
         )
@@ -170,7 +173,48 @@ def _transposed(
         + 1
         for i in range(space)
     ]
-    return _result(input, weight, (full[0], weight_sizes[1] * groups, *spatial), space)
+    keeps_format = space < 3 or _takes_fast_kernel(input, full, weight_sizes, steps, extra, spread, groups)
+    return _result(input, weight, (full[0], weight_sizes[1] * groups, *spatial), space, keeps_format)
+
+
+# Below that many elements eager mode prefers its plain kernels for one image.
+_SMALL_IMAGE = 20480
+
+
+def _takes_fast_kernel(
+    input: TensorInfo,
+    sizes: tuple[Size, ...],
+    weight_sizes: tuple[Size, ...],
+    stride: Sequence[Size],
+    output_padding: Sequence[Size],
+    dilation: Sequence[Size],
+    groups: int,
+) -> bool:
+    """Whether a transposed convolution of volumes runs on oneDNN, whose result is channels-last where the
+    input is: the plain kernel's never is."""
+    if any(at_least(extra, step) for extra, step in zip(output_padding, stride, strict=True)):
+        return False
+    if input.dtype is not torch.float32:
+        return input.dtype in (torch.bfloat16, torch.float16)
+    pointwise = is_one(weight_sizes[-1]) and is_one(weight_sizes[-2])
+    plain = all(is_one(step) for step in (*stride, *dilation)) and less(sizes[0], 16)
+    if pointwise and plain and torch.get_num_threads() == 1:
+        return False
+    return (
+        groups > 1
+        or (less(3, weight_sizes[-1]) and less(3, weight_sizes[-2]))
+        or less(1, sizes[0])
+        or less(_SMALL_IMAGE, product(sizes[:4]))
+    )
+
+
+def result_strides_like(info: TensorInfo, input: TensorInfo, weight: TensorInfo) -> tuple[Size, ...]:
+    """The strides of a gradient with the sizes of the input or of the weight."""
+    if len(info.sizes) > 3 and (
+        looks_channels_last(input.sizes, input.strides) or looks_channels_last(weight.sizes, weight.strides)
+    ):
+        return strides_in_order(info.sizes, CHANNELS_LAST_ORDER[len(info.sizes)])
+    return contiguous_strides(info.sizes)
 
 
 @rule("conv1d", "conv1d.padding")

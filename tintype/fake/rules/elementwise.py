@@ -130,16 +130,39 @@ def _real(self: TensorInfo) -> TensorInfo:
 _register(
     "neg relu silu gelu hardswish hardtanh hardsigmoid leaky_relu elu softplus softshrink hardshrink mish "
     "sgn sign bitwise_not threshold nan_to_num round round.decimals floor ceil trunc frac fill.Scalar "
-    "conj_physical log_sigmoid relu6 selu celu",
+    "relu6 selu celu",
     _same,
 )
 _register(
     "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10 log1p sqrt "
-    "rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma i0 sinc logit",
+    "rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma i0 sinc logit deg2rad rad2deg mvlgamma "
+    "special_entr special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri "
+    "special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_airy_ai",
     _float,
 )
 _register("isnan isinf isfinite logical_not isneginf isposinf signbit", _bool)
 _register("abs", _real)
+
+
+@rule("angle")
+def angle(self: TensorInfo) -> TensorInfo:
+    return elementwise([self], real_of(to_float(self.dtype)))
+
+
+@rule("polygamma")
+def polygamma(n: int, self: TensorInfo) -> TensorInfo:
+    return _float(self)
+
+
+@rule("conj_physical")
+def conj_physical(self: TensorInfo) -> TensorInfo:
+    # of real numbers eager mode returns the argument itself
+    return _same(self) if self.dtype.is_complex else self
+
+
+@rule("log_sigmoid")
+def log_sigmoid(self: TensorInfo) -> TensorInfo:
+    return self.fresh()
 
 
 @rule("square")
@@ -180,7 +203,7 @@ def _comparison(self: Any, other: Any) -> TensorInfo:
 
 
 _register(
-    "add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar rsub.Scalar rsub.Tensor "
+    "add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar rsub.Scalar "
     "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide maximum minimum fmax fmin "
     "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
     "bitwise_xor.Scalar pow.Tensor_Scalar pow.Tensor_Tensor hypot nextafter heaviside "
@@ -195,14 +218,56 @@ _register(
 )
 
 
+@rule("rsub.Tensor")
+def reversed_subtraction(self: TensorInfo, other: TensorInfo, *, alpha: Any = 1) -> TensorInfo:
+    return _promoting(other, self)
+
+
 @rule("div.Tensor_mode", "div.Scalar_mode")
 def divide_rounding(self: TensorInfo, other: Any, *, rounding_mode: str | None) -> TensorInfo:
     return _true_division(self, other) if rounding_mode is None else _promoting(self, other)
 
 
-@rule("atan2")
-def atan2(self: TensorInfo, other: TensorInfo) -> TensorInfo:
-    return _true_division(self, other)
+_register(
+    "atan2 xlogy.Tensor xlogy.Scalar_Other special_xlog1py special_zeta true_divide.Tensor true_divide.Scalar "
+    "divide.Tensor divide.Scalar copysign.Tensor copysign.Scalar",
+    _true_division,
+)
+_register(
+    "logaddexp logaddexp2 igamma igammac multiply.Tensor multiply.Scalar subtract.Tensor subtract.Scalar "
+    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor "
+    "bitwise_right_shift.Tensor_Scalar __and__.Scalar __or__.Scalar __xor__.Scalar gcd lcm",
+    _promoting,
+)
+
+
+@rule("complex")
+def complex_of_parts(real: TensorInfo, imag: TensorInfo) -> TensorInfo:
+    if real.dtype is not imag.dtype:
+        raise RuntimeError(f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype}")
+    return elementwise([real, imag], real.dtype.to_complex())
+
+
+@rule("polar")
+def complex_of_angle(abs: TensorInfo, angle: TensorInfo) -> TensorInfo:
+    return complex_of_parts(abs, angle)
+
+
+@rule("isclose")
+def isclose(self: TensorInfo, other: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+    if self.dtype is not other.dtype:
+        raise RuntimeError(f"{self.dtype} did not match {other.dtype}")
+    return elementwise([self, other], torch.bool)
+
+
+@rule("_prelu_kernel")
+def prelu_kernel(self: TensorInfo, weight: TensorInfo) -> TensorInfo:
+    return elementwise([self, weight], self.dtype)
+
+
+@rule("native_dropout")
+def native_dropout(input: TensorInfo, p: float, train: bool | None) -> tuple[TensorInfo, TensorInfo]:
+    return _same(input), _bool(input)
 
 
 @rule("pow.Scalar")
@@ -235,8 +300,6 @@ def masked_fill(self: TensorInfo, mask: TensorInfo, value: Any) -> TensorInfo:
     if mask.dtype is not torch.bool:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}")
     sizes = broadcast([self.sizes, mask.sizes])
-    if sizes == self.sizes:
-        return TensorInfo(sizes, preserved_strides(sizes, self.strides), self.dtype, self.device)
     return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
 
 

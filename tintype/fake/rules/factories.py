@@ -157,6 +157,7 @@ def arange_between(
     device: Any = None,
     pin_memory: bool | None = None,
 ) -> TensorInfo:
+    start, end, step = (int(value) if type(value) is bool else value for value in (start, end, step))
     floating = any(_is_float(value) for value in (start, end, step))
     if type(step) is int and step == 0:
         raise RuntimeError("step must be nonzero")
@@ -288,7 +289,7 @@ def new_empty_strided(
 def triangle(self: TensorInfo, diagonal: int = 0) -> TensorInfo:
     if self.dim < 2:
         raise RuntimeError("tril: input tensor must have at least 2 dimensions")
-    return TensorInfo(self.sizes, strides_for_format(self, None), self.dtype, self.device)
+    return self.fresh()
 
 
 @rule("repeat")

@@ -12,7 +12,7 @@ from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, is_one, product
+from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, product
 
 _INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 
@@ -103,6 +103,8 @@ def index_by_tensors(self: TensorInfo, indices: Sequence[TensorInfo]) -> TensorI
 
 def require_index(index: TensorInfo, operator: str) -> None:
     """Raise unless a tensor can be an index."""
+    if is_zero(product(index.sizes)):
+        return
     if index.dtype not in (torch.int64, torch.int32):
         raise RuntimeError(f"{operator}(): Expected dtype int32/int64 for index, got {index.dtype}")
 
@@ -111,7 +113,7 @@ def require_index(index: TensorInfo, operator: str) -> None:
 def gather(self: TensorInfo, dim: int, index: TensorInfo, *, sparse_grad: bool = False) -> TensorInfo:
     wrap_dimension(dim, self.dim)
     require_index(index, "gather")
-    if max(self.dim, 1) != max(index.dim, 1):
+    if max(self.dim, 1) != max(index.dim, 1) and not is_zero(product(index.sizes)):
         raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
     return _fresh(self, index.sizes)
 

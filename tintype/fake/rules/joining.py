@@ -91,8 +91,14 @@ def stack(tensors: Sequence[TensorInfo], dim: int = 0) -> TensorInfo:
             for size, wanted in zip(part.sizes, first.sizes, strict=True):
                 require_same(size, wanted, message)
     sizes = (*first.sizes[:where], len(tensors), *first.sizes[where:])
+    strides = contiguous_strides(sizes)
+    if first.dim in CHANNELS_LAST_ORDER and first.strides != contiguous_strides(first.sizes):
+        # images are joined along that dimension, which is then split
+        if where < first.dim:
+            joined = cat(tensors, where).strides
+            strides = (*joined[:where], first.sizes[where] * joined[where], *joined[where:])
     dtype = first.dtype if all(part.dtype is first.dtype for part in tensors) else result_type(*tensors)
-    return TensorInfo(sizes, contiguous_strides(sizes), dtype, common_device(tensors))
+    return TensorInfo(sizes, strides, dtype, common_device(tensors))
 
 
 def _at_least_1d(info: TensorInfo) -> TensorInfo:
@@ -213,7 +219,7 @@ def _pad_by_content(self: TensorInfo, padding: Sequence[Size], mode: str) -> Ten
                         f"{list(padding)} at dimension {self.dim - 1 - i} of input {list(self.sizes)}"
                     )
     sizes = _padded_sizes(self, padding)
-    return fresh_in_format_of(self, sizes) if space > 1 and self.dim == space + 2 else self.fresh(sizes)
+    return fresh_in_format_of(self, sizes)
 
 
 @rule("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")

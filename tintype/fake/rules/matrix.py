@@ -8,8 +8,9 @@ from typing import Any
 
 from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import result_type
-from tintype.fake.rules.elementwise import broadcast, common_device
+from tintype.fake.rules.elementwise import broadcast, common_device, elementwise
 from tintype.fake.rules.registry import rule
+from tintype.fake.rules.views import unsqueeze
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import contiguous_strides, require_same
 
@@ -149,13 +150,25 @@ def add_outer_product(
 ) -> TensorInfo:
     _require_rank(vec1, 1, "addr", "vec1")
     _require_rank(vec2, 1, "addr", "vec2")
-    sizes = (vec1.sizes[0], vec2.sizes[0])
-    _require_expandable(self, sizes)
-    return TensorInfo(sizes, contiguous_strides(sizes), result_type(self, vec1, vec2), vec1.device)
+    _require_expandable(self, (vec1.sizes[0], vec2.sizes[0]))
+    return elementwise((self, unsqueeze(vec1, 1), vec2), result_type(self, vec1, vec2))
 
 
-@rule("dot", "vdot")
+@rule("dot")
 def inner_product(self: TensorInfo, tensor: TensorInfo) -> TensorInfo:
+    result = _inner_product(self, tensor)
+    result.conjugate = self.conjugate and tensor.conjugate
+    return result
+
+
+@rule("vdot")
+def conjugated_inner_product(self: TensorInfo, other: TensorInfo) -> TensorInfo:
+    result = _inner_product(self, other)
+    result.conjugate = other.conjugate and not self.conjugate
+    return result
+
+
+def _inner_product(self: TensorInfo, tensor: TensorInfo) -> TensorInfo:
     if self.dim != 1 or tensor.dim != 1:
         raise RuntimeError(
             f"1D tensors expected, but got {self.dim}D and {tensor.dim}D tensors"

@@ -12,7 +12,7 @@ from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, require_same
+from tintype.symbolic.sizes import contiguous_strides, is_zero, product, require_same
 
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -183,7 +183,9 @@ def batch_norm(
     cudnn_enabled: bool,
 ) -> TensorInfo:
     if input.dim < 2:
-        raise RuntimeError(f"batch_norm expects an input with a dimension of channels, got {input.dim}D")
+        if not is_zero(product(input.sizes)):
+            raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
+        return input.fresh()
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("running_mean must be defined in evaluation mode")
     _check_channels(input.sizes[1], weight, bias, running_mean, running_var)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import real_of, result_type
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
@@ -293,7 +293,7 @@ def running_sum(self: TensorInfo, dim: int, *, dtype: torch.dtype | None = None)
 @rule("logcumsumexp")
 def running_logsumexp(self: TensorInfo, dim: int) -> TensorInfo:
     wrap_dimension(dim, self.dim)
-    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), self.dtype, self.device)
+    return self.fresh()
 
 
 @rule("cummax", "cummin")

@@ -14,7 +14,7 @@ from tintype.fake.rules.indexing import require_index
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import diagonal, select, slice_tensor, wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, require_same
+from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, require_same
 
 
 def _copy(self: TensorInfo) -> TensorInfo:
@@ -108,8 +108,6 @@ def masked_scatter(self: TensorInfo, mask: TensorInfo, source: TensorInfo) -> Te
             f"masked_scatter: expected self and source to have same dtypes but got {self.dtype} and {source.dtype}"
         )
     sizes = broadcast([self.sizes, mask.sizes])
-    if sizes == self.sizes:
-        return _copy(self)
     return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
 
 
@@ -128,7 +126,15 @@ def _scattered(self: TensorInfo, view: TensorInfo, source: TensorInfo, operator:
             raise RuntimeError(message())
         for size, wanted in zip(source.sizes, view.sizes, strict=True):
             require_same(size, wanted, message)
-    return _copy(self)
+    return _copy_with_gaps(self)
+
+
+def _copy_with_gaps(self: TensorInfo) -> TensorInfo:
+    """A copy of a tensor and of the memory around it, so that other views of it keep their meaning; only
+    where elements share memory it is a plain copy."""
+    if any(is_zero(stride) and not is_one(size) for size, stride in zip(self.sizes, self.strides, strict=True)):
+        return _copy(self)
+    return TensorInfo(self.sizes, self.strides, self.dtype, self.device, self.offset)
 
 
 @rule("select_scatter")
@@ -163,4 +169,4 @@ def as_strided_scatter(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> TensorInfo:
-    return _copy(self)
+    return _copy_with_gaps(self)

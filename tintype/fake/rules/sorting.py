@@ -82,6 +82,11 @@ def multinomial(
     return _fresh(self, (*self.sizes[:-1], num_samples), torch.int64)
 
 
-@rule("bernoulli", "bernoulli.p", "bernoulli.Tensor")
-def bernoulli(self: TensorInfo, p: Any = None, *, generator: Any = None) -> TensorInfo:
+@rule("bernoulli")
+def bernoulli(self: TensorInfo, *, generator: Any = None) -> TensorInfo:
+    return self.fresh()
+
+
+@rule("bernoulli.p", "bernoulli.Tensor")
+def bernoulli_with(self: TensorInfo, p: Any, *, generator: Any = None) -> TensorInfo:
     return _like(self)

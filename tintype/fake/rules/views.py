@@ -9,7 +9,7 @@ import torch
 
 from tintype.fake.info import TensorInfo, fresh, strides_for_format
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Size, ceil_div, maximum, minimum
+from tintype.symbolic import Expr, Size, ceil_div, maximum, minimum
 from tintype.symbolic.sizes import at_least, is_one, is_zero, less, product, require, require_same, same
 
 
@@ -56,8 +56,10 @@ def view_strides(
     if is_zero(numel):
         return tuple(strides) if tuple(sizes) == tuple(shape) else fresh(shape, torch.bool, _CPU).strides
     new: list[Size] = [1] * len(shape)
+    if not sizes:
+        return tuple(new)
     position = len(shape) - 1
-    chunk_stride: Size = strides[-1] if strides else 1
+    chunk_stride: Size = strides[-1]
     chunk: Size = 1
     view_numel: Size = 1
     for dim in range(len(sizes) - 1, -1, -1):
@@ -67,7 +69,7 @@ def view_strides(
             continue
         # take dimensions of the new shape until they fill this run of memory-adjacent old ones
         while position >= 0 and (not same(view_numel, chunk) or is_one(shape[position])):
-            if not is_one(shape[position]) and not less(view_numel, chunk):
+            if not is_one(shape[position]) and at_least(view_numel, chunk):
                 break
             new[position] = view_numel * chunk_stride
             view_numel = view_numel * shape[position]
@@ -179,7 +181,7 @@ def permute(self: TensorInfo, dims: Sequence[int]) -> TensorInfo:
     return self.view([self.sizes[d] for d in order], [self.strides[d] for d in order])
 
 
-@rule("transpose.int", "transpose_copy.int")
+@rule("transpose.int")
 def transpose(self: TensorInfo, dim0: int, dim1: int) -> TensorInfo:
     sizes, strides = list(self.sizes), list(self.strides)
     a, b = wrap_dimension(dim0, self.dim), wrap_dimension(dim1, self.dim)
@@ -187,6 +189,12 @@ def transpose(self: TensorInfo, dim0: int, dim1: int) -> TensorInfo:
         sizes[a], sizes[b] = sizes[b], sizes[a]
         strides[a], strides[b] = strides[b], strides[a]
     return self.view(sizes, strides)
+
+
+@rule("transpose_copy.int")
+def transpose_copy(self: TensorInfo, dim0: int, dim1: int) -> TensorInfo:
+    turned = transpose(self, dim0, dim1)
+    return self.fresh(turned.sizes)
 
 
 @rule("t")
@@ -253,9 +261,9 @@ def select(self: TensorInfo, dim: int, index: Size) -> TensorInfo:
 
 def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
     """Start and end of a slice, clamped to the dimension as Python does."""
-    if type(size) is int and type(start or 0) is int and type(end or 0) is int:
-        first: int = 0 if start is None else start  # type: ignore[assignment]
-        last: int = size if end is None else end  # type: ignore[assignment]
+    if type(size) is int and not isinstance(start, Expr) and not isinstance(end, Expr):
+        first = 0 if start is None else start
+        last = size if end is None else end
         first = max(first + size, 0) if first < 0 else min(first, size)
         last = max(last + size, 0) if last < 0 else min(last, size)
         return first, max(first, last)
@@ -437,14 +445,7 @@ def negative_view(self: TensorInfo) -> TensorInfo:
 
 @rule("clone")
 def clone(self: TensorInfo, *, memory_format: torch.memory_format | None = None) -> TensorInfo:
-    return TensorInfo(
-        self.sizes,
-        strides_for_format(self, memory_format),
-        self.dtype,
-        self.device,
-        conjugate=self.conjugate,
-        negative=self.negative,
-    )
+    return TensorInfo(self.sizes, strides_for_format(self, memory_format), self.dtype, self.device)
 
 
 @rule("lift_fresh_copy")

@@ -1,0 +1,30 @@
+"""Models with lazy layers (``nn.LazyLinear``, ...), whose parameters are made at the first call."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin
+
+
+def has_uninitialized_state(module: torch.nn.Module) -> bool:
+    """Whether some parameter or buffer of a model has no size yet."""
+    return any(
+        isinstance(tensor, UninitializedTensorMixin)
+        for child in module.modules()
+        for table in (child._parameters, child._buffers)
+        for tensor in table.values()
+    )
+
+
+def initialized_copy(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
+    """A copy of a lazy model after its first call; the model itself stays uninitialized.
+
+    The random numbers drawn are given back, so the model's own first call draws the same parameters.
+    """
+    copied = copy.deepcopy(module)
+    with torch.random.fork_rng(), torch.no_grad():
+        copied(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    return copied

@@ -1,0 +1,157 @@
+"""Losses: elementwise or over classes, then reduced to one number unless told not to."""
+
+from __future__ import annotations
+
+
+import torch
+
+from tintype.fake.info import TensorInfo
+from tintype.fake.promotion import result_type
+from tintype.fake.rules.elementwise import broadcast, elementwise
+from tintype.fake.rules.registry import rule
+from tintype.fake.rules.views import wrap_dimension
+from tintype.symbolic import Size
+from tintype.symbolic.sizes import contiguous_strides, require_same
+
+_NO_REDUCTION = 0
+_MEAN = 1
+
+
+def _fresh(self: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
+    return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
+
+
+def _number(self: TensorInfo, dtype: torch.dtype | None = None) -> TensorInfo:
+    return TensorInfo((), (), dtype or self.dtype, self.device)
+
+
+# --- elementwise -----------------------------------------------------------------------------------------
+
+
+@rule("mse_loss", "smooth_l1_loss", "huber_loss")
+def difference_loss(
+    self: TensorInfo, target: TensorInfo, reduction: int = _MEAN, scale: float = 1.0, **named: float
+) -> TensorInfo:
+    loss = elementwise([self, target], result_type(self, target))
+    return loss if reduction == _NO_REDUCTION else _number(self, loss.dtype)
+
+
+@rule("l1_loss")
+def l1_loss(self: TensorInfo, target: TensorInfo, reduction: int = _MEAN) -> TensorInfo:
+    loss = elementwise([self, target], result_type(self, target))
+    if loss.dtype.is_complex:
+        loss.dtype = loss.dtype.to_real()
+    return loss if reduction == _NO_REDUCTION else _number(self, loss.dtype)
+
+
+@rule("soft_margin_loss")
+def soft_margin_loss(self: TensorInfo, target: TensorInfo, reduction: int = _MEAN) -> TensorInfo:
+    return difference_loss(self, target, reduction)
+
+
+@rule("binary_cross_entropy")
+def binary_cross_entropy(
+    self: TensorInfo, target: TensorInfo, weight: TensorInfo | None = None, reduction: int = _MEAN
+) -> TensorInfo:
+    if reduction != _NO_REDUCTION:
+        return _number(self)
+    return TensorInfo(self.sizes, elementwise([self], self.dtype).strides, self.dtype, self.device)
+
+
+@rule("binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    self: TensorInfo,
+    target: TensorInfo,
+    weight: TensorInfo | None = None,
+    pos_weight: TensorInfo | None = None,
+    reduction: int = _MEAN,
+) -> TensorInfo:
+    if reduction == _NO_REDUCTION:
+        raise NotImplementedError("the memory order depends on which formula is used")
+    operands = [operand for operand in (self, target, weight, pos_weight) if operand is not None]
+    broadcast([operand.sizes for operand in operands])
+    return _number(self, result_type(*operands))
+
+
+@rule("kl_div")
+def kl_divergence(
+    self: TensorInfo, target: TensorInfo, reduction: int = _MEAN, *, log_target: bool = False
+) -> TensorInfo:
+    if reduction == _NO_REDUCTION:
+        raise NotImplementedError("the memory order depends on which formula is used")
+    broadcast([self.sizes, target.sizes])
+    return _number(self, result_type(self, target))
+
+
+# --- over classes ----------------------------------------------------------------------------------------
+
+
+def _class_dimension(self: TensorInfo) -> int:
+    return 0 if self.dim == 1 else 1
+
+
+def _check_classes(self: TensorInfo, target: TensorInfo, weight: TensorInfo | None) -> tuple[Size, ...]:
+    """The sizes of the loss of each sample."""
+    where = wrap_dimension(_class_dimension(self), self.dim)
+    samples = self.sizes[:where] + self.sizes[where + 1 :]
+    if len(target.sizes) != len(samples):
+        raise RuntimeError(
+            f"Expected a target with sizes {list(samples)}, but got {list(target.sizes)} for input of size "
+            f"{list(self.sizes)}"
+        )
+    for size, wanted in zip(target.sizes, samples, strict=True):
+        require_same(
+            size, wanted, lambda: f"Expected target size {list(samples)}, got {list(target.sizes)}"
+        )
+    if weight is not None and self.sizes:
+        require_same(
+            weight.sizes[0],
+            self.sizes[where],
+            "weight tensor should be defined either for all classes or no classes",
+        )
+    return samples
+
+
+@rule("nll_loss_nd", "nll_loss", "nll_loss2d")
+def nll_loss(
+    self: TensorInfo,
+    target: TensorInfo,
+    weight: TensorInfo | None = None,
+    reduction: int = _MEAN,
+    ignore_index: Size = -100,
+) -> TensorInfo:
+    if self.dim < 1:
+        raise RuntimeError(f"Expected 1 or more dimensions (got {self.dim})")
+    samples = _check_classes(self, target, weight)
+    return _number(self) if reduction != _NO_REDUCTION else _fresh(self, samples)
+
+
+@rule("nll_loss_forward", "nll_loss2d_forward")
+def nll_loss_forward(
+    self: TensorInfo, target: TensorInfo, weight: TensorInfo | None, reduction: int, ignore_index: Size
+) -> tuple[TensorInfo, TensorInfo]:
+    samples = _check_classes(self, target, weight)
+    loss = _number(self) if reduction != _NO_REDUCTION else _fresh(self, samples)
+    return loss, _number(self)
+
+
+@rule("cross_entropy_loss")
+def cross_entropy_loss(
+    self: TensorInfo,
+    target: TensorInfo,
+    weight: TensorInfo | None = None,
+    reduction: int = _MEAN,
+    ignore_index: Size = -100,
+    label_smoothing: float = 0.0,
+) -> TensorInfo:
+    if self.dim < 1:
+        raise RuntimeError(f"Expected 1 or more dimensions (got {self.dim})")
+    if self.sizes == target.sizes and target.dtype.is_floating_point:
+        if reduction == _NO_REDUCTION:
+            where = _class_dimension(self)
+            return _fresh(self, self.sizes[:where] + self.sizes[where + 1 :])
+        return _number(self, result_type(self, target))
+    if label_smoothing > 0.0 and reduction == _NO_REDUCTION:
+        raise NotImplementedError("the memory order depends on the smoothing")
+    samples = _check_classes(self, target, weight)
+    return _number(self) if reduction != _NO_REDUCTION else _fresh(self, samples)

@@ -1,0 +1,132 @@
+"""Operators whose results have sizes that only the data decide: ``nonzero``, boolean masks, ``unique``, ...
+
+Such a size is a new symbol without a value; it is read off the result when the program needs it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.rules.elementwise import broadcast
+from tintype.fake.tensor import FakeTensor
+from tintype.symbolic import Size
+from tintype.symbolic.sizes import product
+from tintype.trace.intercepts import intercept
+from tintype.trace.recorder import NOT_HANDLED, Recorder
+
+aten = torch.ops.aten
+
+
+def _new_size(recorder: Recorder, limit: Size | None) -> Size:
+    upper = limit if type(limit) is int else None
+    return recorder.context.environment.unbacked_int(lower=0, upper=upper)
+
+
+@intercept(aten.nonzero.default)
+def _nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info,), _ = recorder.convert(args)
+    count = _new_size(recorder, product(info.sizes))
+    return recorder.record_as(func, args, kwargs, fresh((count, info.dim), torch.int64, info.device))
+
+
+@intercept(aten.masked_select.default)
+def _masked_select(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info, mask), _ = recorder.convert(args)
+    count = _new_size(recorder, product(broadcast([info.sizes, mask.sizes])))
+    return recorder.record_as(func, args, kwargs, fresh((count,), info.dtype, info.device))
+
+
+@intercept(aten.index.Tensor)
+def _index(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Indexing with a mask is indexing with the positions at which it is true."""
+    tensor, indices = args
+    if not any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return NOT_HANDLED
+    positions: list[Any] = []
+    for index in indices:
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            positions.append(index)
+        else:
+            where = recorder.inside(lambda index=index: aten.nonzero.default(index))
+            positions += recorder.inside(lambda where=where: aten.unbind.int(where, 1))
+    return recorder.inside(lambda: aten.index.Tensor(tensor, positions))
+
+
+@intercept(aten.repeat_interleave.Tensor)
+def _repeat_interleave(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info, *_), _ = recorder.convert(args)
+    size = kwargs.get("output_size")
+    if size is not None:
+        return NOT_HANDLED
+    result = fresh((_new_size(recorder, None),), torch.int64, info.device)
+    return recorder.record_as(func, args, kwargs, result)
+
+
+@intercept(aten.bincount.default)
+def _bincount(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    infos, _ = recorder.convert(args)
+    weights = infos[1] if len(infos) > 1 else kwargs.get("weights")
+    if isinstance(weights, FakeTensor):
+        weights = weights.info
+    dtype = torch.int64
+    if isinstance(weights, TensorInfo):
+        dtype = weights.dtype if weights.dtype is torch.float32 else torch.float64
+    result = fresh((_new_size(recorder, None),), dtype, infos[0].device)
+    return recorder.record_as(func, args, kwargs, result)
+
+
+@intercept(aten._unique2.default, aten._unique.default)
+def _unique(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info, *options), _ = recorder.convert(args)
+    names = ("sorted", "return_inverse", "return_counts")
+    chosen = {**dict(zip(names, options, strict=False)), **kwargs}
+    count = _new_size(recorder, product(info.sizes))
+    inverse = info.sizes if chosen.get("return_inverse") or chosen.get("return_counts") else (0,)
+    results = [
+        fresh((count,), info.dtype, info.device),
+        fresh(inverse, torch.int64, info.device),
+        fresh((count,) if chosen.get("return_counts") else (0,), torch.int64, info.device),
+    ]
+    return recorder.record_as(func, args, kwargs, results[: len(func._schema.returns)])
+
+
+@intercept(aten.unique_consecutive.default)
+def _unique_consecutive(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info, *options), _ = recorder.convert(args)
+    names = ("return_inverse", "return_counts", "dim")
+    chosen = {**dict(zip(names, options, strict=False)), **kwargs}
+    if chosen.get("dim") is not None:
+        return _unique_rows(recorder, func, args, kwargs, info, chosen["dim"], chosen)
+    count = _new_size(recorder, product(info.sizes))
+    results = [
+        fresh((count,), info.dtype, info.device),
+        fresh(info.sizes if chosen.get("return_inverse") else (0,), torch.int64, info.device),
+        fresh((count,) if chosen.get("return_counts") else (0,), torch.int64, info.device),
+    ]
+    return recorder.record_as(func, args, kwargs, results)
+
+
+@intercept(aten.unique_dim.default)
+def _unique_dim(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info, dim, *options), _ = recorder.convert(args)
+    names = ("sorted", "return_inverse", "return_counts")
+    chosen = {**dict(zip(names, options, strict=False)), **kwargs}
+    return _unique_rows(recorder, func, args, kwargs, info, dim, chosen)
+
+
+def _unique_rows(
+    recorder: Recorder, func: Any, args: Any, kwargs: Any, info: TensorInfo, dim: int, chosen: dict[str, Any]
+) -> Any:
+    where = dim % info.dim
+    length = info.sizes[where]
+    count = _new_size(recorder, length)
+    sizes = (*info.sizes[:where], count, *info.sizes[where + 1 :])
+    results = [
+        fresh(sizes, info.dtype, info.device),
+        fresh((length,), torch.int64, info.device),
+        fresh((count,), torch.int64, info.device),
+    ]
+    return recorder.record_as(func, args, kwargs, results)

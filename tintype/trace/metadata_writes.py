@@ -1,0 +1,92 @@
+"""Operators that change a tensor's geometry in place: ``transpose_``, ``unsqueeze_``, ``resize_``, ``set_``, ...
+
+Inside of a program such an operator is a view under the old name: the view is recorded, and the tensor that the
+program holds is the view from then on. The caller's own tensors, parameters and buffers can't be changed so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tintype.errors import MutationError
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.symbolic.bridge import to_torch
+from tintype.trace.intercepts import intercept
+from tintype.trace.origin import user_location
+from tintype.trace.recorder import Recorder
+
+aten = torch.ops.aten
+
+_VIEWS = {
+    aten.transpose_.default: aten.transpose.int,
+    aten.t_.default: aten.t.default,
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.as_strided_.default: aten.as_strided.default,
+    aten.swapdims_.default: aten.transpose.int,
+    aten.swapaxes_.default: aten.transpose.int,
+}
+
+
+@intercept(*_VIEWS)
+def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    tensor = args[0]
+    if type(tensor) is not FakeTensor or (tensor.node is not None and tensor.node.op == "placeholder"):
+        raise MutationError(
+            f"the program changes the size or strides of a tensor that it was given or that the model holds ({func})",
+            location=user_location(),
+            remedy="use the operator without the underscore, which makes a view",
+        )
+    view = recorder.record(_VIEWS[func], tensor, *args[1:], **kwargs)
+    _replace(recorder, tensor, view)
+    return tensor
+
+
+def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
+    """Let a tensor that the program holds be another one from now on."""
+    old_info, old_node = tensor.info, tensor.node
+    if old_node is not None and old_node.meta.get("val") is tensor:
+        old_node.meta["val"] = make_fake(old_info, recorder.context, old_node)
+    info = view.info
+    with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowADInplaceOrView():
+        aten.as_strided_.default(
+            tensor,
+            [to_torch(size) for size in info.sizes],
+            [to_torch(stride) for stride in info.strides],
+            to_torch(info.offset),
+        )
+    tensor.info = info
+    tensor.node = view.node
+
+
+@intercept(aten.resize_.default, aten.resize_as_.default)
+def _resize(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    infos, _ = recorder.convert(args)
+    wanted = infos[1].sizes if func is aten.resize_as_.default else tuple(infos[1])
+    if infos[0].sizes == wanted:
+        return args[0]
+    raise MutationError(
+        f"the program resizes a tensor in place from {list(infos[0].sizes)} to {list(wanted)} ({func}), which can't "
+        "be captured",
+        location=user_location(),
+        remedy="make a new tensor of the size you need (new_empty, narrow, pad)",
+    )
+
+
+@intercept(
+    aten.set_.source_Tensor,
+    aten.set_.source_Storage,
+    aten.set_.source_Storage_storage_offset,
+    aten.set_.source_Tensor_storage_offset,
+    aten.set_.default,
+)
+def _set(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    raise MutationError(
+        f"the program gives a tensor other memory ({func}), which can't be captured",
+        location=user_location(),
+        remedy="copy the values instead: tensor.copy_(source)",
+    )
