@@ -25,6 +25,7 @@ from tintype.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from tintype.trace.plan import plan_for
 
 aten = torch.ops.aten
 
@@ -394,22 +395,17 @@ def _begin_at_target(view: Node) -> None:
 
 def _base_of(node: Node) -> Node | None:
     """What a node is a view of; for one of several views, the call that makes them."""
-    value = node.meta.get("val")
     if node.op != "call_function":
         return None
-    if isinstance(value, (list, tuple)):
-        storages = {item.info.storage for item in value if type(item) is FakeTensor}
-    elif type(value) is FakeTensor:
-        storages = {value.info.storage}
-    else:
+    base = node.args[0] if node.args else None
+    if not isinstance(base, Node):
         return None
-    for argument in node.all_input_nodes:
-        other = argument.meta.get("val")
-        if node.target is operator.getitem:
-            return argument if _base_of(argument) is not None else None
-        if type(other) is FakeTensor and other.info.storage in storages:
-            return argument
-    return None
+    if node.target is operator.getitem:
+        return base if _base_of(base) is not None else None
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    plan = plan_for(node.target)
+    return base if plan.aliases and not plan.writes else None
 
 
 def argument_for(node: Node) -> ArgumentSpec:

@@ -9,7 +9,7 @@ import torch
 
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.promotion import result_type
-from tintype.fake.rules.convolution import result_strides_like
+from tintype.fake.rules.convolution import gradient_strides
 from tintype.fake.rules.elementwise import elementwise
 from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import rule
@@ -165,15 +165,14 @@ def of_convolution(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[TensorInfo | None, ...]:
+    strides, weight_strides = gradient_strides(
+        input, weight, stride, dilation, transposed, output_padding, groups
+    )
     return _chosen(
         output_mask,
         (
-            TensorInfo(
-                input.sizes, result_strides_like(input, input, weight), input.dtype, input.device
-            ),
-            TensorInfo(
-                weight.sizes, result_strides_like(weight, input, weight), weight.dtype, weight.device
-            ),
+            TensorInfo(input.sizes, strides, input.dtype, input.device),
+            TensorInfo(weight.sizes, weight_strides, weight.dtype, weight.device),
             _fresh(bias_sizes if bias_sizes is not None else (grad_output.sizes[1],), grad_output),
         ),
     )
@@ -200,13 +199,19 @@ def of_volume_pool(grad_output: TensorInfo, self: TensorInfo, *options: Any) -> 
     "upsample_nearest3d_backward",
     "upsample_linear1d_backward",
     "upsample_bilinear2d_backward",
-    "upsample_bicubic2d_backward",
     "upsample_trilinear3d_backward",
 )
 def of_resizing(
     grad_output: TensorInfo, output_size: Sequence[Size], input_size: Sequence[Size], *options: Any
 ) -> TensorInfo:
     return fresh_in_format_of(grad_output, tuple(input_size))
+
+
+@rule("upsample_bicubic2d_backward")
+def of_bicubic_resizing(
+    grad_output: TensorInfo, output_size: Sequence[Size], input_size: Sequence[Size], *options: Any
+) -> TensorInfo:
+    return _fresh(input_size, grad_output)
 
 
 @rule(

@@ -208,13 +208,29 @@ def _takes_fast_kernel(
     )
 
 
-def result_strides_like(info: TensorInfo, input: TensorInfo, weight: TensorInfo) -> tuple[Size, ...]:
-    """The strides of a gradient with the sizes of the input or of the weight."""
-    if len(info.sizes) > 3 and (
-        looks_channels_last(input.sizes, input.strides) or looks_channels_last(weight.sizes, weight.strides)
+def gradient_strides(
+    input: TensorInfo,
+    weight: TensorInfo,
+    stride: Sequence[Size],
+    dilation: Sequence[Size],
+    transposed: bool,
+    output_padding: Sequence[Size],
+    groups: int,
+) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
+    """The strides of the gradients of the input and of the weight."""
+    count = len(input.sizes)
+    if (
+        count > 3
+        and (looks_channels_last(input.sizes, input.strides) or looks_channels_last(weight.sizes, weight.strides))
+        and (
+            count == 4
+            or not transposed
+            or _takes_fast_kernel(input, input.sizes, weight.sizes, stride, output_padding, dilation, groups)
+        )
     ):
-        return strides_in_order(info.sizes, CHANNELS_LAST_ORDER[len(info.sizes)])
-    return contiguous_strides(info.sizes)
+        order = CHANNELS_LAST_ORDER[count]
+        return strides_in_order(input.sizes, order), strides_in_order(weight.sizes, order)
+    return contiguous_strides(input.sizes), contiguous_strides(weight.sizes)
 
 
 @rule("conv1d", "conv1d.padding")

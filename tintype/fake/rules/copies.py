@@ -9,6 +9,7 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.rules import views
 from tintype.fake.rules.registry import RULES, overload, rule
 from tintype.symbolic import Size
+from tintype.symbolic.sizes import product
 
 _COPIES_OF_VIEWS = (
     "alias",
@@ -27,7 +28,6 @@ _COPIES_OF_VIEWS = (
     "unbind.int",
     "unfold",
     "unsqueeze",
-    "view",
 )
 
 
@@ -47,6 +47,11 @@ def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
 for _name in _COPIES_OF_VIEWS:
     _packet, _dot, _variant = _name.partition(".")
     RULES[overload(f"{_packet}_copy{_dot}{_variant}")] = _copying(RULES[overload(_name)])
+
+
+@rule("view_copy")
+def view_copy(self: TensorInfo, size: list[Size]) -> TensorInfo:
+    return self.fresh(views.infer_size(size, product(self.sizes)))
 
 
 @rule("narrow_copy")

@@ -49,8 +49,7 @@ def result_strides(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> t
         first = full[0].strides
         if all(operand.strides == first for operand in full):
             return first if first == contiguous else preserved_strides(sizes, first)
-    elif all(operand.strides == contiguous for operand in full) and full:
-        # operands that are broadcast don't reorder the dimensions that a full operand has ordered already
+    elif full and all(operand.strides == contiguous_strides(operand.sizes) for operand in operands):
         return contiguous
     expanded = [_broadcast_strides(operand, sizes) for operand in operands if operand.sizes]
     if not expanded:
@@ -135,7 +134,7 @@ _register(
 )
 _register(
     "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10 log1p sqrt "
-    "rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma i0 sinc logit deg2rad rad2deg mvlgamma "
+    "rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma i0 sinc logit deg2rad rad2deg "
     "special_entr special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri "
     "special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_airy_ai",
     _float,
@@ -147,6 +146,11 @@ _register("abs", _real)
 @rule("angle")
 def angle(self: TensorInfo) -> TensorInfo:
     return elementwise([self], real_of(to_float(self.dtype)))
+
+
+@rule("mvlgamma")
+def mvlgamma(self: TensorInfo, p: int) -> TensorInfo:
+    return self.fresh(dtype=to_float(self.dtype))
 
 
 @rule("polygamma")
@@ -272,7 +276,7 @@ def native_dropout(input: TensorInfo, p: float, train: bool | None) -> tuple[Ten
 
 @rule("pow.Scalar")
 def power_of_number(self: Any, exponent: TensorInfo) -> TensorInfo:
-    return elementwise([exponent], result_type(self, exponent))
+    return exponent.fresh(dtype=result_type(self, exponent))
 
 
 # --- three and more --------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def batch_norm(
     return fresh_in_format_of(input, input.sizes)
 
 
-@rule("native_batch_norm", "_native_batch_norm_legit_functional")
+@rule("native_batch_norm")
 def native_batch_norm(
     input: TensorInfo,
     weight: TensorInfo | None,
@@ -213,6 +213,22 @@ def native_batch_norm(
         _fresh(saved, dtype, input.device),
         _fresh(saved, dtype, input.device),
     )
+
+
+@rule("_native_batch_norm_legit_functional")
+def native_batch_norm_functional(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    running_mean: TensorInfo,
+    running_var: TensorInfo,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    """Besides what batch norm returns: the new running statistics."""
+    results = native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return (*results, running_mean.fresh(), running_var.fresh())
 
 
 @rule("_native_batch_norm_legit_no_training")
