@@ -40,9 +40,14 @@ class Arguments:
         return value
 
     def _info(self, tensor: torch.Tensor) -> TensorInfo:
-        if tensor.layout is not torch.strided or tensor.is_quantized or type(tensor) not in (
-            torch.Tensor,
-            torch.nn.Parameter,
+        if (
+            tensor.layout is not torch.strided
+            or tensor.is_quantized
+            or type(tensor)
+            not in (
+                torch.Tensor,
+                torch.nn.Parameter,
+            )
         ):
             raise Unsuitable
         for known, info in self.infos:

@@ -19,7 +19,8 @@ CORRECT, REFUSED, ERROR, WRONG = "correct", "refused", "error", "wrong"
 NOT_REACHED, EAGER_FAILS = "not reached", "eager-fails"
 SEVERITY = (EAGER_FAILS, CORRECT, REFUSED, ERROR, WRONG)  # the last ones weigh most
 EXPORT, DECOMPOSED, METADATA = "export", "decomposed", "metadata"
-STAGES = (EXPORT, DECOMPOSED, METADATA)
+IN_PLACE = "in place"  # both stages of the variant that writes to its argument
+STAGES = (EXPORT, DECOMPOSED, IN_PLACE, METADATA)
 
 # Their results are whatever lies in memory.
 UNINITIALISED = frozenset(
@@ -55,14 +56,15 @@ def judge(operator: Any, case: Case) -> Iterator[Outcome]:
     try:
         expected = run(case.module, case)
     except Exception as error:
-        yield Outcome(case.name, EXPORT, EAGER_FAILS, first_line(error))
+        yield Outcome(case.name, IN_PLACE if case.in_place else EXPORT, EAGER_FAILS, first_line(error))
         return
     judging = Judging(operator.name in UNINITIALISED, case, expected)
-    exported, outcome = judging.attempt(EXPORT, judging.export)
+    exported, outcome = judging.attempt(IN_PLACE if case.in_place else EXPORT, judging.export)
     yield outcome
     if exported is None:
         return
-    yield judging.attempt(DECOMPOSED, lambda: judging.decompose(exported))[1]
+    stage = IN_PLACE if case.in_place else DECOMPOSED
+    yield judging.attempt(stage, lambda: judging.decompose(exported))[1]
     yield judging.attempt(METADATA, lambda: check_metadata(exported, case.fresh_inputs()))[1]
 
 

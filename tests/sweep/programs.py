@@ -50,6 +50,7 @@ class Case:
     name: str
     module: OperatorCall
     inputs: tuple[torch.Tensor, ...]
+    in_place: bool = False
 
     def fresh_inputs(self) -> tuple[torch.Tensor, ...]:
         """Copies of the inputs with the same strides and the same sharing of memory."""
@@ -82,16 +83,31 @@ def cases_of(operator: Any, limit: int) -> list[Case]:
         cases.append(make_case(f"sample {number}", operator.op, arguments))
         in_place = operator.inplace_variant
         if in_place is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
-            cases.append(make_case(f"sample {number} in place", in_place, arguments))
+            cases.append(make_case(f"sample {number} in place", in_place, arguments, in_place=True))
+            on_a_copy = writing_to_a_copy(in_place)
+            cases.append(
+                make_case(f"sample {number} in place on a copy", on_a_copy, arguments, in_place=True)
+            )
     return cases
 
 
-def make_case(name: str, function: Callable[..., Any], arguments: Any) -> Case:
+def make_case(name: str, function: Callable[..., Any], arguments: Any, in_place: bool = False) -> Case:
     """A call as a program."""
     leaves, spec = pytree.tree_flatten(arguments)
     tensors = tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor))
     described = ", ".join(describe(leaf) for leaf in leaves)
-    return Case(f"{name} ({described})", OperatorCall(function, leaves, spec), tensors)
+    return Case(f"{name} ({described})", OperatorCall(function, leaves, spec), tensors, in_place)
+
+
+def writing_to_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An in-place operator called on a tensor that the program made itself; returns that tensor as well."""
+
+    def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        copied = tensor.clone()
+        result = function(copied, *args, **kwargs)
+        return result, copied
+
+    return call
 
 
 def describe(leaf: Any) -> str:

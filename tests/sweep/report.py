@@ -14,6 +14,8 @@ from tests.sweep.judging import (
     EAGER_FAILS,
     ERROR,
     EXPORT,
+    IN_PLACE,
+    METADATA,
     NOT_REACHED,
     REFUSED,
     SEVERITY,
@@ -23,6 +25,7 @@ from tests.sweep.judging import (
 )
 
 VERDICTS = (CORRECT, REFUSED, WRONG, ERROR, NOT_REACHED, EAGER_FAILS)
+JUDGED = (EXPORT, DECOMPOSED, IN_PLACE)  # the descriptions in the graph are reported only
 ENOUGH = 97.0  # per cent of the operators must be fully correct
 
 
@@ -42,7 +45,7 @@ class OperatorReport:
     def verdict(self, stage: str) -> str:
         """The worst that happened at a stage; a later stage is not better than export."""
         worst = max((outcome.verdict for outcome in self.at(stage)), key=SEVERITY.index, default=EAGER_FAILS)
-        if stage != EXPORT and worst in (EAGER_FAILS, CORRECT):
+        if stage in (DECOMPOSED, METADATA) and worst in (EAGER_FAILS, CORRECT):
             exported = self.verdict(EXPORT)
             return exported if exported in (EAGER_FAILS, CORRECT) else NOT_REACHED
         return worst
@@ -86,16 +89,21 @@ class SweepReport:
         return 100.0 * counts[CORRECT] / running if running else 100.0
 
     def failed(self) -> list[OperatorReport]:
-        """Operators that are wrong or break tintype, as exported or decomposed."""
-        return [op for op in self.operators if {op.verdict(EXPORT), op.verdict(DECOMPOSED)} & {WRONG, ERROR}]
+        """Operators that are wrong or break tintype at some stage."""
+        return [op for op in self.operators if {op.verdict(stage) for stage in JUDGED} & {WRONG, ERROR}]
 
     def passed(self) -> list[OperatorReport]:
-        """Operators that are correct as exported and decomposed."""
-        return [op for op in self.operators if op.verdict(EXPORT) == op.verdict(DECOMPOSED) == CORRECT]
+        """Operators that are correct as exported and decomposed, and in place where there is such a variant."""
+        good = {CORRECT, EAGER_FAILS}
+        return [
+            op
+            for op in self.operators
+            if op.verdict(DECOMPOSED) == CORRECT and {op.verdict(stage) for stage in JUDGED} <= good
+        ]
 
     def good_enough(self) -> bool:
         """Whether the sweep as a whole succeeds."""
-        wrong = any(self.counts(stage)[WRONG] for stage in (EXPORT, DECOMPOSED))
+        wrong = any(self.counts(stage)[WRONG] for stage in JUDGED)
         return not wrong and all(self.percentage(stage) >= ENOUGH for stage in (EXPORT, DECOMPOSED))
 
     # --- text ----------------------------------------------------------------------------------------------
@@ -139,10 +147,11 @@ class SweepReport:
             "",
             "| stage | fully correct | correct | refused | wrong | error | not exported | eager mode fails |",
             "|---|---|---|---|---|---|---|---|",
-            *(self._row(stage) for stage in (EXPORT, DECOMPOSED)),
+            *(self._row(stage) for stage in JUDGED),
             "",
-            "Per cent are of the operators that eager mode can run. An operator is *refused* if each call of it",
-            "that is not correct ends in an error that says why.",
+            "Per cent are of the operators that eager mode can run. An operator is *refused* if each call that is",
+            "not correct ends in an error that says why. *In place* stands for the variants with an underscore: on",
+            "an input, whose new value is compared too, and on a tensor that the program made.",
             "",
             "## Refused operators",
             "",
@@ -158,7 +167,7 @@ class SweepReport:
         return f"| {stage} | {self.percentage(stage):.1f} % | {' | '.join(cells)} |"
 
     def _refused_rows(self) -> Iterable[str]:
-        for stage in (EXPORT, DECOMPOSED):
+        for stage in JUDGED:
             for operator in self.with_verdict(stage, REFUSED):
                 bad = operator.bad(stage)
                 reasons = sorted({_in_a_cell(outcome.message) for outcome in bad})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -99,26 +100,42 @@ class Program:
                 "from tests.transforms.comparison import compare",
                 "from tests.transforms.mutation_programs import Values",
                 self.module_source(),
-                f"compare(Program, lambda make: ({inputs}))",
+                f"compare(Program, lambda make: ({inputs}))  # but for the memory of conversions that change nothing",
             ]
         )
 
     def build(self) -> tuple[Callable[[], torch.nn.Module], Callable[[Values], tuple[torch.Tensor, ...]]]:
         """The class, and the function that makes inputs."""
-        namespace: dict[str, Any] = {"torch": torch, "F": F, "Values": Values}
-        exec(self.module_source(), namespace)
         inputs = "".join(f"{source}, " for source in self.inputs)
-        return namespace["Program"], eval(f"lambda make: ({inputs})", namespace)
+        return self._compile(self.module_source()), eval(f"lambda make: ({inputs})", {"torch": torch})
 
-    def converts_without_change(self) -> bool:
-        """Whether a conversion may return its argument in eager mode, which is always a copy in a program."""
-        return any(f"{word}(" in line for line in self.lines for word in CONVERSIONS)
+    def build_with_copies(self) -> Callable[[], torch.nn.Module] | None:
+        """The class with every conversion a copy, as they are in captured programs; None if it has none."""
+        source = self.module_source()
+        with_copies = CONVERSION.sub(lambda match: f".to({DTYPES[match[1]]}, copy=True)", source)
+        return None if with_copies == source else self._compile(with_copies)
+
+    @staticmethod
+    def _compile(source: str) -> Callable[[], torch.nn.Module]:
+        namespace: dict[str, Any] = {"torch": torch, "F": F, "Values": Values}
+        exec(source, namespace)
+        return namespace["Program"]
 
     def __repr__(self) -> str:
         return f"a program\n{self.source()}\n"
 
 
-CONVERSIONS = (".to", ".float", ".long", ".type_as")
+# conversions as programs spell them, and the dtypes they convert to
+DTYPES = {
+    "to(torch.float32)": "torch.float32",
+    "to(torch.float64)": "torch.float64",
+    "double()": "torch.float64",
+    "float()": "torch.float32",
+    "long()": "torch.int64",
+    "int()": "torch.int32",
+    "type_as(x0)": "x0.dtype",
+}
+CONVERSION = re.compile(r"\.(" + "|".join(re.escape(text) for text in DTYPES) + ")")
 
 FLOAT_INPUTS = [
     "make.floats(4, 6)",
@@ -156,6 +173,14 @@ BUFFERS = [
 ]
 
 
+def elements_overlap(tensor: torch.Tensor) -> bool:
+    """Whether elements of a tensor share memory: what a write leaves there depends on its order."""
+    room = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    if tensor.numel() == 0:
+        return False
+    return torch.arange(room).as_strided(tensor.shape, tensor.stride()).unique().numel() < tensor.numel()
+
+
 class Author:
     """Writes one program, running its lines as they are written."""
 
@@ -165,6 +190,7 @@ class Author:
         self.lines: list[str] = []
         self.tensors: dict[str, torch.Tensor] = {}
         self.scope: dict[str, Any] = {"torch": torch, "F": F, "make": Values(0)}
+        self.expanded: list[torch.Tensor] = []
         self.count = 0
 
     def write(self) -> Program:
@@ -176,6 +202,8 @@ class Author:
         ]
         for index, source in enumerate(inputs):
             self.scope[f"x{index}"] = self.tensors[f"x{index}"] = eval(source, self.scope)
+        # a program can't write to such an input, since its new value can't be copied into it
+        self.expanded = [tensor for tensor in self.tensors.values() if elements_overlap(tensor)]
         for index, (source, _) in enumerate(buffers):
             setattr(kept, f"b{index}", eval(source, self.scope))
             self.tensors[f"self.b{index}"] = getattr(kept, f"b{index}")
@@ -261,12 +289,11 @@ class Author:
             if index < len(self.scope[results]):
                 self.tensors[f"{results}[{index}]"] = self.scope[results][index]
 
-    def subscript(self, tensor: torch.Tensor, advanced: bool = False) -> str:
+    def subscript(self, tensor: torch.Tensor, advanced: str = "no") -> str:
         """What stands in the brackets of ``x[...]``."""
         parts: list[str] = []
-        left = tensor.dim()
         for size in tensor.shape:
-            kind = self.choose.number(0, 8 if advanced else 6)
+            kind = self.choose.number(0, {"no": 6, "read": 7, "write": 8}[advanced])
             if kind == 0:
                 parts.append(str(self.choose.number(-size, max(size - 1, 0))))
             elif kind in (1, 2):
@@ -286,7 +313,6 @@ class Author:
             elif kind == 8:
                 flags = [self.choose.number(0, 1) == 1 for _ in range(size)]
                 parts.append(f"torch.tensor({flags})")
-            left -= 1
         return ", ".join(parts) if parts else "..."
 
     def _slice(self, size: int) -> str:
@@ -334,7 +360,9 @@ class Author:
 
     def _write(self) -> None:
         name, tensor = self._tensor()
-        make = self.choose.one_of(WRITES)
+        if any(shares_memory(tensor, given) for given in self.expanded):
+            return
+        make = self.choose.one_of([_fill] if elements_overlap(tensor) else WRITES)
         line = make(self, name, tensor)
         if line is not None:
             self.run(line)
@@ -484,10 +512,7 @@ def _cat(author: Author, name: str, tensor: torch.Tensor) -> str:
 
 
 def _conversion(author: Author, name: str, tensor: torch.Tensor) -> str:
-    other = "torch.float64" if tensor.dtype is torch.float32 else "torch.float32"
-    if author.choose.number(0, 5):
-        return f"{name}.{author.choose.one_of([f'to({other})', 'double()', 'int()'])}"
-    return f"{name}.{author.choose.one_of(['to(torch.float32)', 'float()', 'long()', 'type_as(x0)'])}"
+    return f"{name}.{author.choose.one_of(list(DTYPES))}"
 
 
 COMPUTATIONS: list[Maker] = [
@@ -504,10 +529,14 @@ COMPUTATIONS: list[Maker] = [
     lambda author, name, tensor: f"torch.zeros_like({name})",
     lambda author, name, tensor: f"{name}.new_ones({list(tensor.shape)})",
     lambda author, name, tensor: f"torch.tensor([{', '.join('123456'[: author.choose.number(1, 6)])}])",
-    lambda author, name, tensor: f"{name}[{author.subscript(tensor, advanced=True)}]",
+    lambda author, name, tensor: f"{name}[{author.subscript(tensor, 'read')}]",
     lambda author, name, tensor: f"torch.einsum('ij->ji', {name})",
     lambda author, name, tensor: f"F.pad({name}, (0, {author.choose.number(0, 1)}))",
 ]
+
+
+def _fill(author: Author, name: str, tensor: torch.Tensor) -> str:
+    return name + author.choose.one_of([".zero_()", ".fill_(3)", ".fill_(torch.tensor(2))"])
 
 
 def _in_place(author: Author, name: str, tensor: torch.Tensor) -> str:
@@ -523,7 +552,7 @@ def _augmented(author: Author, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _assignment(author: Author, name: str, tensor: torch.Tensor) -> str:
-    subscript = author.subscript(tensor, advanced=True)
+    subscript = author.subscript(tensor, "write")
     try:
         target = eval(f"{name}[{subscript}]", author.scope)
     except (RuntimeError, IndexError, TypeError, ValueError):

@@ -341,7 +341,7 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
         spec.target or spec.arg.name: node
         for node, spec in zip(placeholders(old), signature.input_specs, strict=True)
     }
-    written: dict[Node, Node] = {}
+    rebased: dict[Node, tuple[Node, Any]] = {}
     user_results = []
     for result, spec in zip(results, signature.output_specs, strict=True):
         if spec.kind is OutputKind.USER_OUTPUT:
@@ -359,8 +359,7 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             "call_function", aten.copy_.default, (destination, values[result]), name="copy_"
         )
         copy_node.meta = meta_of(result).copy()
-        written.setdefault(result, copy_node if destination is target else target)
-    rebased = dict(written)
+        rebased.setdefault(result, (copy_node if destination is target else target, _bytes_between(result, source)))
     final = [
         _rebase(graph, result, values, rebased) if isinstance(result, Node) else result for result in user_results
     ]
@@ -368,10 +367,17 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
     new_output.meta = meta_of(output).copy()
 
 
-def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[Node, Node]) -> Node:
+def _bytes_between(value: Node, target: Node) -> Any:
+    """How much further from the start of its memory a written tensor begins than its new value does."""
+    new, old = value.meta["val"].info, target.meta["val"].info
+    return (old.offset - new.offset) * old.dtype.itemsize
+
+
+def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[Node, tuple[Node, Any]]) -> Node:
     """An output as eager mode returns it: where it is a view of a written tensor, the view of that tensor.
 
-    ``rebased`` has what stands for the new values, and for their views once they are made.
+    ``rebased`` has what stands for new values, and for their views once they are made, each with the distance
+    by which it begins further from the start of its memory.
     """
     chain: list[Node] = []
     step = node
@@ -381,16 +387,17 @@ def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[No
             return values[node]
         chain.append(step)
         step = base
+    distance = rebased[step][1]
     for view in reversed(chain):
-        new = graph.node_copy(view, lambda argument: rebased.get(argument) or values[argument])
-        if view.target is aten.as_strided.default:
-            _begin_at_target(new)
-        rebased[view] = new
-    return rebased[node]
-
-
-def _begin_at_target(view: Node) -> None:
-    """Let as_strided count from where the memory of the written tensor begins, not a new value's."""
+        new = graph.node_copy(
+            view, lambda argument: rebased[argument][0] if argument in rebased else values[argument]
+        )
+        if view.target is aten.as_strided.default and distance:
+            sizes, strides, offset = view.args[1:]
+            shift = distance // view.meta["val"].info.dtype.itemsize
+            new.args = (new.args[0], sizes, strides, offset + shift)  # type: ignore[operator]
+        rebased[view] = (new, distance)
+    return rebased[node][0]
 
 
 def _base_of(node: Node) -> Node | None:

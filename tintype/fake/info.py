@@ -193,6 +193,21 @@ def is_channels_last(info: TensorInfo) -> bool:
 
 def is_dense(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
     """Whether a tensor covers its memory without gaps or overlap, in whatever order."""
+    try:
+        steps = sorted(zip(strides, sizes, strict=True))  # type: ignore[type-var]
+    except TypeError:  # symbolic sizes have no order
+        return _is_dense_symbolically(sizes, strides)
+    expected = 1
+    for stride, size in steps:
+        if size == 1:
+            continue
+        if stride != expected:
+            return 0 in sizes
+        expected = expected * size  # type: ignore[assignment,operator]
+    return True
+
+
+def _is_dense_symbolically(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
     pairs = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if not is_one(size)]
     if any(is_zero(size) for size, _ in pairs):
         return True

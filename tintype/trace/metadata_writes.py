@@ -35,7 +35,7 @@ _VIEWS = {
 @intercept(*_VIEWS)
 def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
-    if type(tensor) is not FakeTensor or (tensor.node is not None and tensor.node.op == "placeholder"):
+    if type(tensor) is not FakeTensor or _is_given(recorder, tensor):
         raise MutationError(
             f"the program changes the size or strides of a tensor that it was given or that the model holds ({func})",
             location=user_location(),
@@ -46,11 +46,19 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return tensor
 
 
+def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
+    """Whether a tensor is an input or part of the model, also where eager mode would return one from to()."""
+    if tensor.info.storage.frozen:  # type: ignore[union-attr]
+        return True
+    return any(node.meta.get("val") is tensor for node in recorder.graph.find_nodes(op="placeholder"))
+
+
 def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
     """Let a tensor that the program holds be another one from now on."""
-    old_info, old_node = tensor.info, tensor.node
-    if old_node is not None and old_node.meta.get("val") is tensor:
-        old_node.meta["val"] = make_fake(old_info, recorder.context, old_node)
+    old_info, node = tensor.info, tensor.node
+    while node is not None and node.meta.get("val") is tensor:  # the node that made it, and those that wrote to it
+        node.meta["val"] = make_fake(old_info, recorder.context, node)
+        node = next((n for n in node.all_input_nodes if n.meta.get("val") is tensor), None)
     info = view.info
     with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowADInplaceOrView():
         aten.as_strided_.default(

@@ -307,7 +307,7 @@ class Recorder(TorchDispatchMode):
         results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
         arguments = dict(zip(map(id, infos), args, strict=True))
         outcome = self._record_several(
-            func, plan, nodes, kwarg_nodes, _as_sequence(results), False, arguments
+            func, plan, nodes, kwarg_nodes, None if results is None else _as_sequence(results), False, arguments
         )
         return outcome[0] if type(results) is TensorInfo else outcome
 

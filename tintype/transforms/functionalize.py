@@ -39,6 +39,9 @@ REWRITES: dict[Any, Rewrite] = {}
 # What to do with an operator that writes and has no functional counterpart; ops/ registers it.
 WITHOUT_COUNTERPART: list[Rewrite] = []
 
+# Writes that leave the same in every element, so that elements may share memory.
+_SAME_EVERYWHERE = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
+
 
 class Handle:
     """One tensor of the program: the node that made it, what it is a view of, and its latest value.
@@ -358,6 +361,9 @@ class Functionalization:
         if len({handle.storage for handle in handles}) < len(handles):
             self.problems.append(_several_writes(node))
             return
+        if target not in _SAME_EVERYWHERE and any(overlaps(handle.info) for handle in handles):
+            self.problems.append(_written_overlap(node))
+            return
         self._read_arguments(node)
         counterpart = functional_counterpart(target)
         if counterpart is None:
@@ -465,7 +471,7 @@ class Functionalization:
                 self.problems.append(_written_constant(spec))
                 continue
             if overlaps(handle.info):
-                self.problems.append(_written_overlap(node))
+                self.problems.append(_written_overlapping_input(node))
                 continue
             specs.append(OutputSpec(_MUTATION_KINDS[spec.kind], TensorArgument(value.name), target))
             values.append(value)
@@ -627,6 +633,15 @@ def _written_constant(spec: InputSpec) -> MutationError:
 
 
 def _written_overlap(node: Node) -> MutationError:
+    return MutationError(
+        f"{node.target} writes to a tensor whose elements share memory with each other (expand(), unfold()): what "
+        "it leaves there depends on the order in which it writes",
+        location=location_of(node),
+        remedy="write to a copy: clone()",
+    )
+
+
+def _written_overlapping_input(node: Node) -> MutationError:
     return MutationError(
         f"the program writes to the input {node.name!r}, whose elements share memory with each other (expand())",
         remedy="pass a copy of it: clone()",

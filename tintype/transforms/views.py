@@ -126,11 +126,20 @@ def lies_alike(sizes: tuple[Size, ...], first: tuple[Size, ...], second: tuple[S
 
 
 def overlaps(info: TensorInfo) -> bool:
-    """Whether elements of a tensor share memory with each other, as after expand()."""
-    return any(
-        is_zero(stride) and not is_one(size) and not is_zero(size)
-        for size, stride in zip(info.sizes, info.strides, strict=True)
-    )
+    """Whether elements of a tensor may share memory with each other, as after expand() or unfold()."""
+    pairs = [(size, stride) for size, stride in zip(info.sizes, info.strides, strict=True) if not is_one(size)]
+    if info.is_contiguous() or any(is_zero(size) for size, _ in pairs):
+        return False
+    if any(is_zero(stride) for _, stride in pairs):
+        return True
+    if not all(type(size) is int and type(stride) is int for size, stride in pairs):
+        return not is_dense(info.sizes, info.strides)
+    reach = 0  # of all dimensions so far, from the innermost outwards
+    for size, stride in sorted(pairs, key=lambda pair: pair[1]):
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _contiguous(emit: Emitter, value: Node) -> Node:
@@ -226,6 +235,8 @@ def _same_elements(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]
 def _expand(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
     """Eager mode lets a program write through expanded dimensions where all copies get the same value."""
     sizes = _sizes(base)
+    if any(is_zero(size) for size in _sizes(value)):
+        return base
     shift = len(_sizes(value)) - len(sizes)
     for _ in range(shift):
         value = emit.call(aten.select.int, value, 0, 0)

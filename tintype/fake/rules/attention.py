@@ -45,7 +45,9 @@ def scaled_dot_product_attention(
         require_same(
             second[-2],
             third[-2],
-            lambda: f"key and value must have the same sequence length, but have {second[-2]} and {third[-2]}",
+            lambda: (
+                f"key and value must have the same sequence length, but have {second[-2]} and {third[-2]}"
+            ),
         )
     sizes = (*batch, first[-2], third[-1])
     strides = contiguous_strides(sizes)
@@ -133,12 +135,8 @@ def flash_attention_for_cpu(
     batch, heads, length, _ = query.sizes
     statistics = real_of(torch.float32 if query.dtype in (torch.bfloat16, torch.float16) else query.dtype)
     return (
-        TensorInfo(
-            query.sizes, preserved_strides(query.sizes, query.strides), query.dtype, query.device
-        ),
-        TensorInfo(
-            (batch, heads, length), (length * heads, 1, heads), statistics, query.device
-        ),
+        TensorInfo(query.sizes, preserved_strides(query.sizes, query.strides), query.dtype, query.device),
+        TensorInfo((batch, heads, length), (length * heads, 1, heads), statistics, query.device),
     )
 
 

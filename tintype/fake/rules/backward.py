@@ -55,7 +55,12 @@ def of_threshold(grad_output: TensorInfo, self: TensorInfo, threshold: Any) -> T
 
 @rule("elu_backward")
 def of_elu(
-    grad_output: TensorInfo, alpha: Any, scale: Any, input_scale: Any, is_result: bool, self_or_result: TensorInfo
+    grad_output: TensorInfo,
+    alpha: Any,
+    scale: Any,
+    input_scale: Any,
+    is_result: bool,
+    self_or_result: TensorInfo,
 ) -> TensorInfo:
     return elementwise([grad_output, self_or_result], grad_output.dtype)
 
@@ -74,9 +79,7 @@ def of_glu(grad_output: TensorInfo, self: TensorInfo, dim: int) -> TensorInfo:
 
 
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
-def of_softmax(
-    grad_output: TensorInfo, output: TensorInfo, dim: int, input_dtype: torch.dtype
-) -> TensorInfo:
+def of_softmax(grad_output: TensorInfo, output: TensorInfo, dim: int, input_dtype: torch.dtype) -> TensorInfo:
     result = _fresh(grad_output.sizes, grad_output)
     result.dtype = input_dtype
     return result
@@ -234,7 +237,11 @@ def of_view(grad_output: TensorInfo, input_sizes: Sequence[Size], *options: Any)
 
 @rule("embedding_dense_backward")
 def of_embedding(
-    grad_output: TensorInfo, indices: TensorInfo, num_weights: Size, padding_idx: Size, scale_grad_by_freq: bool
+    grad_output: TensorInfo,
+    indices: TensorInfo,
+    num_weights: Size,
+    padding_idx: Size,
+    scale_grad_by_freq: bool,
 ) -> TensorInfo:
     return _fresh((num_weights, grad_output.sizes[-1]), grad_output)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 import torch
 
 from tintype.fake.info import CHANNELS_LAST_ORDER, TensorInfo, strides_in_order
@@ -29,9 +28,7 @@ def _repeated(values: Numbers, count: int, name: str) -> Sequence[Size]:
 
 def _check(input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None) -> None:
     if input.dtype is not weight.dtype:
-        raise RuntimeError(
-            f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same"
-        )
+        raise RuntimeError(f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same")
     if bias is not None and bias.dtype is not input.dtype:
         raise RuntimeError(f"Input type ({input.dtype}) and bias type ({bias.dtype}) should be the same")
     if input.device != weight.device:
@@ -40,14 +37,12 @@ def _check(input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None) -> No
 
 def _wrong_rank(input: TensorInfo, space: int) -> RuntimeError:
     return RuntimeError(
-        f"Expected {space + 1}D (unbatched) or {space + 2}D (batched) input to conv{space}d, but got input of "
-        f"size: {list(input.sizes)}"
+        f"Expected {space + 1}D (unbatched) or {space + 2}D (batched) input to conv{space}d, but got "
+        f"input of size: {list(input.sizes)}"
     )
 
 
-def _spatial_size(
-    size: Size, kernel: Size, stride: Size, padding: Size, dilation: Size
-) -> Size:
+def _spatial_size(size: Size, kernel: Size, stride: Size, padding: Size, dilation: Size) -> Size:
     """How many positions a kernel takes along one dimension."""
     reach = dilation * (kernel - 1) + 1
     padded = size + 2 * padding
@@ -112,8 +107,8 @@ def _direct(
             weight_sizes[1] * groups,
             lambda: (
                 f"Given groups={groups}, weight of size {list(weight_sizes)}, expected input"
-                f"{list(input.sizes)} to have {weight_sizes[1] * groups} channels, but got {full[1]} channels "
-                "instead"
+                f"{list(input.sizes)} to have {weight_sizes[1] * groups} channels, but got {full[1]} "
+                "channels instead"
             ),
         )
     steps = _repeated(stride, space, "stride")
@@ -166,11 +161,7 @@ def _transposed(
         )
     )
     spatial = [
-        (full[i + 2] - 1) * steps[i]
-        - 2 * margins[i]
-        + spread[i] * (weight_sizes[i + 2] - 1)
-        + extra[i]
-        + 1
+        (full[i + 2] - 1) * steps[i] - 2 * margins[i] + spread[i] * (weight_sizes[i + 2] - 1) + extra[i] + 1
         for i in range(space)
     ]
     keeps_format = space < 3 or _takes_fast_kernel(input, full, weight_sizes, steps, extra, spread, groups)
@@ -221,7 +212,10 @@ def gradient_strides(
     count = len(input.sizes)
     if (
         count > 3
-        and (looks_channels_last(input.sizes, input.strides) or looks_channels_last(weight.sizes, weight.strides))
+        and (
+            looks_channels_last(input.sizes, input.strides)
+            or looks_channels_last(weight.sizes, weight.strides)
+        )
         and (
             count == 4
             or not transposed
@@ -354,5 +348,3 @@ def conv_time_batch_channels(
     require_same(channels, weight.sizes[1], "Input channels must equal those of the weight")
     sizes = (time + 2 * pad - weight.sizes[0] + 1, batch, weight.sizes[2])
     return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
-
-

@@ -98,7 +98,9 @@ def tensordot(
         require_same(
             self.sizes[one],
             other.sizes[two],
-            lambda: f"contracted dimensions need to match, but {list(self.sizes)} and {list(other.sizes)} don't",
+            lambda: (
+                f"contracted dimensions need to match, but {list(self.sizes)} and {list(other.sizes)} don't"
+            ),
         )
     kept = [size for i, size in enumerate(self.sizes) if i not in first]
     kept += [size for i, size in enumerate(other.sizes) if i not in second]
@@ -111,8 +113,6 @@ def gated_linear_unit(self: TensorInfo, dim: int = -1) -> TensorInfo:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     where = wrap_dimension(dim, self.dim)
     size = self.sizes[where]
-    require_same(
-        size % 2, 0, lambda: f"Halving dimension must be even, but dimension {where} is size {size}"
-    )
+    require_same(size % 2, 0, lambda: f"Halving dimension must be even, but dimension {where} is size {size}")
     sizes = (*self.sizes[:where], size // 2, *self.sizes[where + 1 :])
     return TensorInfo(sizes, preserved_strides(sizes, self.strides), self.dtype, self.device)

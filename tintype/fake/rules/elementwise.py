@@ -44,6 +44,14 @@ def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
 def result_strides(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> tuple[Size, ...]:
     """The strides that an elementwise kernel gives a fresh result."""
     contiguous = contiguous_strides(sizes)
+    leading = operands[0]
+    if leading.sizes == sizes:
+        strides = leading.strides
+        if strides == contiguous and 1 not in sizes:
+            return strides
+        if 0 not in strides and len(set(strides)) == len(strides):
+            # the first operand tells all dimensions apart: the others are not asked
+            return preserved_strides(sizes, strides)
     full = [operand for operand in operands if operand.sizes == sizes]
     if len(full) == len(operands):
         first = full[0].strides
@@ -233,8 +241,8 @@ def divide_rounding(self: TensorInfo, other: Any, *, rounding_mode: str | None) 
 
 
 _register(
-    "atan2 xlogy.Tensor xlogy.Scalar_Other special_xlog1py special_zeta true_divide.Tensor true_divide.Scalar "
-    "divide.Tensor divide.Scalar copysign.Tensor copysign.Scalar",
+    "atan2 xlogy.Tensor xlogy.Scalar_Other special_xlog1py special_zeta true_divide.Tensor "
+    "true_divide.Scalar divide.Tensor divide.Scalar copysign.Tensor copysign.Scalar",
     _true_division,
 )
 _register(
@@ -269,6 +277,22 @@ def prelu_kernel(self: TensorInfo, weight: TensorInfo) -> TensorInfo:
     return elementwise([self, weight], self.dtype)
 
 
+@rule("prelu")
+def prelu(self: TensorInfo, weight: TensorInfo) -> TensorInfo:
+    return _same(self)
+
+
+@rule("float_power.Tensor_Tensor", "float_power.Tensor_Scalar")
+def float_power(self: TensorInfo, exponent: Any) -> TensorInfo:
+    complex_result = result_type(self, exponent).is_complex
+    return elementwise(tensors(self, exponent), torch.complex128 if complex_result else torch.float64)
+
+
+@rule("log_sigmoid_forward")
+def log_sigmoid_forward(self: TensorInfo) -> tuple[TensorInfo, TensorInfo]:
+    return self.fresh(), self.fresh()
+
+
 @rule("native_dropout")
 def native_dropout(input: TensorInfo, p: float, train: bool | None) -> tuple[TensorInfo, TensorInfo]:
     return _same(input), _bool(input)
@@ -285,7 +309,9 @@ def power_of_number(self: Any, exponent: TensorInfo) -> TensorInfo:
 @rule("where.self")
 def where(condition: TensorInfo, self: TensorInfo, other: TensorInfo) -> TensorInfo:
     if condition.dtype not in (torch.bool, torch.uint8):
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
+        )
     return elementwise([condition, self, other], result_type(self, other))
 
 

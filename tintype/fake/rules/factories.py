@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tintype.fake.info import TensorInfo, fresh, strides_for_format
+from tintype.fake.info import TensorInfo, fresh, strides_for_format, strides_in_order
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Expr, Size, ceil_div
 from tintype.symbolic.sizes import product, require_same
@@ -85,6 +85,21 @@ def empty_strided(
 ) -> TensorInfo:
     info = _sized(size, dtype, device)
     info.strides = tuple(stride)
+    return info
+
+
+@rule("empty_permuted")
+def empty_permuted(
+    size: Sequence[Size],
+    physical_layout: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+) -> TensorInfo:
+    info = _sized(size, dtype, device)
+    info.strides = strides_in_order(info.sizes, physical_layout)
     return info
 
 

@@ -85,9 +85,7 @@ def _index_strides(
         shift = len(replacement) - len(position.sizes)
         own = [
             0 if is_one(size) and not is_one(full) else stride
-            for size, stride, full in zip(
-                position.sizes, position.strides, replacement[shift:], strict=True
-            )
+            for size, stride, full in zip(position.sizes, position.strides, replacement[shift:], strict=True)
         ]
         operands.append((*(0,) * (len(before) + shift), *own, *(0,) * len(after)))
     return strides_in_order(sizes, memory_order(sizes, operands))
@@ -146,7 +144,10 @@ def take_along_dimension(self: TensorInfo, indices: TensorInfo, dim: int | None 
     where = wrap_dimension(dim, self.dim)
     one: tuple[Size, ...] = (1,)
     common = broadcast(
-        [self.sizes[:where] + one + self.sizes[where + 1 :], indices.sizes[:where] + one + indices.sizes[where + 1 :]]
+        [
+            self.sizes[:where] + one + self.sizes[where + 1 :],
+            indices.sizes[:where] + one + indices.sizes[where + 1 :],
+        ]
     )
     return _fresh(self, (*common[:where], indices.sizes[where], *common[where + 1 :]))
 
@@ -166,8 +167,8 @@ def embedding(
         raise RuntimeError("'weight' must be 2-D")
     if indices.dtype is not torch.int64 and indices.dtype is not torch.int32:
         raise RuntimeError(
-            f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
-            f"but got {indices.dtype} instead (while checking arguments for embedding)"
+            f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "
+            f"Int; but got {indices.dtype} instead (while checking arguments for embedding)"
         )
     sizes = (*indices.sizes, weight.sizes[1])
     return TensorInfo(sizes, contiguous_strides(sizes), weight.dtype, weight.device)

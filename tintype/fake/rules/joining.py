@@ -66,8 +66,8 @@ def _require_alike(model: tuple[Size, ...], sizes: tuple[Size, ...], where: int)
             require_same(
                 wanted,
                 size,
-                f"Sizes of tensors must match except in dimension {where}. Expected size {wanted} but got size "
-                f"{size} for tensor in the list.",
+                f"Sizes of tensors must match except in dimension {where}. Expected size {wanted} but got "
+                f"size {size} for tensor in the list.",
             )
 
 
@@ -122,16 +122,12 @@ def vstack(tensors: Sequence[TensorInfo]) -> TensorInfo:
 
 @rule("dstack")
 def dstack(tensors: Sequence[TensorInfo]) -> TensorInfo:
-    return cat(
-        [part if part.dim >= 3 else unsqueeze(_at_least_2d(part), 2) for part in tensors], 2
-    )
+    return cat([part if part.dim >= 3 else unsqueeze(_at_least_2d(part), 2) for part in tensors], 2)
 
 
 @rule("column_stack")
 def column_stack(tensors: Sequence[TensorInfo]) -> TensorInfo:
-    columns = [
-        part if part.dim > 1 else part.fresh((product(part.sizes), 1)) for part in tensors
-    ]
+    columns = [part if part.dim > 1 else part.fresh((product(part.sizes), 1)) for part in tensors]
     return cat(columns, 1)
 
 
@@ -149,6 +145,18 @@ def repeat_interleave(
     if sizes:
         sizes[where] = sizes[where] * repeats
     return self.fresh(sizes)
+
+
+@rule("repeat_interleave.self_Tensor")
+def repeat_interleave_by(
+    self: TensorInfo, repeats: TensorInfo, dim: int | None = None, *, output_size: Size | None = None
+) -> TensorInfo:
+    if output_size is None:
+        raise NotImplementedError("the size of the result depends on data")
+    if dim is None:
+        return self.fresh((output_size,))
+    where = wrap_dimension(dim, self.dim)
+    return self.fresh((*self.sizes[:where], output_size, *self.sizes[where + 1 :]))
 
 
 @rule("tile")
@@ -175,8 +183,8 @@ def _padded_sizes(self: TensorInfo, pad: Sequence[Size]) -> tuple[Size, ...]:
         if type(new) is int:
             if new < 0:
                 raise RuntimeError(
-                    f"The input size {self.sizes[where]}, plus negative padding {before} and {after} resulted "
-                    "in a negative output size, which is invalid."
+                    f"The input size {self.sizes[where]}, plus negative padding {before} and {after} "
+                    "resulted in a negative output size, which is invalid."
                 )
         else:
             require(ge(new, 0), "negative padding resulted in a negative output size, which is invalid")
@@ -215,8 +223,8 @@ def _pad_by_content(self: TensorInfo, padding: Sequence[Size], mode: str) -> Ten
                 size = self.sizes[self.dim - 1 - i]
                 if type(margin) is int and type(size) is int and margin >= size:
                     raise RuntimeError(
-                        "Padding size should be less than the corresponding input dimension, but got: padding "
-                        f"{list(padding)} at dimension {self.dim - 1 - i} of input {list(self.sizes)}"
+                        "Padding size should be less than the corresponding input dimension, but got: "
+                        f"padding {list(padding)} at dimension {self.dim - 1 - i} of input {list(self.sizes)}"
                     )
     sizes = _padded_sizes(self, padding)
     return fresh_in_format_of(self, sizes)
@@ -238,9 +246,7 @@ def replication_pad(self: TensorInfo, padding: Sequence[Size]) -> TensorInfo:
 @rule("roll")
 def roll(self: TensorInfo, shifts: Sequence[Size], dims: Sequence[int] = ()) -> TensorInfo:
     if dims and len(shifts) != len(dims):
-        raise RuntimeError(
-            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
-        )
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     for dim in dims:
         wrap_dimension(dim, self.dim)
     return fresh_in_format_of(self, self.sizes) if dims else self.fresh()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import torch
 
 from tintype.fake.info import TensorInfo
@@ -100,9 +99,7 @@ def _check_classes(self: TensorInfo, target: TensorInfo, weight: TensorInfo | No
             f"{list(self.sizes)}"
         )
     for size, wanted in zip(target.sizes, samples, strict=True):
-        require_same(
-            size, wanted, lambda: f"Expected target size {list(samples)}, got {list(target.sizes)}"
-        )
+        require_same(size, wanted, lambda: f"Expected target size {list(samples)}, got {list(target.sizes)}")
     if weight is not None and self.sizes:
         require_same(
             weight.sizes[0],
@@ -155,3 +152,62 @@ def cross_entropy_loss(
         raise NotImplementedError("the memory order depends on the smoothing")
     samples = _check_classes(self, target, weight)
     return _number(self) if reduction != _NO_REDUCTION else _fresh(self, samples)
+
+
+# --- reduced ---------------------------------------------------------------------------------------------
+
+
+def _reduced(operands: list[TensorInfo], reduction: int) -> TensorInfo:
+    if reduction == _NO_REDUCTION:
+        raise NotImplementedError("the memory order depends on the formula")
+    return _number(operands[0], result_type(*operands))
+
+
+@rule("poisson_nll_loss")
+def poisson_nll_loss(
+    input: TensorInfo, target: TensorInfo, log_input: bool, full: bool, eps: float, reduction: int
+) -> TensorInfo:
+    broadcast([input.sizes, target.sizes])
+    return _reduced([input, target], reduction)
+
+
+@rule("hinge_embedding_loss")
+def hinge_embedding_loss(
+    self: TensorInfo, target: TensorInfo, margin: float = 1.0, reduction: int = _MEAN
+) -> TensorInfo:
+    broadcast([self.sizes, target.sizes])
+    return _reduced([self], reduction)
+
+
+@rule("margin_ranking_loss", "cosine_embedding_loss")
+def pair_loss(
+    input1: TensorInfo, input2: TensorInfo, target: TensorInfo, margin: float = 0.0, reduction: int = _MEAN
+) -> TensorInfo:
+    return _reduced([input1, input2, target], reduction)
+
+
+@rule("triplet_margin_loss")
+def triplet_margin_loss(
+    anchor: TensorInfo,
+    positive: TensorInfo,
+    negative: TensorInfo,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int = _MEAN,
+) -> TensorInfo:
+    return _reduced([anchor, positive, negative], reduction)
+
+
+@rule("ctc_loss.IntList", "ctc_loss.Tensor")
+def ctc_loss(
+    log_probs: TensorInfo,
+    targets: TensorInfo,
+    input_lengths: object,
+    target_lengths: object,
+    blank: int = 0,
+    reduction: int = _MEAN,
+    zero_infinity: bool = False,
+) -> TensorInfo:
+    return _reduced([log_probs], reduction)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-
 from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.elementwise import broadcast, common_device, elementwise
@@ -51,9 +50,7 @@ def _product_sizes(first: TensorInfo, second: TensorInfo) -> tuple[Size, Size]:
         require_same(
             inner,
             other_inner,
-            lambda: (
-                f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and {other_inner}x{columns})"
-            ),
+            lambda: f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and {other_inner}x{columns})",
         )
     return rows, columns
 
@@ -170,16 +167,14 @@ def conjugated_inner_product(self: TensorInfo, other: TensorInfo) -> TensorInfo:
 
 def _inner_product(self: TensorInfo, tensor: TensorInfo) -> TensorInfo:
     if self.dim != 1 or tensor.dim != 1:
-        raise RuntimeError(
-            f"1D tensors expected, but got {self.dim}D and {tensor.dim}D tensors"
-        )
+        raise RuntimeError(f"1D tensors expected, but got {self.dim}D and {tensor.dim}D tensors")
     _check_operands(self, tensor, "dot")
     require_same(
         self.sizes[0],
         tensor.sizes[0],
         lambda: (
-            f"inconsistent tensor size, expected tensor [{self.sizes[0]}] and src [{tensor.sizes[0]}] to have "
-            "the same number of elements"
+            f"inconsistent tensor size, expected tensor [{self.sizes[0]}] and src [{tensor.sizes[0]}] to "
+            "have the same number of elements"
         ),
     )
     return _fresh((), self)
@@ -230,7 +225,8 @@ def linear(input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None = None
     sizes, weight_sizes = input.sizes, weight.sizes
     if not sizes or len(weight_sizes) not in (1, 2):
         raise RuntimeError(
-            f"linear(): input must be at least 1D and weight 1D or 2D, but they are {input.dim}D and {weight.dim}D"
+            "linear(): input must be at least 1D and weight 1D or 2D, but they are "
+            f"{input.dim}D and {weight.dim}D"
         )
     features = sizes[-1]
     if features is not weight_sizes[-1]:
@@ -267,5 +263,3 @@ def chained_product(tensors: Sequence[TensorInfo]) -> TensorInfo:
     for factor in tensors[1:]:
         result = matmul(result, factor)
     return result
-
-

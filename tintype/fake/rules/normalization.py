@@ -49,14 +49,16 @@ def _check_normalized_shape(
                     f"{list(parameter.sizes)} and normalized_shape = {list(shape)}"
                 )
             for size, wanted in zip(parameter.sizes, shape, strict=True):
-                require_same(size, wanted, "Expected weight and bias to be of the same shape as normalized_shape")
+                require_same(
+                    size, wanted, "Expected weight and bias to be of the same shape as normalized_shape"
+                )
     if input.sizes[-count:] != shape:
 
         def message() -> str:
             wanted = ", ".join(str(size) for size in shape)
             return (
-                f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but got input "
-                f"of size{list(input.sizes)}"
+                f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but got "
+                f"input of size{list(input.sizes)}"
             )
 
         if input.dim < count:

@@ -42,8 +42,8 @@ def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: i
     reach = dilation * (kernel - 1) + 1
     if padding > reach // 2:
         raise RuntimeError(
-            f"pad should be at most half of effective kernel size, but got pad={padding}, kernel_size={kernel} "
-            f"and dilation={dilation}"
+            f"pad should be at most half of effective kernel size, but got pad={padding}, "
+            f"kernel_size={kernel} and dilation={dilation}"
         )
     room = size + 2 * padding - reach
     result = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
@@ -52,7 +52,9 @@ def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: i
         result = result - 1
     if type(result) is int:
         if result < 1:
-            raise RuntimeError(f"Given input size {size}, calculated output size {result}. Output size is too small")
+            raise RuntimeError(
+                f"Given input size {size}, calculated output size {result}. Output size is too small"
+            )
     else:
         require(ge(result, 1), "Output size is too small")
     return result
@@ -91,7 +93,8 @@ def _as_image(self: TensorInfo, sizes: tuple[Size, ...], dtype: torch.dtype | No
     if len(sizes) != 3:
         return _fresh(self, sizes, dtype)
     image = self.view(
-        (*self.sizes[:2], 1, self.sizes[2]), (*self.strides[:2], self.sizes[2] * self.strides[2], self.strides[2])
+        (*self.sizes[:2], 1, self.sizes[2]),
+        (*self.strides[:2], self.sizes[2] * self.strides[2], self.strides[2]),
     )
     strides = suggested_strides(image, (*sizes[:2], 1, sizes[2]))
     return TensorInfo(sizes, (*strides[:2], strides[3]), dtype or self.dtype, self.device)
@@ -137,9 +140,7 @@ def _max_pool(
     ceil_mode: bool,
     space: int,
 ) -> TensorInfo:
-    sizes = _pooled_sizes(
-        self, kernel_size, stride, padding, dilation, ceil_mode, space, f"max_pool{space}d"
-    )
+    sizes = _pooled_sizes(self, kernel_size, stride, padding, dilation, ceil_mode, space, f"max_pool{space}d")
     return fresh_in_format_of(self, sizes) if len(sizes) == space + 2 else _fresh(self, sizes)
 
 
@@ -240,9 +241,7 @@ def avg_pool3d(
 # --- to a given size -------------------------------------------------------------------------------------
 
 
-def _adapted_sizes(
-    self: TensorInfo, output_size: Numbers, space: int, operator: str
-) -> tuple[Size, ...]:
+def _adapted_sizes(self: TensorInfo, output_size: Numbers, space: int, operator: str) -> tuple[Size, ...]:
     _require_rank(self, space, operator)
     return (*self.sizes[:-space], *_repeated(output_size, space))
 
@@ -289,7 +288,9 @@ def adaptive_max_pool3d(self: TensorInfo, output_size: Numbers) -> tuple[TensorI
 @rule("pixel_shuffle")
 def pixel_shuffle(self: TensorInfo, upscale_factor: int) -> TensorInfo:
     if self.dim < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {self.dim}")
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {self.dim}"
+        )
     *batch, channels, height, width = self.sizes
     square = upscale_factor * upscale_factor
     require_same(

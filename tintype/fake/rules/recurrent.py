@@ -14,9 +14,7 @@ def _fresh(sizes: tuple[Size, ...], like: TensorInfo) -> TensorInfo:
     return TensorInfo(sizes, contiguous_strides(sizes), like.dtype, like.device)
 
 
-def _sequence(
-    input: TensorInfo, features: Size, batch_first: bool, weight: TensorInfo
-) -> TensorInfo:
+def _sequence(input: TensorInfo, features: Size, batch_first: bool, weight: TensorInfo) -> TensorInfo:
     """The output over time. The kernels run with time first and turn the result round where it isn't."""
     if input.dim != 3:
         raise RuntimeError(f"input must have 3 dimensions, got {input.dim}")
@@ -30,9 +28,7 @@ def _sequence(
     first, second = input.sizes[:2]
     if not batch_first:
         return _fresh((first, second, features), input)
-    return TensorInfo(
-        (first, second, features), (features, first * features, 1), input.dtype, input.device
-    )
+    return TensorInfo((first, second, features), (features, first * features, 1), input.dtype, input.device)
 
 
 def _state(hidden: TensorInfo) -> TensorInfo:

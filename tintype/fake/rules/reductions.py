@@ -136,9 +136,7 @@ def extremum(self: TensorInfo, dim: Dimensions = (), keepdim: bool = False) -> T
 
 
 @rule("max.dim", "min.dim", "median.dim", "nanmedian.dim")
-def extremum_with_indices(
-    self: TensorInfo, dim: int, keepdim: bool = False
-) -> tuple[TensorInfo, TensorInfo]:
+def extremum_with_indices(self: TensorInfo, dim: int, keepdim: bool = False) -> tuple[TensorInfo, TensorInfo]:
     _require_elements(self, dim, "max()")
     sizes = reduced_sizes(self.sizes, dim, keepdim)
     return _fresh(self, sizes), _fresh(self, sizes, torch.int64)
@@ -208,9 +206,7 @@ def spread_with_correction(
     return _spread(self, dim, keepdim)
 
 
-def _spread_and_mean(
-    self: TensorInfo, dim: Dimensions, keepdim: bool
-) -> tuple[TensorInfo, TensorInfo]:
+def _spread_and_mean(self: TensorInfo, dim: Dimensions, keepdim: bool) -> tuple[TensorInfo, TensorInfo]:
     spread = _spread(self, dim, keepdim)
     return spread, TensorInfo(spread.sizes, spread.strides, self.dtype, self.device)
 

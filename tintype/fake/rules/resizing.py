@@ -35,8 +35,8 @@ def _resized(input: TensorInfo, spatial: Sequence[Size]) -> TensorInfo:
     for size in (*input.sizes[1:], *spatial):
         if is_zero(size) or (type(size) is int and size < 0):
             raise RuntimeError(
-                f"Input and output sizes should be greater than 0, but got input {list(input.sizes)} and output "
-                f"{list(spatial)}"
+                f"Input and output sizes should be greater than 0, but got input {list(input.sizes)} and "
+                f"output {list(spatial)}"
             )
     return fresh_in_format_of(input, (*input.sizes[:2], *spatial))
 

@@ -64,6 +64,24 @@ def index_add(
     return _contiguous_copy(self)
 
 
+@rule("index_reduce")
+def index_reduce(
+    self: TensorInfo,
+    dim: int,
+    index: TensorInfo,
+    source: TensorInfo,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorInfo:
+    return index_add(self, dim, index, source)
+
+
+@rule("put")
+def put(self: TensorInfo, index: TensorInfo, source: TensorInfo, accumulate: bool = False) -> TensorInfo:
+    return _copy(self)
+
+
 @rule("index_copy")
 def index_copy(self: TensorInfo, dim: int, index: TensorInfo, source: TensorInfo) -> TensorInfo:
     wrap_dimension(dim, self.dim)
@@ -89,8 +107,8 @@ def index_put(
 ) -> TensorInfo:
     if self.dtype is not values.dtype:
         raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {self.dtype} for the destination "
-            f"and {values.dtype} for the source."
+            f"Index put requires the source and destination dtypes match, got {self.dtype} for the "
+            f"destination and {values.dtype} for the source."
         )
     if any(position is not None for position in indices) and all(
         position is None or position.dtype not in (torch.bool, torch.uint8) for position in indices
@@ -105,7 +123,8 @@ def index_put(
 def masked_scatter(self: TensorInfo, mask: TensorInfo, source: TensorInfo) -> TensorInfo:
     if self.dtype is not source.dtype:
         raise RuntimeError(
-            f"masked_scatter: expected self and source to have same dtypes but got {self.dtype} and {source.dtype}"
+            f"masked_scatter: expected self and source to have same dtypes but got {self.dtype} and "
+            f"{source.dtype}"
         )
     sizes = broadcast([self.sizes, mask.sizes])
     return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
@@ -132,7 +151,9 @@ def _scattered(self: TensorInfo, view: TensorInfo, source: TensorInfo, operator:
 def _copy_with_gaps(self: TensorInfo) -> TensorInfo:
     """A copy of a tensor and of the memory around it, so that other views of it keep their meaning; only
     where elements share memory it is a plain copy."""
-    if any(is_zero(stride) and not is_one(size) for size, stride in zip(self.sizes, self.strides, strict=True)):
+    if any(
+        is_zero(stride) and not is_one(size) for size, stride in zip(self.sizes, self.strides, strict=True)
+    ):
         return _copy(self)
     return TensorInfo(self.sizes, self.strides, self.dtype, self.device, self.offset)
 

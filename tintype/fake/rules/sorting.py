@@ -9,7 +9,7 @@ import torch
 
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.rules.registry import rule
-from tintype.fake.rules.views import wrap_dimension
+from tintype.fake.rules.views import transpose, wrap_dimension
 from tintype.symbolic import Size, ge
 from tintype.symbolic.sizes import contiguous_strides, require
 
@@ -59,9 +59,7 @@ def argsort(self: TensorInfo, dim: int = -1, descending: bool = False) -> Tensor
 
 
 @rule("argsort.stable")
-def argsort_stable(
-    self: TensorInfo, *, stable: bool, dim: int = -1, descending: bool = False
-) -> TensorInfo:
+def argsort_stable(self: TensorInfo, *, stable: bool, dim: int = -1, descending: bool = False) -> TensorInfo:
     return argsort(self, dim, descending)
 
 
@@ -90,3 +88,45 @@ def bernoulli(self: TensorInfo, *, generator: Any = None) -> TensorInfo:
 @rule("bernoulli.p", "bernoulli.Tensor")
 def bernoulli_with(self: TensorInfo, p: Any, *, generator: Any = None) -> TensorInfo:
     return _like(self)
+
+
+@rule("fliplr", "flipud")
+def flip_one(self: TensorInfo) -> TensorInfo:
+    return _like(self)
+
+
+@rule("rot90")
+def rotate(self: TensorInfo, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorInfo:
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    quarters = k % 4
+    if quarters == 0:
+        return self.fresh()
+    flipped = _like(self)
+    if quarters == 2:
+        return flipped
+    turned = transpose(flipped, dims[0], dims[1])
+    return TensorInfo(turned.sizes, turned.strides, self.dtype, self.device)
+
+
+@rule("msort")
+def sort_rows(self: TensorInfo) -> TensorInfo:
+    return _like(self)
+
+
+@rule("normal.Tensor_float", "poisson")
+def drawn_around(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+    return _like(self)
+
+
+@rule("isin.Tensor_Tensor", "isin.Tensor_Scalar")
+def is_among(
+    elements: TensorInfo, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> TensorInfo:
+    return elements.fresh(dtype=torch.bool)
+
+
+@rule("nonzero_static")
+def nonzero_static(self: TensorInfo, *, size: Size, fill_value: int = -1) -> TensorInfo:
+    sizes = (size, self.dim)
+    return TensorInfo(sizes, contiguous_strides(sizes), torch.int64, self.device)

@@ -10,7 +10,7 @@ import torch
 from tintype.fake.info import TensorInfo, fresh, strides_for_format
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Expr, Size, ceil_div, maximum, minimum
-from tintype.symbolic.sizes import at_least, is_one, is_zero, less, product, require, require_same, same
+from tintype.symbolic.sizes import at_least, is_one, is_zero, product, require, require_same, same
 
 
 def wrap_dimension(dim: int, count: int) -> int:
@@ -146,7 +146,9 @@ def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) ->
     for i in range(len(sizes) - 1, -1, -1):
         if i < shift:
             if type(sizes[i]) is int and sizes[i] == -1:
-                raise RuntimeError("The expanded size of the tensor (-1) isn't allowed in a leading dimension")
+                raise RuntimeError(
+                    "The expanded size of the tensor (-1) isn't allowed in a leading dimension"
+                )
             # C++ gives a new leading dimension the stride of a contiguous one that is one element long
             strides[i] = sizes[i + 1] * strides[i + 1] if i + 1 < len(sizes) and is_one(sizes[i]) else 0
             continue
@@ -161,7 +163,8 @@ def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) ->
                 old,
                 lambda i=i, old=old: (  # type: ignore[misc]
                     f"The expanded size of the tensor ({sizes[i]}) must match the existing size ({old}) at "
-                    f"non-singleton dimension {i}.  Target sizes: {list(size)}.  Tensor sizes: {list(self.sizes)}"
+                    f"non-singleton dimension {i}.  Target sizes: {list(size)}.  "
+                    f"Tensor sizes: {list(self.sizes)}"
                 ),
             )
         strides[i] = old_stride
@@ -172,8 +175,9 @@ def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) ->
 def permute(self: TensorInfo, dims: Sequence[int]) -> TensorInfo:
     if len(dims) != self.dim:
         raise RuntimeError(
-            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the "
-            f"desired ordering of dimensions i.e. input.dim() = {self.dim} is not equal to len(dims) = {len(dims)}"
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the "
+            f"desired ordering of dimensions i.e. input.dim() = {self.dim} is not equal to len(dims) = "
+            f"{len(dims)}"
         )
     order = [wrap_dimension(d, self.dim) for d in dims]
     if len(set(order)) != len(order):
@@ -243,7 +247,9 @@ def select(self: TensorInfo, dim: int, index: Size) -> TensorInfo:
     size = self.sizes[where]
 
     def out_of_range() -> str:
-        return f"select(): index {index} out of range for tensor of size {list(self.sizes)} at dimension {where}"
+        return (
+            f"select(): index {index} out of range for tensor of size {list(self.sizes)} at dimension {where}"
+        )
 
     if type(index) is int and type(size) is int:
         if not -size <= index < size:
