@@ -43,8 +43,8 @@ class Observation:
 
     def poke(self) -> None:
         """Write another number to every tensor in turn: where they share memory, it shows in the others."""
-        for number, tensor in enumerate(self.tensors.values()):
-            tensor.fill_(number)
+        for number, name in enumerate(sorted(self.tensors)):
+            self.tensors[name].fill_(number)
         self.poked = {name: tensor.clone() for name, tensor in self.tensors.items()}
 
     def _sharing(self) -> set[tuple[str, str, bool]]:
@@ -130,20 +130,24 @@ def observe(module: torch.nn.Module, make_inputs: MakeInputs, seeds: tuple[int, 
     return observations
 
 
-def captured_modules(model: torch.nn.Module, make_inputs: MakeInputs) -> dict[str, Callable[[], torch.nn.Module]]:
-    """The ways from a model to a program that runs."""
-    example = inputs_of(make_inputs, 0)
-    program = tintype.export(model, example)
+def _exported(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
+    return tintype.export(model, inputs).module()
 
-    def retraced() -> torch.nn.Module:
-        return tintype.export(program.module(), inputs_of(make_inputs, 0)).module()
 
-    return {
-        "export": program.module,
-        "decomposed": lambda: program.run_decompositions().module(),
-        "training": lambda: tintype.export_for_training(model, inputs_of(make_inputs, 0)).module(),
-        "retraced": retraced,
-    }
+def _decomposed(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
+    return tintype.export(model, inputs).run_decompositions().module()
+
+
+def _for_training(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
+    return tintype.export_for_training(model, inputs).module()
+
+
+def _retraced(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
+    return tintype.export(tintype.export(model, inputs).module(), inputs).module()
+
+
+# The ways from a model to a program that runs.
+WAYS = {"export": _exported, "decomposed": _decomposed, "training": _for_training, "retraced": _retraced}
 
 
 def compare(
@@ -161,17 +165,19 @@ def compare(
     sharing = expected
     if make_sharing_model is not None:
         sharing = eager_observations(make_sharing_model, make_inputs, seeds)
-    model = make_model()
-    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    for what, build in captured_modules(model, make_inputs).items():
-        actual = observe(build(), make_inputs, seeds)
-        for position, observation in enumerate(actual):
+    for what, capture in WAYS.items():
+        model = make_model()
+        state = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        example = inputs_of(make_inputs, seeds[0])
+        before = [tensor.clone() for tensor in example]
+        module = capture(model, example)
+        for tensor, old in [*zip(example, before, strict=True), *((b, state[n]) for n, b in model.named_buffers())]:
+            if not torch.equal(tensor.nan_to_num(7), old.nan_to_num(7)):
+                raise Difference(f"{what}: capturing the model changed it or the example inputs")
+        for position, observation in enumerate(observe(module, make_inputs, seeds)):
             place = f"{what}, inputs {seeds[position // 2]}, call {position % 2}"
             compare_observations(expected[position], observation, place)
             compare_sharing(sharing[position], observation, place)
-    for name, buffer in model.named_buffers():
-        if not torch.equal(buffer, state[name]):
-            raise Difference(f"the model's own buffer {name} changed")
 
 
 __all__ = ["Difference", "EagerRefused", "compare"]

@@ -26,7 +26,7 @@ from tintype.symbolic.expression import Symbol
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
-from tintype.transforms.emit import evaluate, info_of
+from tintype.transforms.emit import info_of
 
 aten = torch.ops.aten
 
@@ -109,6 +109,7 @@ class Decomposition:
         self.lifted: list[tuple[Node, torch.Tensor]] = []
         self.values: dict[Node, Any] = {}
         self.moved: set[Node] = set()
+        self.storages: dict[Storage, Storage] = {}
         self.templates: dict[Any, Template] = {}
         self._first_user_input: Node | None = None
 
@@ -162,27 +163,37 @@ class Decomposition:
 
     def _copy(self, node: Node, target: Any = None) -> None:
         target = target or node.target
-        if node.target is operator.getitem:
+        if target is operator.getitem:
             source = self.values[node.args[0]]  # type: ignore[index]
             if isinstance(source, tuple):  # the results of a decomposition are there one by one
                 self.values[node] = source[node.args[1]]  # type: ignore[index]
                 return
+        if self.moved and isinstance(target, torch._ops.OpOverload):
+            if any(argument in self.moved for argument in node.all_input_nodes):
+                self._run_again(node)
+                return
         args = _replace(node.args, self.values)
         kwargs = {name: _replace(value, self.values) for name, value in node.kwargs.items()} if node.kwargs else {}
         value = node.meta.get("val")
-        if self.moved and any(n in self.moved for n in node.all_input_nodes):
-            self._copy_moved(node, args, kwargs)
-            return
         if type(value) is not FakeTensor:
             new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=value))
             self.values[node] = new
             self._define_number(new, value)
             return
-        fake = make_fake(value.info, self.context)
+        fake = make_fake(self._translated(value.info), self.context)
         new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=fake))
         fake.node = new
         self.values[node] = fake
         self.recorder.numbers.define_sizes(new, value.info.sizes)
+
+    def _translated(self, info: TensorInfo) -> TensorInfo:
+        """A description in which the storage is that of the new graph, where a decomposition made another."""
+        storage = self.storages.get(info.storage)  # type: ignore[arg-type]
+        if storage is None:
+            return info
+        translated = info.view(info.sizes, info.strides)
+        translated.storage = storage
+        return translated
 
     def _define_number(self, node: Node, value: Any) -> None:
         """Let a symbol that an operator returned come from its copy."""
@@ -191,25 +202,16 @@ class Decomposition:
             if isinstance(number, Symbol):
                 self.recorder.numbers.define(number, node)
 
-    def _copy_moved(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _run_again(self, node: Node) -> None:
         """A node whose argument lies in memory otherwise than before: its own result may too, and a view of it
         may now need a copy."""
-        old = info_of(node)
-        if old is None or not isinstance(node.target, torch._ops.OpOverload):
-            new = append_call(self.graph, node.target, args, kwargs, base_name(node.target))  # type: ignore[arg-type]
-            new.meta = meta_of(node).derived(val=_value_again(self, node, args, kwargs))
-            self.values[node] = new.meta["val"] if type(new.meta["val"]) is FakeTensor else new
-            if type(new.meta["val"]) is FakeTensor:
-                new.meta["val"].node = new
-            self.moved.add(node)
-            return
         self.recorder.replayed = meta_of(node)
-        target = aten.reshape.default if node.target is aten.view.default else node.target
-        fakes = _fakes(args)
-        if node.target is aten.as_strided.default:
-            fakes = (self._restrided(fakes[0], info_of(node.args[0])), *fakes[1:])  # type: ignore[arg-type]
-        result = self.recorder.inside(lambda: target(*fakes, **_fakes(kwargs)))
-        self._settle(node, result)
+        target: Any = aten.reshape.default if node.target is aten.view.default else node.target
+        args = _fakes(_replace_with_fakes(node.args, self.values))
+        kwargs = {name: _fakes(_replace_with_fakes(value, self.values)) for name, value in node.kwargs.items()}
+        if target is aten.as_strided.default:
+            args = (self._restrided(args[0], info_of(node.args[0])), *args[1:])  # type: ignore[arg-type]
+        self._settle(node, self.recorder.inside(lambda: target(*args, **kwargs)))
 
     def _restrided(self, fake: FakeTensor, wanted: TensorInfo | None) -> FakeTensor:
         """A tensor laid out in memory as it was before decomposition."""
@@ -257,6 +259,8 @@ class Decomposition:
         if not isinstance(result, (list, tuple, FakeTensor)):
             return
         if type(result) is FakeTensor:
+            if type(old) is FakeTensor:
+                self.storages[old.info.storage] = result.info.storage  # type: ignore[index,assignment]
             if type(old) is FakeTensor and old.info.strides != result.info.strides:
                 self.moved.add(node)
         else:
@@ -264,6 +268,8 @@ class Decomposition:
                 index: Any = user.args[1]
                 old_item = user.meta.get("val")
                 item = self.values[node][index]
+                if type(old_item) is FakeTensor:
+                    self.storages[old_item.info.storage] = item.info.storage
                 if type(old_item) is FakeTensor and old_item.info.strides != item.info.strides:
                     self.moved.add(user)
 
@@ -335,7 +341,8 @@ class _Place:
 
 def _to_places(value: Any, places: dict[Node, int]) -> Any:
     if isinstance(value, Node):
-        return _Place(places[value])
+        # a node from elsewhere computes a number or is a constant: it stays the same wherever this is written
+        return _Place(places[value]) if value in places else value
     if isinstance(value, tuple):
         return tuple([_to_places(v, places) for v in value])
     if isinstance(value, list):
@@ -411,16 +418,6 @@ def _flat_fakes(value: Any) -> list[FakeTensor]:
     if isinstance(value, (list, tuple)):
         return [fake for item in value for fake in _flat_fakes(item)]
     return []
-
-
-def _value_again(decomposition: Decomposition, node: Node, args: Any, kwargs: Any) -> Any:
-    """The value of a node that is no operator (the selection of a result), from its new arguments."""
-    if node.target is operator.getitem:
-        source = args[0]
-        value = source.meta["val"] if isinstance(source, Node) else source
-        return value[args[1]]
-    results = evaluate(decomposition.context, node.target, args, kwargs)
-    return make_fake(results, decomposition.context) if type(results) is TensorInfo else results
 
 
 def decompose_graph(
