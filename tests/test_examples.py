@@ -1,4 +1,4 @@
-"""The examples and the README's code run as they stand."""
+"""The examples and the code in the README and the tour run as they stand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-README_CODE = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+PAGES = ["README.md", "docs/tour.md"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -23,7 +22,12 @@ def test_an_example_runs(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_readmes_code_runs() -> None:
-    assert README_CODE
-    for code in README_CODE:
-        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert blocks
+    script = tmp_path / "page.py"  # a file, so that source lines can be found
+    script.write_text("\n\n".join(blocks), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr

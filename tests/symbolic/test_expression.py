@@ -89,6 +89,8 @@ def test_one_object_per_value(sizes: list[Any]) -> None:
         (a >> 1, a // 2),
         (a & 7, a % 8),
         (a * a, a**2),
+        ((a**9) ** 2, a**18),
+        ((a + 1) ** 7, (a + 1) ** 3 * (a + 1) ** 4),
         (a + True, a + 1),
         (a + numpy.int64(3), a + 3),
         (numpy.int64(3) * a, 3 * a),

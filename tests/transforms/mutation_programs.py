@@ -124,6 +124,10 @@ class Program:
     def __repr__(self) -> str:
         return f"a program\n{self.source()}\n"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How hypothesis shows a program that fails."""
+        printer.text(repr(self))
+
 
 # conversions as programs spell them, and the dtypes they convert to
 DTYPES = {
@@ -437,7 +441,7 @@ def _diagonal(author: Author, name: str, tensor: torch.Tensor) -> str:
 
 
 def _as_strided(author: Author, name: str, tensor: torch.Tensor) -> str | None:
-    if not tensor.is_contiguous() or tensor._base is not None and not tensor._base.is_contiguous():
+    if not tensor.is_contiguous() or (tensor._base is not None and not tensor._base.is_contiguous()):
         return None
     step, size = author.choose.number(1, 3), author.choose.number(1, 3)
     room = max(tensor.numel() - 1, 0) - step * (size - 1)

@@ -15,7 +15,6 @@ from torch.fx import Graph, GraphModule, Node
 from tintype import tree
 from tintype.export.module import ProgramModule, expectation_for
 from tintype.fake.context import FakeContext
-from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of, output_node, placeholders
 from tintype.ir.signature import (
     ArgumentSpec,

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
 # Generating and compiling the Python code of a graph costs more than capturing it, and most graphs are only
 # passed on: fx's lazy variant does that when the code is first asked for.
 from torch.fx.graph import _Namespace
-from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
 from tintype.ir.node_info import NodeMeta
 
@@ -24,9 +24,9 @@ __all__ = [
     "LazyGraphModule",
     "append_call",
     "append_item",
-    "eliminate_dead_code",
     "base_name",
     "copy_graph",
+    "eliminate_dead_code",
     "is_pure",
     "meta_of",
     "name_in_order",

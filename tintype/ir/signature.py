@@ -45,7 +45,7 @@ class ConstantArgument:
     """A Python value the program was specialised on."""
 
     name: str
-    value: int | float | bool | str | complex | None | Any
+    value: int | float | bool | str | complex | Any | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,8 +33,10 @@ Kind: TypeAlias = Literal["int", "float", "bool"]
 # A sum that would grow past this many terms stays a product of its factors:
 # less canonical, but no program can make an expression explode.
 MOST_TERMS = 400
-# Powers up to this one are repeated factors; higher ones are atoms.
+# Powers of sums up to this one are multiplied out, and powers of monomials up to this degree
+# are repeated factors; higher ones are atoms.
 HIGHEST_POWER = 16
+HIGHEST_DEGREE = 1024
 
 
 class Table:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import comb
 from typing import Any
 
 from .expression import (
+    HIGHEST_DEGREE,
     HIGHEST_POWER,
+    MOST_TERMS,
     Expr,
     Size,
     as_int,
@@ -116,7 +119,13 @@ def power(base: Size, exponent: Size) -> Any:
 def _constant_power(base: Expr, exponent: int) -> Size:
     if exponent == 0:
         return 1
-    if exponent > HIGHEST_POWER or len(base.terms) ** exponent > 64:
+    if base.operation == "sum":
+        # One term more for the constant; the count of terms when it is multiplied out.
+        grown = comb(len(base.terms) + exponent, exponent)
+        opaque = exponent > HIGHEST_POWER or grown > MOST_TERMS
+    else:
+        opaque = len(base.factors) * exponent > HIGHEST_DEGREE
+    if opaque:
         return atom(base.environment, "int", "pow", base, exponent)
     if base.operation != "sum":
         factors = sorted(base.factors * exponent, key=lambda factor: factor.serial)

@@ -111,8 +111,8 @@ class Recorder(TorchDispatchMode):
                 results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
         else:
             results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
-            if results is NOT_HANDLED:
-                return self.expand(func, args, kwargs)
+        if results is NOT_HANDLED:
+            return self.expand(func, args, kwargs)
         if plan.hidden_writes and infos[5]:
             self._mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
         grad = torch.is_grad_enabled() and _any_requires_grad(infos)

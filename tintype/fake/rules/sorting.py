@@ -114,8 +114,13 @@ def sort_rows(self: TensorInfo) -> TensorInfo:
     return _like(self)
 
 
-@rule("normal.Tensor_float", "poisson")
-def drawn_around(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+@rule("normal.Tensor_float")
+def normal(mean: TensorInfo, std: float = 1.0, *, generator: Any = None) -> TensorInfo:
+    return mean.fresh()
+
+
+@rule("poisson")
+def poisson(self: TensorInfo, generator: Any = None) -> TensorInfo:
     return _like(self)
 
 
