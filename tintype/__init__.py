@@ -29,7 +29,7 @@ _HOMES = {
     "CaptureError": "tintype.errors",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]
+__all__ = sorted(_HOMES)  # noqa: PLE0605  (the names are in the table above)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,11 +7,11 @@ do), so that registry is the one used here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch.utils._pytree as pytree
-from torch.utils._pytree import KeyPath, TreeSpec
+from torch.utils._pytree import TreeSpec
 
 from tintype.errors import InvalidRequestError
 
@@ -27,6 +27,9 @@ __all__ = [
     "register_dataclass",
     "unflatten",
 ]
+
+# positions and names of a leaf, outermost first: SequenceKey, MappingKey or GetAttrKey objects
+KeyPath = tuple[Any, ...]
 
 flatten = pytree.tree_flatten
 unflatten = pytree.tree_unflatten
@@ -97,7 +100,7 @@ def register_dataclass(
     names = _fields_to_flatten(cls, field_names, drop_field_names)
     flatten_fields, flatten_with_keys = _flatteners(names, return_none_fields)
 
-    def unflatten_fields(values: Sequence[Any], context: Any) -> Any:
+    def unflatten_fields(values: Iterable[Any], context: Any) -> Any:
         present, absent = context
         return cls(**dict(zip(present, values, strict=True)), **dict.fromkeys(absent))
 

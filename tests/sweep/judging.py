@@ -13,11 +13,11 @@ from torch.utils import _pytree as pytree
 
 import tintype
 from tests.sweep.programs import Case, seed
-from tintype.errors import CaptureError, InvalidRequestError
+from tintype.errors import CaptureError, InvalidRequestError, TintypeError
 
 CORRECT, REFUSED, ERROR, WRONG = "correct", "refused", "error", "wrong"
-NOT_REACHED, EAGER_FAILS = "not reached", "eager-fails"
-SEVERITY = (EAGER_FAILS, CORRECT, REFUSED, ERROR, WRONG)  # the last ones weigh most
+NOT_REACHED, EAGER_FAILS, ABSENT = "not reached", "eager-fails", "no such variant"
+SEVERITY = (ABSENT, EAGER_FAILS, CORRECT, REFUSED, ERROR, WRONG)  # the last ones weigh most
 EXPORT, DECOMPOSED, METADATA = "export", "decomposed", "metadata"
 IN_PLACE = "in place"  # both stages of the variant that writes to its argument
 STAGES = (EXPORT, DECOMPOSED, IN_PLACE, METADATA)
@@ -73,7 +73,7 @@ class Judging:
 
     def __init__(self, uninitialised: bool, case: Case, expected: Result) -> None:
         self.case = case
-        self.expected = expected
+        self.trials = [(case, expected), *other_trials(case)]
         self.values_defined = not uninitialised
 
     def attempt(self, stage: str, step: Callable[[], Any]) -> tuple[Any, Outcome]:
@@ -83,9 +83,7 @@ class Judging:
         except Difference as difference:
             return None, Outcome(self.case.name, stage, WRONG, str(difference))
         except (CaptureError, InvalidRequestError) as error:
-            return None, Outcome(
-                self.case.name, stage, REFUSED, f"[{error.id}] {error.fact}", trace_of(error)
-            )
+            return None, Outcome(self.case.name, stage, REFUSED, f"[{error.id}] {error.fact}", trace_of(error))
         except Exception as error:
             return None, Outcome(self.case.name, stage, ERROR, first_line(error), trace_of(error))
 
@@ -109,14 +107,28 @@ class Judging:
         other = Result(self.case.module(*inputs), inputs)
         torch.set_rng_state(state)
         try:
-            compare_results(self.expected, other, 1.3e-6, 1e-5, True)
+            compare_results(self.trials[0][1], other, 1.3e-6, 1e-5, True)
         except Difference:
             return True
         return False
 
     def compare(self, program: Any, rtol: float, atol: float, values: bool) -> None:
         """Run a program and compare with eager mode."""
-        compare_results(self.expected, run(program.module(), self.case), rtol, atol, values)
+        for case, expected in self.trials:
+            try:
+                actual = run(program.module(), case)
+            except TintypeError as error:  # refusing is for export; an exported program runs
+                raise AssertionError(f"the program was exported but does not run: {error}") from error
+            compare_results(expected, actual, rtol, atol, values)
+
+
+def other_trials(case: Case) -> Iterator[tuple[Case, Result]]:
+    """The case with other values, where eager mode takes them."""
+    try:
+        other = case.with_other_values()
+        yield other, run(case.module, other)
+    except Exception:
+        return
 
 
 def run(function: Callable[..., Any], case: Case) -> Result:
@@ -144,9 +156,7 @@ def compare_results(expected: Result, actual: Result, rtol: float, atol: float, 
 def compare_leaf(name: str, expected: Any, actual: Any, rtol: float, atol: float, values: bool) -> None:
     """Compare two results: exactly in kind, closely in value."""
     if type(expected) is not type(actual):
-        raise Difference(
-            f"{name}: eager gives a {type(expected).__name__}, the program a {type(actual).__name__}"
-        )
+        raise Difference(f"{name}: eager gives a {type(expected).__name__}, the program a {type(actual).__name__}")
     if not isinstance(expected, torch.Tensor):
         same = expected == actual or (expected != expected and actual != actual)
         if values and not same and not numbers_close(expected, actual, rtol, atol):

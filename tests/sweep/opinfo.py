@@ -29,19 +29,11 @@ GIGABYTE = 1 << 30
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.sweep.opinfo", description=__doc__)
-    parser.add_argument(
-        "--only", metavar="PATTERN", help="operators to take: names or patterns, comma-separated"
-    )
+    parser.add_argument("--only", metavar="PATTERN", help="operators to take: names or patterns, comma-separated")
     parser.add_argument("--jobs", type=int, default=2, help="how many operators at a time")
-    parser.add_argument(
-        "--json", type=Path, metavar="OUT", help="write everything that is not correct to a file"
-    )
-    parser.add_argument(
-        "--markdown", type=Path, metavar="PAGE", help="write a page with the counts and refusals"
-    )
-    parser.add_argument(
-        "--limit-samples", type=int, default=25, metavar="N", help="per operator; 0: all of them"
-    )
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write everything that is not correct to a file")
+    parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write a page with the counts and refusals")
+    parser.add_argument("--limit-samples", type=int, default=25, metavar="N", help="per operator; 0: all of them")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="per operator")
     parser.add_argument("--memory", type=int, default=12, metavar="GB", help="per operator")
     parser.add_argument("--trace", action="store_true", help="print the traceback of each kind of problem")
@@ -51,9 +43,7 @@ def parse_arguments() -> argparse.Namespace:
 def selected(pattern: str | None) -> list[Any]:
     """The entries of the database that a pattern names."""
     patterns = pattern.split(",") if pattern else ["*"]
-    return [
-        op for op in database.op_db if any(fnmatch.fnmatchcase(op.full_name, wanted) for wanted in patterns)
-    ]
+    return [op for op in database.op_db if any(fnmatch.fnmatchcase(op.full_name, wanted) for wanted in patterns)]
 
 
 def leave_the_seed_alone() -> None:

@@ -56,9 +56,7 @@ class Worker:
         self.process.join()
         code = self.process.exitcode
         if code and self.finished.failure is None:
-            self.finished.failure = (
-                f"crashed: {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
-            )
+            self.finished.failure = f"crashed: {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
         self.ended = True
 
     def stop(self, reason: str) -> None:

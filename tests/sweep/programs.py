@@ -56,6 +56,22 @@ class Case:
         """Copies of the inputs with the same strides and the same sharing of memory."""
         return copy.deepcopy(self.inputs)
 
+    def with_other_values(self) -> Case:
+        """The same program with the elements of each input turned round: a value must not have become part of it.
+
+        Turned along all dimensions, matrices stay symmetric or positive, and indices stay in range.
+        """
+        turned = self.fresh_inputs()
+        for tensor, original in zip(turned, self.inputs, strict=True):
+            if not has_overlap(tensor):
+                tensor.copy_(original.flip(list(range(original.dim()))))
+        return Case(f"{self.name}, other values", self.module, turned, self.in_place)
+
+
+def has_overlap(tensor: torch.Tensor) -> bool:
+    """Whether elements may share memory, so that they can't be written one by one."""
+    return tensor.layout is not torch.strided or bool(torch._debug_has_internal_overlap(tensor))
+
 
 def seed() -> None:
     """Put every source of random numbers into one state."""
@@ -85,9 +101,7 @@ def cases_of(operator: Any, limit: int) -> list[Case]:
         if in_place is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
             cases.append(make_case(f"sample {number} in place", in_place, arguments, in_place=True))
             on_a_copy = writing_to_a_copy(in_place)
-            cases.append(
-                make_case(f"sample {number} in place on a copy", on_a_copy, arguments, in_place=True)
-            )
+            cases.append(make_case(f"sample {number} in place on a copy", on_a_copy, arguments, in_place=True))
     return cases
 
 

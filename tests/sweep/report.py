@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.sweep.judging import (
+    ABSENT,
     CORRECT,
     DECOMPOSED,
     EAGER_FAILS,
@@ -24,7 +25,7 @@ from tests.sweep.judging import (
     Outcome,
 )
 
-VERDICTS = (CORRECT, REFUSED, WRONG, ERROR, NOT_REACHED, EAGER_FAILS)
+VERDICTS = (CORRECT, REFUSED, WRONG, ERROR, NOT_REACHED, EAGER_FAILS, ABSENT)
 JUDGED = (EXPORT, DECOMPOSED, IN_PLACE)  # the descriptions in the graph are reported only
 ENOUGH = 97.0  # per cent of the operators must be fully correct
 
@@ -44,7 +45,8 @@ class OperatorReport:
 
     def verdict(self, stage: str) -> str:
         """The worst that happened at a stage; a later stage is not better than export."""
-        worst = max((outcome.verdict for outcome in self.at(stage)), key=SEVERITY.index, default=EAGER_FAILS)
+        missing = ABSENT if stage == IN_PLACE else EAGER_FAILS
+        worst = max((outcome.verdict for outcome in self.at(stage)), key=SEVERITY.index, default=missing)
         if stage in (DECOMPOSED, METADATA) and worst in (EAGER_FAILS, CORRECT):
             exported = self.verdict(EXPORT)
             return exported if exported in (EAGER_FAILS, CORRECT) else NOT_REACHED
@@ -85,7 +87,7 @@ class SweepReport:
     def percentage(self, stage: str) -> float:
         """The part of the operators that run in eager mode which is fully correct at a stage."""
         counts = self.counts(stage)
-        running = counts.total() - counts[EAGER_FAILS]
+        running = counts.total() - counts[EAGER_FAILS] - counts[ABSENT]
         return 100.0 * counts[CORRECT] / running if running else 100.0
 
     def failed(self) -> list[OperatorReport]:
@@ -93,8 +95,8 @@ class SweepReport:
         return [op for op in self.operators if {op.verdict(stage) for stage in JUDGED} & {WRONG, ERROR}]
 
     def passed(self) -> list[OperatorReport]:
-        """Operators that are correct as exported and decomposed, and in place where there is such a variant."""
-        good = {CORRECT, EAGER_FAILS}
+        """Operators that are correct as exported and decomposed, and in place where they can be."""
+        good = {CORRECT, EAGER_FAILS, ABSENT}
         return [
             op
             for op in self.operators
@@ -120,7 +122,7 @@ class SweepReport:
     def summary(self, stage: str) -> str:
         """The counts of a stage in one line."""
         counts = self.counts(stage)
-        listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+        listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
         return f"{stage}: {self.percentage(stage):.1f} % fully correct ({listed})"
 
     def _details(self, stage: str) -> Iterable[str]:
@@ -145,13 +147,13 @@ class SweepReport:
             "exported and compared with eager mode: values, dtypes, structure, what is left in the inputs;",
             f"the in-place variant too, where there is one. Made by `{command}`.",
             "",
-            "| stage | fully correct | correct | refused | wrong | error | not exported | eager mode fails |",
-            "|---|---|---|---|---|---|---|---|",
+            "| stage | fully correct | correct | refused | wrong | error | not exported | eager fails | no such |",
+            "|---|---|---|---|---|---|---|---|---|",
             *(self._row(stage) for stage in JUDGED),
             "",
-            "Per cent are of the operators that eager mode can run. An operator is *refused* if each call that is",
-            "not correct ends in an error that says why. *In place* stands for the variants with an underscore: on",
-            "an input, whose new value is compared too, and on a tensor that the program made.",
+            "Per cent are of the operators that eager mode can run. An operator is *refused* if each call that",
+            "is not correct ends in an error that says why. *In place* stands for the variants with an underscore:",
+            "on an input, whose new value is compared too, and on a tensor that the program made.",
             "",
             "## Refused operators",
             "",

@@ -64,7 +64,7 @@ def possible(taught: list[Any]) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounded", "unbounded"])
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     facts=st.lists(CONDITIONS, max_size=4),
     questions=st.lists(CONDITIONS, min_size=1, max_size=4),
@@ -89,7 +89,7 @@ def test_sound(bounded: bool, facts: list[Any], questions: list[Any], hints: dic
                 assert truth == answer, f"{question} at {values}, given {taught}"
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     facts=st.lists(CONDITIONS, max_size=4),
     question=NUMBERS,

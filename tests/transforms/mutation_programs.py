@@ -212,16 +212,17 @@ class Author:
             setattr(kept, f"b{index}", eval(source, self.scope))
             self.tensors[f"self.b{index}"] = getattr(kept, f"b{index}")
         self.scope["self"] = kept
-        for _ in range(self.choose.number(1, self.steps)):
+        for _ in range(self.choose.number(3, self.steps)):
             self._step()
+        self._write()
         return Program(inputs, buffers, self.lines, self._result())
 
     def _input(self) -> str:
         return self.choose.one_of(FLOAT_INPUTS if self.choose.number(0, 3) else OTHER_INPUTS)
 
     def _step(self) -> None:
-        kind = self.choose.one_of([self._view, self._view, self._several, self._pure, self._write, self._write])
-        kind()
+        views, others = [self._view] * 4, [self._several, self._pure, self._pure]
+        self.choose.one_of([*views, *others, *[self._write] * 5])()
 
     def run(self, line: str) -> bool:
         """Add a line, unless eager mode refuses it."""
@@ -623,8 +624,13 @@ def _metadata(author: Author, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _batch_norm(author: Author, name: str, tensor: torch.Tensor) -> str | None:
-    if tensor.dim() < 2 or not tensor.is_floating_point():
+    images = [
+        other for other, candidate in author.tensors.items() if candidate.dim() > 1 and candidate.dtype is torch.float32
+    ]
+    if not images:
         return None
+    name = author.choose.one_of(images)
+    tensor = author.tensors[name]
     sized = [
         other
         for other, candidate in author.tensors.items()
@@ -632,12 +638,14 @@ def _batch_norm(author: Author, name: str, tensor: torch.Tensor) -> str | None:
         and candidate.dtype is tensor.dtype
         and not shares_memory(candidate, tensor)
     ]
-    if len(sized) < 2:
+    statistics = [author.choose.one_of(sized) if sized else f"torch.ones({tensor.shape[1]})" for _ in range(2)]
+    if statistics[0] == statistics[1] or len({author.tensors.get(statistic) for statistic in statistics}) < 2:
+        statistics[1] = f"torch.ones({tensor.shape[1]})"
+    if all(statistic in author.tensors for statistic in statistics) and shares_memory(
+        author.tensors[statistics[0]], author.tensors[statistics[1]]
+    ):
         return None
-    mean, variance = author.choose.one_of(sized), author.choose.one_of(sized)
-    if shares_memory(author.tensors[mean], author.tensors[variance]):
-        return None
-    author._bind(f"F.batch_norm({name}, {mean}, {variance}, training=True, momentum=0.5)")
+    author._bind(f"F.batch_norm({name}, {', '.join(statistics)}, training=True, momentum=0.5)")
     return None
 
 
@@ -675,6 +683,6 @@ WRITES: list[Maker] = [
 ]
 
 
-def write_program(choose: Chooser, steps: int = 12) -> Program:
+def write_program(choose: Chooser, steps: int = 14) -> Program:
     """A program by somebody's choices."""
     return Author(choose, steps).write()

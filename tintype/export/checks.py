@@ -78,16 +78,14 @@ def flatten_call(
     positional = list(args[:count])
     rest = list(args[count:])
     named = dict(kwargs)
-    for name in names[len(positional) : count]:
-        if name in named:
-            positional.append(named.pop(name))
+    positional += [named.pop(name) for name in names[len(positional) : count] if name in named]
     ordered = {}
     for name in expected_kwargs.context:
         if name in named:
             ordered[name] = named.pop(name)
         elif rest:
             ordered[name] = rest.pop(0)
-    given = (tuple([*positional, *rest]), {**ordered, **named})
+    given = ((*positional, *rest), {**ordered, **named})
     leaves, spec = tree.flatten(given)
     if spec != in_spec:
         _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])

@@ -6,13 +6,12 @@ import copy
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
 
 
 def has_uninitialized_state(module: torch.nn.Module) -> bool:
     """Whether some parameter or buffer of a model has no size yet."""
     return any(
-        isinstance(tensor, UninitializedTensorMixin)
+        tensor is not None and torch.nn.parameter.is_lazy(tensor)
         for child in module.modules()
         for table in (child._parameters, child._buffers)
         for tensor in table.values()

@@ -46,8 +46,8 @@ class ProgramModule(GraphModule):
         super().__init__({}, Graph(), "ProgramModule")
         attach_state(self, state)
         self.graph = graph
-        self._in_spec = in_spec
-        self._out_spec = out_spec
+        self._in_spec: tree.TreeSpec = in_spec
+        self._out_spec: tree.TreeSpec = out_spec
         self.argument_names = list(argument_names)
         self._expectations = list(expectations)
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
@@ -189,7 +189,7 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
         if node.op == "placeholder":
             continue
         if node.op == "output":
-            leaves = iter([spell(writer, result) for result in node.args[0]])  # type: ignore[union-attr]
+            leaves = iter([spell(writer, result) for result in node.args[0]])
             writer.line(f"return {build_container(writer, module._out_spec, leaves)}")
         elif node.op == "get_attr":
             writer.line(f"{variable(node)} = {_attribute(writer, module, str(node.target))}")

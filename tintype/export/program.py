@@ -394,7 +394,7 @@ def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[No
         if view.target is aten.as_strided.default and distance:
             sizes, strides, offset = view.args[1:]
             shift = distance // view.meta["val"].info.dtype.itemsize
-            new.args = (new.args[0], sizes, strides, offset + shift)  # type: ignore[operator]
+            new.args = (new.args[0], sizes, strides, offset + shift)
         rebased[view] = (new, distance)
     return rebased[node][0]
 

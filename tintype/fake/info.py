@@ -49,6 +49,9 @@ class TensorInfo:
         "strides",
     )
 
+    # None only between a rule's return and the making of the tensor it describes
+    storage: Storage
+
     def __init__(
         self,
         sizes: tuple[Size, ...],
@@ -66,7 +69,7 @@ class TensorInfo:
         self.dtype = dtype
         self.device = device
         self.offset = offset
-        self.storage = storage
+        self.storage = storage  # type: ignore[assignment]
         self.requires_grad = requires_grad
         self.conjugate = conjugate
         self.negative = negative
@@ -109,6 +112,20 @@ class TensorInfo:
             self.device,
             self.offset if offset is None else offset,
             self.storage,
+            self.requires_grad,
+            self.conjugate,
+            self.negative,
+        )
+
+    def with_storage(self, storage: Storage | None) -> TensorInfo:
+        """The same description over another storage; None for one that is still to be made."""
+        return TensorInfo(
+            self.sizes,
+            self.strides,
+            self.dtype,
+            self.device,
+            self.offset,
+            storage,
             self.requires_grad,
             self.conjugate,
             self.negative,
@@ -194,7 +211,7 @@ def is_channels_last(info: TensorInfo) -> bool:
 def is_dense(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
     """Whether a tensor covers its memory without gaps or overlap, in whatever order."""
     try:
-        steps = sorted(zip(strides, sizes, strict=True))  # type: ignore[type-var]
+        steps = sorted(zip(strides, sizes, strict=True))
     except TypeError:  # symbolic sizes have no order
         return _is_dense_symbolically(sizes, strides)
     expected = 1
@@ -203,7 +220,7 @@ def is_dense(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
             continue
         if stride != expected:
             return 0 in sizes
-        expected = expected * size  # type: ignore[assignment,operator]
+        expected = expected * size
     return True
 
 

@@ -15,7 +15,7 @@ _SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
 
 def result_type(*operands: Any) -> torch.dtype:
     """The promoted dtype of tensors (as infos) and Python scalars; ``None`` operands don't count."""
-    kinds = []
+    kinds: list[tuple[Any, bool | None]] = []
     for operand in operands:
         if type(operand) is TensorInfo:
             kinds.append((operand.dtype, not operand.sizes))

@@ -8,7 +8,7 @@ import torch
 
 from tintype.errors import CaptureError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo
-from tintype.symbolic.bridge import to_torch
+from tintype.symbolic.bridge import from_torch, to_torch
 
 if TYPE_CHECKING:
     from tintype.fake.context import FakeContext
@@ -29,10 +29,12 @@ class FakeTensor(torch.Tensor):
     context: FakeContext
 
     # Torch functions must not be intercepted: every access to .shape would go through Python.
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise CaptureError(
             f"{func} was called on a tensor without data, outside of the capture it belongs to",
             remedy="a tensor seen while a program was captured escaped from it (through a global, an attribute "
@@ -44,7 +46,7 @@ class FakeTensor(torch.Tensor):
         """The context that all fakes of one capture share."""
         return self.context
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         info = self.info
         sizes = ", ".join(str(size) for size in info.sizes)
         device = "" if info.device.type == "cpu" else f", device={str(info.device)!r}"
@@ -84,7 +86,9 @@ def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeT
     """The fake for an info. A fresh info gets its storage here."""
     if info.storage is None:
         info.storage = Storage()
-    sizes, strides, offset = info.sizes, info.strides, info.offset
+    sizes: Any = info.sizes
+    strides: Any = info.strides
+    offset: Any = info.offset
     try:
         fake = _make(
             FakeTensor, sizes, strides, offset, None, info.dtype, torch.strided, info.device, False,
@@ -130,7 +134,7 @@ def describe(real: torch.Tensor, storage: Storage | None = None) -> TensorInfo:
         tuple(real.stride()),
         real.dtype,
         real.device,
-        real.storage_offset(),
+        from_torch(real.storage_offset()),
         storage,
         real.requires_grad,
         real.is_conj(),

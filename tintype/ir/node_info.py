@@ -166,7 +166,7 @@ class NodeMeta(dict[str, Any]):
             raise KeyError(key)
         return value
 
-    def get(self, key: str, default: Any = None) -> Any:  # type: ignore[override]
+    def get(self, key: str, default: Any = None) -> Any:
         """As for a dictionary."""
         if key in _LAZY and not dict.__contains__(self, key):
             value = self._materialize(key)

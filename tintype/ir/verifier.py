@@ -111,7 +111,10 @@ def _allowed_function(node: Node) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return True
     module = getattr(target, "__module__", "") or ""
-    return target is operator.getitem or module.partition(".")[0] in ("_operator", "torch", "math", "builtins", "tintype")
+    return target is operator.getitem or module.partition(".")[0] in _FUNCTION_HOMES
+
+
+_FUNCTION_HOMES = frozenset({"_operator", "torch", "math", "builtins", "tintype"})
 
 
 def _check_training(node: Node) -> None:
@@ -133,8 +136,9 @@ def _check_core(node: Node) -> None:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
-    if composite and target not in KEPT_WHOLE and torch.Tag.core not in target.tags and target.namespace == "aten" and not _is_query(node):
+    if target in KEPT_WHOLE or torch.Tag.core in target.tags or target.namespace != "aten" or _is_query(node):
+        return
+    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
         raise _fault(node, f"{target} is composite, so it is not part of core ATen")
 
 

@@ -301,7 +301,7 @@ class Capture:
         with self.graph.inserting_before(output):
             node = self.graph.call_function(torch.ops.aten.copy_.default, (old.node, value.node))
         node.meta = NodeMeta({"val": old})
-        old.info.storage.written = True  # type: ignore[union-attr]
+        old.info.storage.written = True
 
     def _finish(self, output_specs: list[OutputSpec], out_spec: tree.TreeSpec) -> CapturedGraph:
         for node in self.graph.find_nodes(op="placeholder"):
@@ -372,13 +372,12 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _dispatches(kind: type) -> bool:
+def _dispatches(kind: Any) -> bool:
     """Whether a class changes what operators mean."""
-    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or (
-        kind.__torch_function__.__func__ is not torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-        if hasattr(kind.__torch_function__, "__func__")
-        else False
-    )
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return True
+    function = getattr(kind.__torch_function__, "__func__", None)
+    return function is not None and function is not torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 
 def identifier(text: str) -> str:

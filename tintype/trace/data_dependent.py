@@ -50,9 +50,13 @@ def _index(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             positions.append(index)
         else:
-            where = recorder.inside(lambda index=index: aten.nonzero.default(index))
-            positions += recorder.inside(lambda where=where: aten.unbind.int(where, 1))
+            positions += _positions(recorder, index)
     return recorder.inside(lambda: aten.index.Tensor(tensor, positions))
+
+
+def _positions(recorder: Recorder, mask: Any) -> list[Any]:
+    """The positions at which a mask is true, one tensor per dimension."""
+    return recorder.inside(lambda: aten.unbind.int(aten.nonzero.default(mask), 1))
 
 
 @intercept(aten.repeat_interleave.Tensor)

@@ -48,7 +48,7 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
     """Whether a tensor is an input or part of the model, also where eager mode would return one from to()."""
-    if tensor.info.storage.frozen:  # type: ignore[union-attr]
+    if tensor.info.storage.frozen:
         return True
     return any(node.meta.get("val") is tensor for node in recorder.graph.find_nodes(op="placeholder"))
 

@@ -140,5 +140,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "trunc": math.trunc,
     "round": round,
-    "sqrt": torch._sym_sqrt,
+    "sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]
 }

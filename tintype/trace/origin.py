@@ -65,7 +65,8 @@ class OriginTracker:
         """Bring the list of running calls up to date: the innermost one is ``frame``."""
         running = {known: index for index, (known, _) in enumerate(self._calls)}
         new: list[tuple[FrameType, tuple[Step, ...]]] = []
-        current, steps = frame, []
+        current = frame
+        steps: list[Step] = []
         outer: FrameType | None = frame
         parent: ModuleCall | None = None
         keep = 0

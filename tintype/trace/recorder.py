@@ -222,6 +222,7 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """Results of a composite operator by its kernel; NOT_HANDLED if it turns out to alias or write."""
         cache = self.context.inferred
+        key: Any
         try:
             key = (func, freeze(infos), tuple((k, freeze(v)) for k, v in kwarg_infos.items()))
             template = cache.get(key)
@@ -515,9 +516,7 @@ def _to_infos(value: Any, recorder: Recorder) -> Any:
 def _from_template(results: Any) -> Any:
     """Fresh infos from cached ones: a description is shared by all tensors that look alike, a storage not."""
     if type(results) is TensorInfo:
-        info = results.view(results.sizes, results.strides)
-        info.storage = None
-        return info
+        return results.with_storage(None)
     if isinstance(results, (list, tuple)):
         return [_from_template(item) for item in results]
     return results
@@ -536,5 +535,5 @@ def _fake_kernel(func: Any) -> Callable[..., Any] | None:
     """The function that the author of a custom operator registered for this purpose."""
     if func.namespace == "aten":
         return None
-    registered = torch._library.simple_registry.singleton.find(func.name().split('.')[0]).fake_impl.kernel
-    return registered
+    name = func.name().partition(".")[0]
+    return torch._library.simple_registry.singleton.find(name).fake_impl.kernel

@@ -23,7 +23,7 @@ aten = torch.ops.aten
 
 def known_value(recorder: Recorder, fake: FakeTensor) -> torch.Tensor | None:
     """The data of a fake, or None where it depends on inputs, state or chance."""
-    if fake.node is None or fake.info.storage.written:  # type: ignore[union-attr]
+    if fake.node is None or fake.info.storage.written:
         return None
     values: dict[Node, Any] = {}
     if not _compute(recorder, fake.node, values):
@@ -60,7 +60,7 @@ def _compute(recorder: Recorder, goal: Node, values: dict[Node, Any]) -> bool:
 
 def _was_written(node: Node) -> bool:
     value = node.meta.get("val")
-    return type(value) is FakeTensor and value.info.storage.written  # type: ignore[union-attr]
+    return type(value) is FakeTensor and value.info.storage.written
 
 
 @intercept(aten.item.default, aten._local_scalar_dense.default)

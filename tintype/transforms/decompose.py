@@ -188,12 +188,10 @@ class Decomposition:
 
     def _translated(self, info: TensorInfo) -> TensorInfo:
         """A description in which the storage is that of the new graph, where a decomposition made another."""
-        storage = self.storages.get(info.storage)  # type: ignore[arg-type]
+        storage = self.storages.get(info.storage)
         if storage is None:
             return info
-        translated = info.view(info.sizes, info.strides)
-        translated.storage = storage
-        return translated
+        return info.with_storage(storage)
 
     def _define_number(self, node: Node, value: Any) -> None:
         """Let a symbol that an operator returned come from its copy."""
@@ -231,6 +229,7 @@ class Decomposition:
         options = {name: _fakes(_replace_with_fakes(value, self.values)) for name, value in node.kwargs.items()}
         infos = [_infos(value) for value in fakes]
         option_infos = {name: _infos(value) for name, value in options.items()}
+        key: Any
         try:
             key = (node.target, freeze(infos), tuple((name, freeze(v)) for name, v in option_infos.items()))
             template = self.templates.get(key)
@@ -260,7 +259,7 @@ class Decomposition:
             return
         if type(result) is FakeTensor:
             if type(old) is FakeTensor:
-                self.storages[old.info.storage] = result.info.storage  # type: ignore[index,assignment]
+                self.storages[old.info.storage] = result.info.storage
             if type(old) is FakeTensor and old.info.strides != result.info.strides:
                 self.moved.add(node)
         else:
@@ -294,7 +293,7 @@ class Template:
         storages: dict[Storage, int] = {}
         for position, fake in enumerate(inputs):
             places.setdefault(fake.node, position)
-            storages.setdefault(fake.info.storage, position)  # type: ignore[arg-type]
+            storages.setdefault(fake.info.storage, position)
         self.calls: list[Any] = []
         node = before._next
         count = len(inputs)
@@ -302,8 +301,8 @@ class Template:
             value = node.meta.get("val")
             alias = None
             if type(value) is FakeTensor:
-                alias = storages.get(value.info.storage)  # type: ignore[arg-type]
-                storages.setdefault(value.info.storage, count)  # type: ignore[arg-type]
+                alias = storages.get(value.info.storage)
+                storages.setdefault(value.info.storage, count)
             args = _to_places(node.args, places)
             kwargs = {name: _to_places(v, places) for name, v in node.kwargs.items()}
             self.calls.append((node.target, args, kwargs, base_name(node.target), value, alias))
@@ -321,9 +320,8 @@ class Template:
             new_kwargs = {k: _from_places(v, nodes) for k, v in kwargs.items()} if kwargs else kwargs
             node = append_call(graph, target, _from_places(args, nodes), new_kwargs, name)
             if type(value) is FakeTensor:
-                info = value.info.view(value.info.sizes, value.info.strides)
-                info.storage = None if alias is None else values[alias].info.storage
-                value = make_fake(info, context, node)
+                storage = None if alias is None else values[alias].info.storage
+                value = make_fake(value.info.with_storage(storage), context, node)
             node.meta = meta.derived(val=value)
             nodes.append(node)
             values.append(value)

@@ -67,7 +67,7 @@ def of_elu(
 
 @rule("native_dropout_backward")
 def of_dropout(grad_output: TensorInfo, mask: TensorInfo, scale: float) -> TensorInfo:
-    return elementwise([grad_output, mask], grad_output.dtype)
+    return elementwise([grad_output, mask], result_type(grad_output, scale))
 
 
 @rule("glu_backward")

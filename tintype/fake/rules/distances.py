@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tintype.fake.info import TensorInfo, preserved_strides
-from tintype.fake.promotion import result_type, to_float
+from tintype.fake.promotion import real_of, result_type, to_float
 from tintype.fake.rules.elementwise import broadcast, elementwise
 from tintype.fake.rules.matrix import inner_product
 from tintype.fake.rules.reductions import reduced_sizes
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, require_same, same
+from tintype.symbolic.sizes import contiguous_strides, is_one, require_same, same
 
 
 def _fresh(self: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
@@ -65,7 +65,7 @@ def cosine_similarity(x1: TensorInfo, x2: TensorInfo, dim: int = 1, eps: float =
 def pairwise_distance(
     x1: TensorInfo, x2: TensorInfo, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> TensorInfo:
-    difference = elementwise([x1, x2], result_type(x1, x2))
+    difference = elementwise([x1, x2], real_of(to_float(result_type(x1, x2))))
     return _fresh(difference, reduced_sizes(difference.sizes, -1, keepdim))
 
 
@@ -95,6 +95,8 @@ def tensordot(
     if len(first) != len(second):
         raise RuntimeError("both dimension lists should have same length")
     for one, two in zip(first, second, strict=True):
+        if is_one(self.sizes[one]) or is_one(other.sizes[two]):
+            continue  # the other one is summed
         require_same(
             self.sizes[one],
             other.sizes[two],

@@ -153,7 +153,9 @@ _register("abs", _real)
 
 @rule("angle")
 def angle(self: TensorInfo) -> TensorInfo:
-    return elementwise([self], real_of(to_float(self.dtype)))
+    if self.dtype.is_complex:
+        return self.fresh(dtype=self.dtype.to_real())
+    return _float(self)
 
 
 @rule("mvlgamma")

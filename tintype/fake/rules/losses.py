@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tintype.fake.info import TensorInfo
-from tintype.fake.promotion import result_type
+from tintype.fake.promotion import real_of, result_type, to_float
 from tintype.fake.rules.elementwise import broadcast, elementwise
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
@@ -160,7 +160,7 @@ def cross_entropy_loss(
 def _reduced(operands: list[TensorInfo], reduction: int) -> TensorInfo:
     if reduction == _NO_REDUCTION:
         raise NotImplementedError("the memory order depends on the formula")
-    return _number(operands[0], result_type(*operands))
+    return _number(operands[0], real_of(to_float(result_type(*operands))))
 
 
 @rule("poisson_nll_loss")
