@@ -75,10 +75,7 @@ def arithmetic() -> Iterator[Call]:
     yield call("copy", real(3, 4), whole(4))
     yield call("lerp.Scalar", real(3, 4), real(3, 4), 0.5)
     yield call("addcmul", real(3, 4), real(4), real(3, 1))
-    for name in (
-        "special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_entr "
-        "special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri"
-    ).split():
+    for name in ["special_airy_ai", "special_bessel_j0", "special_bessel_j1", "special_bessel_y0", "special_bessel_y1", "special_entr", "special_erfcx", "special_i0e", "special_i1", "special_i1e", "special_log_ndtr", "special_ndtri"]:
         yield call(name, real(3, 4))
         yield call(name, whole(3, 4))
     for name in ("special_xlog1py", "special_zeta"):
@@ -107,6 +104,12 @@ def images() -> Iterator[Call]:
     yield call("conv2d", real(2, 4, 1, 1), real(3, 4, 1, 1))
     yield call("conv_transpose3d.input", real(1, 4, 3, 3, 3), real(4, 2, 3, 3, 3))
     yield call("conv_transpose3d.input", real(2, 4, 3, 3, 3).double(), real(4, 2, 3, 3, 3).double())
+    for dtype, batch in product((torch.float32, torch.float64), (1, 2)):
+        volume, weight = real(batch, 4, 5, 5, 5).to(dtype), real(5, 4, 3, 3, 3).to(dtype)
+        steps = ([1] * 3, [0] * 3, [1] * 3, False, [0] * 3, 1)
+        yield call("conv3d", volume, weight)
+        gradient = real(batch, 5, 3, 3, 3).to(dtype)
+        yield call("convolution_backward", gradient, volume, weight, [5], *steps, [True, True, True])
     yield call("conv_tbc", real(6, 2, 4), real(3, 4, 5), real(5), 1)
     running = (torch.zeros(4), torch.ones(4))
     for sizes in ((2, 4), (2, 4, 6), IMAGE, VOLUME):
@@ -131,6 +134,8 @@ def images() -> Iterator[Call]:
             yield call(name, real(*sizes), doubled)
             yield call(f"{name}.vec", real(*sizes), None, [1.5] * space)
         yield call(f"upsample_nearest{space}d_backward", real(*sizes[:2], *doubled), doubled, list(sizes))
+    yield call("upsample_trilinear3d_backward", real(2, 4, 6, 10, 12), [6, 10, 12], list(VOLUME), False)
+    yield call("upsample_bilinear2d_backward", real(2, 4, 12, 10), [12, 10], list(IMAGE), False)
     for name in ("_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "upsample_bilinear2d", "upsample_bicubic2d"):
         yield call(name, real(*IMAGE), [9, 9], False)
         yield call(f"{name}.vec", real(*IMAGE), None, False, [0.5, 2.0])
@@ -156,9 +161,7 @@ def sequences() -> Iterator[Call]:
                     width = 4 if layer == 0 else 5 * directions
                     parameters += [real(gates * 5, width), real(gates * 5, 5), real(gates * 5), real(gates * 5)]
             state = [hidden, hidden.clone()] if name == "lstm" else hidden
-            yield call(
-                f"{name}.input", real(2, 3, 4), state, parameters, True, layers, 0.0, False, both, first
-            )
+            yield call(f"{name}.input", real(2, 3, 4), state, parameters, True, layers, 0.0, False, both, first)
     for name, gates in (("lstm_cell", 4), ("gru_cell", 3), ("rnn_tanh_cell", 1), ("rnn_relu_cell", 1)):
         state = [real(2, 5), real(2, 5)] if name == "lstm_cell" else real(2, 5)
         yield call(name, real(2, 4), state, real(gates * 5, 4), real(gates * 5, 5), real(gates * 5), real(gates * 5))
@@ -259,9 +262,7 @@ def products() -> Iterator[Call]:
         sizes = {"b": 2, "h": 3, "i": 4, "j": 5, "d": 6, "k": 7, ".": 1}
         operands = [real(*(sizes[label] for label in term)) for term in equation.split("->")[0].split(",")]
         yield call("einsum", equation, operands)
-    for name in (
-        "gelu silu mish hardswish hardsigmoid tanh sigmoid logit"
-    ).split():
+    for name in ["gelu", "silu", "mish", "hardswish", "hardsigmoid", "tanh", "sigmoid", "logit"]:
         yield call(f"{name}_backward", real(2, 3, 4), real(2, 3, 4))
     for name, extra in (
         ("threshold", (0.5,)),
@@ -273,9 +274,7 @@ def products() -> Iterator[Call]:
     ):
         yield call(f"{name}_backward", real(2, 3, 4), real(2, 3, 4), *extra)
     yield call("reflection_pad2d_backward", real(2, 4, 9, 8), real(*IMAGE), [1, 2, 1, 2])
-    yield call(
-        "nll_loss2d_backward", real(), real(2, 3, 4, 4), whole(2, 4, 4), None, 1, -100, torch.tensor(32.0)
-    )
+    yield call("nll_loss2d_backward", real(), real(2, 3, 4, 4), whole(2, 4, 4), None, 1, -100, torch.tensor(32.0))
 
 
 FAMILIES = (arithmetic, images, sequences, selections, products)

@@ -100,9 +100,7 @@ def run_with_gradients(comparison: Comparison, most: int) -> None:
 
 def _differentiate(result: Any, arguments: Any) -> None:
     results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    inputs = [
-        leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-    ]
+    inputs = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if not results or not inputs:
         return
     try:

@@ -138,9 +138,7 @@ def symbols(
     environment: Environment, hints: dict[str, int], lower: int = 0, upper: int | None = None
 ) -> dict[str, Any]:
     """A backed symbol for each name."""
-    return {
-        name: environment.backed(hint, name=name, lower=lower, upper=upper) for name, hint in hints.items()
-    }
+    return {name: environment.backed(hint, name=name, lower=lower, upper=upper) for name, hint in hints.items()}
 
 
 def assignments(lower: int, upper: int, names: tuple[str, ...] = NAMES) -> Iterator[dict[str, int]]:

@@ -278,9 +278,7 @@ KERNELS: list[tuple[str, Callable[[Any, Any, Any], torch.Tensor], list[str]]] = 
 
 
 @pytest.mark.usefixtures("python_kernels")
-@pytest.mark.parametrize(
-    ("kernel", "expected"), [case[1:] for case in KERNELS], ids=[case[0] for case in KERNELS]
-)
+@pytest.mark.parametrize(("kernel", "expected"), [case[1:] for case in KERNELS], ids=[case[0] for case in KERNELS])
 def test_meta_kernels(kernel: Any, expected: list[str], environment: Environment, symbols: Any) -> None:
     assert shape_of(kernel(*symbols)) == expected
     assert environment.specializations == [], "a kernel fixed a size to the example's"
@@ -330,9 +328,7 @@ def test_wrapper_subclasses(environment: Environment, symbols: Any) -> None:
     class Wrapper(torch.Tensor):
         @staticmethod
         def __new__(cls, sizes: Any, strides: Any) -> Any:
-            return torch.Tensor._make_wrapper_subclass(
-                cls, sizes, strides=strides, device=torch.device("cpu")
-            )
+            return torch.Tensor._make_wrapper_subclass(cls, sizes, strides=strides, device=torch.device("cpu"))
 
         @classmethod
         def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
@@ -407,9 +403,7 @@ def test_promises_through_torchs_own_names(environment: Environment) -> None:
     view = u.node.shape_env
     assert view.bound_sympy(u.node.expr).upper == 5
     assert view._maybe_evaluate_static(u.node.expr) is None
-    assert (
-        view._maybe_evaluate_static((u >= 2).node.expr if isinstance(u >= 2, torch.SymBool) else True) is True
-    )
+    assert view._maybe_evaluate_static((u >= 2).node.expr if isinstance(u >= 2, torch.SymBool) else True) is True
     assert isinstance(from_torch(u), Expr)
     assert environment.known(gt(from_torch(u), 1)) is True
     assert environment.known(ge(from_torch(u), 3)) is None

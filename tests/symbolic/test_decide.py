@@ -33,9 +33,7 @@ CONDITIONS = strategies.conditions(NUMBERS)
 SMALL = 5
 
 
-def learned(
-    environment: Environment, leaves: dict[str, Any], facts: list[Any], hints: dict[str, int]
-) -> list[Any]:
+def learned(environment: Environment, leaves: dict[str, Any], facts: list[Any], hints: dict[str, int]) -> list[Any]:
     """Teach the environment the facts, each the way round in which it holds for the hints."""
     taught = []
     for fact in facts:

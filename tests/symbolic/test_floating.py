@@ -62,9 +62,7 @@ NUMBERS = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
         st.tuples(st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner, inner),
-        st.tuples(
-            st.sampled_from(["float", "floor", "ceil", "trunc", "round", "round2", "abs", "neg"]), inner
-        ),
+        st.tuples(st.sampled_from(["float", "floor", "ceil", "trunc", "round", "round2", "abs", "neg"]), inner),
     ),
     max_leaves=5,
 )

@@ -112,9 +112,7 @@ def test_substitution(recipe: Any, replacement: Any) -> None:
 def test_equal_polynomials_are_one_object(recipe: Any, data: st.DataObject) -> None:
     leaves = strategies.symbols(Environment(), HINTS)
     shuffled = data.draw(rearranged(recipe))
-    assert build(recipe, leaves) is build(shuffled, leaves) or build(recipe, leaves) == build(
-        shuffled, leaves
-    )
+    assert build(recipe, leaves) is build(shuffled, leaves) or build(recipe, leaves) == build(shuffled, leaves)
     assert isinstance(build(("-", recipe, shuffled), leaves), int)
 
 

@@ -42,9 +42,7 @@ LIMITS: list[tuple[str, Callable[[], Any], float]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("function", "limit"), [case[1:] for case in LIMITS], ids=[case[0] for case in LIMITS]
-)
+@pytest.mark.parametrize(("function", "limit"), [case[1:] for case in LIMITS], ids=[case[0] for case in LIMITS])
 def test_hot_path(function: Callable[[], Any], limit: float) -> None:
     assert microseconds(function) < limit
 

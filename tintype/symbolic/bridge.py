@@ -400,9 +400,7 @@ class SymbolNode:
     is_channels_last_strides_3d = _layout(layout.is_channels_last_strides_3d)
     is_non_overlapping_and_dense = _layout(layout.is_non_overlapping_and_dense)
 
-    def is_non_overlapping_and_dense_indicator(
-        self, sizes: Sequence[Any], strides: Sequence[Any]
-    ) -> SymbolNode:
+    def is_non_overlapping_and_dense_indicator(self, sizes: Sequence[Any], strides: Sequence[Any]) -> SymbolNode:
         return self.wrap(int(self.is_non_overlapping_and_dense(sizes, strides).value))
 
 

@@ -124,9 +124,7 @@ def _decide_equality(difference: Size, facts: Facts) -> bool | None:
 
 def _divides_never(difference: Expr, facts: Facts) -> bool:
     """Whether some modulus that the facts mention shows that ``difference`` is not 0."""
-    moduli = {
-        facts.congruences[symbol].modulus for symbol in difference.symbols if symbol in facts.congruences
-    }
+    moduli = {facts.congruences[symbol].modulus for symbol in difference.symbols if symbol in facts.congruences}
     moduli.update(abs(coefficient) for coefficient in difference.terms.values())
     return any(modulus > 1 and facts.residue(difference, modulus) not in (None, 0) for modulus in moduli)
 
@@ -192,9 +190,7 @@ class _Proof:
 
     def by_grouping(self, difference: Expr) -> bool:
         """s1 - s1*s1 + 1 is s1*(1 - s1) + 1, which intervals bound better."""
-        atoms = {
-            factor for monomial in difference.terms for factor in monomial.factors if monomial is not factor
-        }
+        atoms = {factor for monomial in difference.terms for factor in monomial.factors if monomial is not factor}
         for factor in atoms:
             inside = {part: count for part, count in difference.terms.items() if factor in part.factors}
             grouped = linear(difference.environment, inside, 0)

@@ -161,11 +161,7 @@ def _reduce_modulo(left: Expr, divisor: int) -> Size:
             if coefficient * monomial.arguments[1] % divisor == 0:
                 replaced = left + coefficient * (monomial.arguments[0] - monomial)
                 return _reduce_modulo(replaced, divisor) if isinstance(replaced, Expr) else replaced
-    terms = {
-        monomial: coefficient % divisor
-        for monomial, coefficient in left.terms.items()
-        if coefficient % divisor
-    }
+    terms = {monomial: coefficient % divisor for monomial, coefficient in left.terms.items() if coefficient % divisor}
     return linear(left.environment, terms, left.constant % divisor)
 
 

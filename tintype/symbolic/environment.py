@@ -97,9 +97,7 @@ class Environment(Table):
             raise ValueError(f"the example size {hint} is outside the declared range {declared}")
         return self._new_symbol("int", name or self._next_name("s"), hint, declared, source)
 
-    def unbacked_int(
-        self, *, lower: int | None = None, upper: int | None = None, source: object = None
-    ) -> Symbol:
+    def unbacked_int(self, *, lower: int | None = None, upper: int | None = None, source: object = None) -> Symbol:
         """A new symbol for an integer that only the data decide."""
         declared = Range(-INFINITY if lower is None else lower, INFINITY if upper is None else upper)
         return self._new_symbol("int", self._next_name("u"), None, declared, source)
@@ -238,9 +236,7 @@ class Environment(Table):
         if not self.expect(condition, message, location=location):
             raise RequirementError(message, condition=condition, location=location or user_location())
 
-    def expect(
-        self, condition: Condition, message: str | None = None, *, location: Location | None = None
-    ) -> bool:
+    def expect(self, condition: Condition, message: str | None = None, *, location: Location | None = None) -> bool:
         """Like ``require``, but leaves the error to the caller: False says that it does not hold."""
         answer = self.known(condition)
         if answer is not None:
@@ -277,9 +273,7 @@ class Environment(Table):
 
     # -- recording
 
-    def _record_guard(
-        self, condition: Condition, location: Location | None, message: str | None = None
-    ) -> None:
+    def _record_guard(self, condition: Condition, location: Location | None, message: str | None = None) -> None:
         assert isinstance(condition, Expr)
         location = location or user_location()
         self._learn(condition, message or str(condition), location)

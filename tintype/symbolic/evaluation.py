@@ -187,10 +187,7 @@ REBUILD: dict[str, Callable[..., Any]] = {
     "is_integer": floating.is_integer,
     "to_float": floating.to_float,
     "int_truediv": _arithmetic("truediv"),
-    **{
-        f"float_{name}": _arithmetic(name)
-        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
-    },
+    **{f"float_{name}": _arithmetic(name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")},
     "float_neg": lambda value: -value,
     "float_abs": extrema.absolute,
     "float_min": lambda left, right: floating.extremum("min", left, right),

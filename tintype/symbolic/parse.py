@@ -155,9 +155,7 @@ class _Parser:
         try:
             return function(*arguments)
         except TypeError as error:
-            raise ExpressionSyntaxError(
-                f"{name} with {len(arguments)} arguments in {self.source!r}"
-            ) from error
+            raise ExpressionSyntaxError(f"{name} with {len(arguments)} arguments in {self.source!r}") from error
 
 
 def _fold(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:

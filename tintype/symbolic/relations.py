@@ -218,6 +218,8 @@ def _equality(difference: Expr) -> Condition:
         return False
     if bounds.is_point:
         return True
+    if reduced.operation == "product":
+        return or_(*(eq(factor, 0) for factor in set(reduced.factors)))
     simpler = _without_atom("eq", reduced)
     return atom(reduced.environment, "bool", "eq", reduced) if simpler is None else simpler
 
@@ -243,6 +245,10 @@ def _inequality(difference: Expr) -> Condition:
     positive = 1 - reduced
     if isinstance(positive, Expr) and positive.operation == "mod" and declared_range(positive).lower == 0:
         return _inequation(positive)
+    if isinstance(positive, Expr) and positive.operation == "product":
+        # s0*s1 >= 1 for sizes: a tensor has elements when every size is at least 1.
+        if all(declared_range(factor).lower >= 0 for factor in positive.factors):
+            return and_(*(ge(factor, 1) for factor in set(positive.factors)))
     simpler = _without_atom("le", reduced)
     return atom(reduced.environment, "bool", "le", reduced) if simpler is None else simpler
 
@@ -302,9 +308,7 @@ def _without_positive_factors(difference: Any, common: int) -> Any:
     """``difference`` divided by ``common`` and by each shared atom that is at least 1."""
     divisor: Any = common
     if isinstance(difference, Expr) and not difference.constant:
-        positive = [
-            factor for factor in shared_factors(difference, difference) if declared_range(factor).lower >= 1
-        ]
+        positive = [factor for factor in shared_factors(difference, difference) if declared_range(factor).lower >= 1]
         if positive:
             divisor = common * product_of(difference.environment, tuple(positive))
     if type(divisor) is int and divisor == 1:

@@ -62,9 +62,7 @@ class ShapeEnvironmentView:
 
         return from_sympy(expression, self.environment)
 
-    def evaluate_sym_node(
-        self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
-    ) -> Any:
+    def evaluate_sym_node(self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
         if fallback_value is None:
             return node.evaluate(size_oblivious)
         return self.environment.guard_or(node.value, fallback_value)

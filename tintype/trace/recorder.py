@@ -34,7 +34,7 @@ from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call, append_item, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.expression import Expr
+from tintype.symbolic.expression import Expr, Symbol
 from tintype.trace.numbers import Numbers
 from tintype.trace.origin import OriginTracker, user_location
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
@@ -125,6 +125,8 @@ class Recorder(TorchDispatchMode):
             if self._recording:
                 meta = NodeMeta({"val": fake}, self._origin(plan.name))
                 fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
+                if plan.rule is None:
+                    self.numbers.define_sizes(fake.node, results.sizes)
             return fake
         return self._record_several(
             func, plan, nodes, kwarg_nodes, results, grad, dict(zip(map(id, infos), args, strict=True))
@@ -214,7 +216,8 @@ class Recorder(TorchDispatchMode):
 
     def _run_fake_kernel(self, kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Results by running Python code on fakes, unrecorded."""
-        results, _ = self.quietly(lambda: kernel(*args, **kwargs))
+        with torch._library.fake_impl.set_ctx_getter(lambda: _FakeKernelContext(self.context)):
+            results, _ = self.quietly(lambda: kernel(*args, **kwargs))
         return _to_infos(results, self)
 
     def _infer_composite(
@@ -230,7 +233,10 @@ class Recorder(TorchDispatchMode):
             key = template = None
         if template is not None:
             return _from_template(template)
+        symbols = len(self.context.environment.symbols)
         results, written = self.quietly(lambda: func.decompose(*args, **kwargs))
+        if len(self.context.environment.symbols) != symbols:
+            return NOT_HANDLED  # numbers that depend on data must come from nodes
         results = _to_infos(results, self)
         inputs = {info.storage for info in _flat_infos([infos, list(kwarg_infos.values())])}
         aliases = any(info.storage in inputs for info in _flat_infos(results))
@@ -267,7 +273,7 @@ class Recorder(TorchDispatchMode):
         fakes: list[Any] = []
         for index, info in enumerate(results):
             if type(info) is not TensorInfo:
-                fakes.append(to_torch(info) if isinstance(info, Expr) else info)
+                fakes.append(self._record_number_item(node, index, info, origin) if isinstance(info, Expr) else info)
                 continue
             if id(info) in arguments:
                 fakes.append(arguments[id(info)])
@@ -276,10 +282,19 @@ class Recorder(TorchDispatchMode):
             fake = make_fake(info, self.context)
             if node is not None:
                 fake.node = append_item(self.graph, node, index, NodeMeta({"val": fake}, origin))
+                self.numbers.define_sizes(fake.node, info.sizes)
             fakes.append(fake)
         if node is not None:
             set_meta(node, NodeMeta({"val": tuple(fakes)}, origin))
         return fakes if _returns_list(func) else tuple(fakes)
+
+    def _record_number_item(self, node: Node | None, index: int, number: Expr, origin: Origin | None) -> Any:
+        """One of several results that is a number."""
+        value = to_torch(number)
+        if node is not None and isinstance(number, Symbol):
+            item = append_item(self.graph, node, index, NodeMeta({"val": value}, origin))
+            self.numbers.define(number, item)
+        return value
 
     # --- mutation ------------------------------------------------------------------------------------------
 
@@ -478,6 +493,21 @@ class Recorder(TorchDispatchMode):
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         """A deep copy that the program asked for."""
         return self.inside(lambda: torch.ops.aten.clone.default(fake))
+
+
+class _FakeKernelContext:
+    """What ``torch.library.get_ctx()`` gives the fake kernel of a custom operator."""
+
+    def __init__(self, context: FakeContext) -> None:
+        self._environment = context.environment
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
+        """A size that only the data decide."""
+        return to_torch(self._environment.unbacked_int(lower=min, upper=max))
+
+    def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
+        """The old name of :meth:`new_dynamic_size`."""
+        return self.new_dynamic_size(min=min, max=max)
 
 
 def _refuse_constant(value: Any) -> Any:

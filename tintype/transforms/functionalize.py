@@ -28,7 +28,7 @@ from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
-from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, overlaps, strided_view_fits
+from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, lies_within, overlaps, scatter_strided
 
 aten = torch.ops.aten
 
@@ -47,10 +47,11 @@ class Handle:
     """One tensor of the program: the node that made it, what it is a view of, and its latest value.
 
     ``info`` is the tensor's geometry in the program. ``viewed`` is the value of the parent that the latest value
-    is a view of; None for a value that was written.
+    is a view of; None for a value that was written. ``crowded`` says whether elements share memory with each
+    other, in this tensor or in one that it is a view of.
     """
 
-    __slots__ = ("_view", "info", "parent", "source", "storage", "value", "version", "viewed")
+    __slots__ = ("_view", "crowded", "info", "parent", "source", "storage", "value", "version", "viewed")
 
     def __init__(self, source: Node, info: TensorInfo, storage: Storage, parent: Handle | None) -> None:
         self.source = source
@@ -60,6 +61,7 @@ class Handle:
         self.value = source
         self.viewed: Node | None = None
         self.version = 0
+        self.crowded: bool = overlaps(info) or (parent is not None and parent.crowded)
         self._view: View | None = None
 
     @property
@@ -225,7 +227,7 @@ class Functionalization:
     def _make_view(self, handle: Handle, base: Node) -> None:
         """Give a handle the value that its base's value has for it."""
         view = handle.view
-        if view.target is aten.as_strided.default and not strided_view_fits(view):
+        if view.target is aten.as_strided.default and not lies_within(view.info, view.base):
             self.problems.append(_beyond_base(handle.source))
             self._give(handle, handle.source)
             return
@@ -316,6 +318,9 @@ class Functionalization:
         if storage.frozen:
             self.problems.append(_frozen(self.emit.at))
             return
+        if handle.parent is not None and handle.parent.crowded:
+            self._write_to_memory(handle, value)
+            return
         chain: list[tuple[Handle, Node]] = []
         step = handle
         while step.parent is not None:
@@ -330,6 +335,18 @@ class Functionalization:
             value = self._scatter(view, base, value)
             self._give(view.parent, value)
 
+    def _write_to_memory(self, handle: Handle, value: Node) -> None:
+        """A write to a view of something expanded: the other copies of its elements must change with it."""
+        assert handle.parent is not None
+        memory = _memory_of(handle.parent, handle.info)
+        value = self._fit(handle, value)
+        new = scatter_strided(self.emit, self.read(memory), value, handle.info, memory.info)
+        if new is None:
+            self.problems.append(_written_overlap(self.emit.at))
+            return
+        self.write(memory, new)
+        self._give(handle, value)
+
     def _fit(self, handle: Handle, value: Node) -> Node:
         """A new value in the dtype of the tensor it is written to."""
         new = info_of(value)
@@ -342,10 +359,9 @@ class Functionalization:
 
     def _scatter(self, handle: Handle, base: Node, value: Node) -> Node:
         view = handle.view
-        if view.target is not aten.as_strided.default or strided_view_fits(view):
-            new = view.scatter(self.emit, base, value)
-            if new is not None:
-                return new
+        new = view.scatter(self.emit, base, value)
+        if new is not None:
+            return new
         self.problems.append(
             MutationError(
                 f"the program writes through a view made by {view.target}, which can't be captured",
@@ -361,7 +377,7 @@ class Functionalization:
         if len({handle.storage for handle in handles}) < len(handles):
             self.problems.append(_several_writes(node))
             return
-        if target not in _SAME_EVERYWHERE and any(overlaps(handle.info) for handle in handles):
+        if target not in _SAME_EVERYWHERE and any(handle.crowded and overlaps(handle.info) for handle in handles):
             self.problems.append(_written_overlap(node))
             return
         self._read_arguments(node)
@@ -632,7 +648,8 @@ def _written_constant(spec: InputSpec) -> MutationError:
     )
 
 
-def _written_overlap(node: Node) -> MutationError:
+def _written_overlap(node: Node | None) -> MutationError:
+    assert node is not None
     return MutationError(
         f"{node.target} writes to a tensor whose elements share memory with each other (expand(), unfold()): what "
         "it leaves there depends on the order in which it writes",

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from tintype.symbolic.sizes import is_zero
+from tintype.transforms.emit import info_of
 from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite, storages_of
 
 aten = torch.ops.aten
@@ -27,8 +29,27 @@ def rewrite(*operators: Any) -> Any:
 def _batch_norm(functional: Functionalization, node: Node) -> None:
     """Batch norm updates its running statistics when training, without saying so in its schema."""
     tensor, weight, bias, mean, variance, training, momentum, epsilon = node.args[:8]
+    if _is_empty(tensor):
+        functional.replace(node, _of_nothing(functional, tensor, weight, bias))
+        return
     result = _normalized(functional, tensor, weight, bias, mean, variance, training, momentum, epsilon)
     functional.replace(node, functional.emit.item(result, 0))
+
+
+def _is_empty(node: Any) -> bool:
+    info = info_of(node)
+    return info is not None and any(is_zero(size) for size in info.sizes)
+
+
+def _of_nothing(functional: Functionalization, tensor: Any, weight: Any, bias: Any) -> Node:
+    """Batch norm of a tensor without elements: the operators below it refuse that, and no statistics change."""
+    emit = functional.emit
+    result = emit.call(aten.clone.default, tensor)
+    if weight is not None:
+        result = emit.call(aten.mul.Tensor, result, emit.call(aten.select.int, weight, 0, 0))
+    if bias is not None:
+        result = emit.call(aten.add.Tensor, result, emit.call(aten.select.int, bias, 0, 0))
+    return result
 
 
 @rewrite(aten.native_batch_norm.default)

@@ -62,7 +62,7 @@ class View:
     def scatter(self, emit: Emitter, base: Node, value: Node) -> Node | None:
         """The new value of the base after the view was given one; None if that can't be expressed."""
         if self.target is aten.as_strided.default:
-            return _scatter_strided(emit, base, value, self)
+            return scatter_strided(emit, base, value, self.info, self.base)
         inverse = SCATTER.get(self.target)
         return None if inverse is None else inverse(emit, base, value, self.args)
 
@@ -88,14 +88,12 @@ def is_view_of_several(target: Any) -> bool:
 
 def reshape(emit: Emitter, value: Node, sizes: Any) -> Node:
     """A value in another shape: a view where its memory allows that, a copy otherwise."""
-    info = info_of(value)
-    assert info is not None
+    info = _info(value)
     return value if info.sizes == tuple(sizes) else _view(emit, value, tuple(sizes))
 
 
 def _view(emit: Emitter, value: Node, sizes: tuple[Size, ...]) -> Node:
-    info = info_of(value)
-    assert info is not None
+    info = _info(value)
     if view_strides(info.sizes, info.strides, sizes) is not None:
         return emit.call(aten.view.default, value, list(sizes))
     copy = emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
@@ -105,8 +103,7 @@ def _view(emit: Emitter, value: Node, sizes: tuple[Size, ...]) -> Node:
 def laid_out(emit: Emitter, value: Node, wanted: TensorInfo) -> Node:
     """A value that lies in memory as a tensor of the program did, but for gaps: every view of that tensor is a
     view of the result too."""
-    info = info_of(value)
-    assert info is not None
+    info = _info(value)
     strides = preserved_strides(wanted.sizes, wanted.strides)
     if lies_alike(info.sizes, info.strides, strides) or lies_alike(info.sizes, info.strides, wanted.strides):
         return value
@@ -144,17 +141,20 @@ def overlaps(info: TensorInfo) -> bool:
 
 def _contiguous(emit: Emitter, value: Node) -> Node:
     """A value whose bits can be reinterpreted."""
-    info = info_of(value)
-    assert info is not None
+    info = _info(value)
     if info.is_contiguous() and info.offset == 0:
         return value
     return emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
 
 
-def _sizes(node: Node) -> tuple[Any, ...]:
+def _info(node: Node) -> TensorInfo:
     info = info_of(node)
     assert info is not None
-    return info.sizes
+    return info
+
+
+def _sizes(node: Node) -> tuple[Any, ...]:
+    return _info(node).sizes
 
 
 # --- views that are not simply made again ----------------------------------------------------------------
@@ -167,8 +167,7 @@ def _view_again(emit: Emitter, base: Node, view: View) -> Node:
 
 
 def _reinterpret_again(emit: Emitter, base: Node, view: View) -> Node:
-    info = info_of(base)
-    assert info is not None
+    info = _info(base)
     if not lies_alike(info.sizes, info.strides, view.base.strides):
         base = _contiguous(emit, base)
     return emit.call(view.target, base, *view.args)
@@ -176,14 +175,9 @@ def _reinterpret_again(emit: Emitter, base: Node, view: View) -> Node:
 
 def _as_strided_again(emit: Emitter, base: Node, view: View) -> Node:
     base = laid_out(emit, base, view.base)
-    sizes, strides, offset = _strided_arguments(view)
-    info = info_of(base)
-    assert info is not None
-    return emit.call(aten.as_strided.default, base, sizes, strides, offset - view.base.offset + info.offset)
-
-
-def _strided_arguments(view: View) -> tuple[Any, Any, Any]:
-    return list(view.info.sizes), list(view.info.strides), view.info.offset
+    info = view.info
+    start = info.offset - view.base.offset + _info(base).offset
+    return emit.call(aten.as_strided.default, base, list(info.sizes), list(info.strides), start)
 
 
 AGAIN[aten.view.default] = _view_again
@@ -193,26 +187,35 @@ AGAIN[aten.view_as_complex.default] = _reinterpret_again
 AGAIN[aten.as_strided.default] = _as_strided_again
 
 
-def strided_view_fits(view: View) -> bool:
-    """Whether a view by as_strided lies within its base and that has no gaps, so that a copy of the base does."""
-    base, info = view.base, view.info
-    if not is_dense(base.sizes, base.strides):
+def lies_within(info: TensorInfo, memory: TensorInfo) -> bool:
+    """Whether something over a tensor's memory lies within it and that has no gaps, so that it can be found in a
+    copy of the tensor too."""
+    if not is_dense(memory.sizes, memory.strides):
         return False
     last = sum(
         ((size - 1) * stride for size, stride in zip(info.sizes, info.strides, strict=True)), start=info.offset
     )
-    return at_least(info.offset, base.offset) and less(last, base.offset + maximum(product(base.sizes), 1))
+    return at_least(info.offset, memory.offset) and less(last, memory.offset + maximum(product(memory.sizes), 1))
 
 
-def _scatter_strided(emit: Emitter, base: Node, value: Node, view: View) -> Node | None:
-    """The inverse of as_strided. The base's memory is read from its start: offsets are relative to that."""
-    if overlaps(view.info):
+def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, memory: TensorInfo) -> Node | None:
+    """The new value of a tensor after something over its memory was given one; None if that can't be expressed.
+
+    ``info`` is how what was written to lies in memory, ``memory`` how the tensor itself does.
+    """
+    if not lies_within(info, memory):
         return None
-    base = laid_out(emit, base, view.base)
-    sizes, strides, offset = _strided_arguments(view)
-    info = info_of(base)
-    assert info is not None
-    start = offset - view.base.offset + info.offset
+    sizes, strides = list(info.sizes), list(info.strides)
+    for dimension, (size, stride) in enumerate(zip(info.sizes, info.strides, strict=True)):
+        if is_zero(stride) and not is_one(size):  # expanded: all copies were given the same value
+            if is_zero(size):
+                return base
+            value = emit.call(aten.slice.Tensor, value, dimension, 0, 1)
+            sizes[dimension] = 1
+    if overlaps(info.view(sizes, strides)):
+        return None
+    base = laid_out(emit, base, memory)
+    start = info.offset - memory.offset + _info(base).offset
     return emit.call(aten.as_strided_scatter.default, base, value, sizes, strides, start)
 
 
@@ -310,8 +313,7 @@ def _view_as_complex(emit: Emitter, base: Node, value: Node, args: tuple[Any, ..
 
 @scatter(aten.view.dtype)
 def _view_dtype(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    info = info_of(base)
-    assert info is not None
+    info = _info(base)
     return emit.call(aten.view.dtype, _contiguous(emit, value), info.dtype)
 
 

@@ -45,9 +45,7 @@ def scaled_dot_product_attention(
         require_same(
             second[-2],
             third[-2],
-            lambda: (
-                f"key and value must have the same sequence length, but have {second[-2]} and {third[-2]}"
-            ),
+            lambda: f"key and value must have the same sequence length, but have {second[-2]} and {third[-2]}",
         )
     sizes = (*batch, first[-2], third[-1])
     strides = contiguous_strides(sizes)

@@ -39,7 +39,6 @@ def _like(info: TensorInfo) -> TensorInfo:
     "hardshrink_backward",
     "softshrink_backward",
     "softplus_backward",
-    "leaky_relu_backward",
     "tanh_backward",
     "sigmoid_backward",
     "logit_backward",
@@ -48,8 +47,8 @@ def of_activation(grad_output: TensorInfo, self: TensorInfo, *options: Any, **na
     return elementwise([grad_output, self], result_type(grad_output, self))
 
 
-@rule("threshold_backward")
-def of_threshold(grad_output: TensorInfo, self: TensorInfo, threshold: Any) -> TensorInfo:
+@rule("threshold_backward", "leaky_relu_backward")
+def of_threshold(grad_output: TensorInfo, self: TensorInfo, *options: Any) -> TensorInfo:
     return elementwise([self, grad_output], result_type(grad_output, self))
 
 
@@ -168,9 +167,7 @@ def of_convolution(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[TensorInfo | None, ...]:
-    strides, weight_strides = gradient_strides(
-        input, weight, stride, dilation, transposed, output_padding, groups
-    )
+    strides, weight_strides = gradient_strides(input, weight, stride, dilation, output_padding, groups)
     return _chosen(
         output_mask,
         (
@@ -199,7 +196,6 @@ def of_volume_pool(grad_output: TensorInfo, self: TensorInfo, *options: Any) -> 
 @rule(
     "upsample_nearest1d_backward",
     "upsample_nearest2d_backward",
-    "upsample_nearest3d_backward",
     "upsample_linear1d_backward",
     "upsample_bilinear2d_backward",
     "upsample_trilinear3d_backward",
@@ -210,8 +206,8 @@ def of_resizing(
     return fresh_in_format_of(grad_output, tuple(input_size))
 
 
-@rule("upsample_bicubic2d_backward")
-def of_bicubic_resizing(
+@rule("upsample_bicubic2d_backward", "upsample_nearest3d_backward")
+def of_plain_resizing(
     grad_output: TensorInfo, output_size: Sequence[Size], input_size: Sequence[Size], *options: Any
 ) -> TensorInfo:
     return _fresh(input_size, grad_output)
@@ -250,9 +246,7 @@ def of_embedding(
 
 
 @rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "soft_margin_loss_backward")
-def of_difference_loss(
-    grad_output: TensorInfo, self: TensorInfo, target: TensorInfo, *options: Any
-) -> TensorInfo:
+def of_difference_loss(grad_output: TensorInfo, self: TensorInfo, target: TensorInfo, *options: Any) -> TensorInfo:
     return _like(self)
 
 

@@ -71,9 +71,7 @@ def _result(
             last = looks_channels_last((1, *input.sizes), (first, *input.strides))
         last = last or looks_channels_last(weight.sizes, weight.strides)
         last = last and keeps_format
-        strides = (
-            strides_in_order(sizes, CHANNELS_LAST_ORDER[space + 2]) if last else contiguous_strides(sizes)
-        )
+        strides = strides_in_order(sizes, CHANNELS_LAST_ORDER[space + 2]) if last else contiguous_strides(sizes)
     else:
         strides = contiguous_strides(sizes)
     if not batched:
@@ -98,9 +96,7 @@ def _direct(
     full = input.sizes if dims == space + 2 else (1, *input.sizes)
     weight_sizes = weight.sizes
     if len(weight_sizes) != space + 2:
-        raise RuntimeError(
-            f"expected a {space + 2}-dimensional weight, but got weight of size {list(weight_sizes)}"
-        )
+        raise RuntimeError(f"expected a {space + 2}-dimensional weight, but got weight of size {list(weight_sizes)}")
     if full[1] is not weight_sizes[1] or groups != 1:
         require_same(
             full[1],
@@ -120,10 +116,11 @@ def _direct(
     else:
         margins = _repeated(0 if isinstance(padding, str) else padding, space, "padding")
         spatial = [
-            _spatial_size(full[i + 2], weight_sizes[i + 2], steps[i], margins[i], spread[i])
-            for i in range(space)
+            _spatial_size(full[i + 2], weight_sizes[i + 2], steps[i], margins[i], spread[i]) for i in range(space)
         ]
-    return _result(input, weight, (full[0], weight_sizes[0], *spatial), space)
+    no_extra = (0,) * space
+    keeps_format = space < 3 or _takes_fast_kernel(input, full, weight_sizes, steps, no_extra, spread, groups)
+    return _result(input, weight, (full[0], weight_sizes[0], *spatial), space, keeps_format)
 
 
 def _transposed(
@@ -181,8 +178,8 @@ def _takes_fast_kernel(
     dilation: Sequence[Size],
     groups: int,
 ) -> bool:
-    """Whether a transposed convolution of volumes runs on oneDNN, whose result is channels-last where the
-    input is: the plain kernel's never is."""
+    """Whether a convolution of volumes runs on oneDNN, whose result is channels-last where the input is: the
+    plain kernel's never is."""
     if any(at_least(extra, step) for extra, step in zip(output_padding, stride, strict=True)):
         return False
     if input.dtype is not torch.float32:
@@ -204,7 +201,6 @@ def gradient_strides(
     weight: TensorInfo,
     stride: Sequence[Size],
     dilation: Sequence[Size],
-    transposed: bool,
     output_padding: Sequence[Size],
     groups: int,
 ) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
@@ -212,13 +208,9 @@ def gradient_strides(
     count = len(input.sizes)
     if (
         count > 3
-        and (
-            looks_channels_last(input.sizes, input.strides)
-            or looks_channels_last(weight.sizes, weight.strides)
-        )
+        and (looks_channels_last(input.sizes, input.strides) or looks_channels_last(weight.sizes, weight.strides))
         and (
             count == 4
-            or not transposed
             or _takes_fast_kernel(input, input.sizes, weight.sizes, stride, output_padding, dilation, groups)
         )
     ):
@@ -341,9 +333,7 @@ def convolution_mode(
 
 
 @rule("conv_tbc")
-def conv_time_batch_channels(
-    self: TensorInfo, weight: TensorInfo, bias: TensorInfo, pad: int = 0
-) -> TensorInfo:
+def conv_time_batch_channels(self: TensorInfo, weight: TensorInfo, bias: TensorInfo, pad: int = 0) -> TensorInfo:
     time, batch, channels = self.sizes
     require_same(channels, weight.sizes[1], "Input channels must equal those of the weight")
     sizes = (time + 2 * pad - weight.sizes[0] + 1, batch, weight.sizes[2])

@@ -20,9 +20,7 @@ def _fresh(self: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
 
 
 @rule("cdist", "_cdist_forward")
-def all_distances(
-    x1: TensorInfo, x2: TensorInfo, p: float = 2.0, compute_mode: int | None = None
-) -> TensorInfo:
+def all_distances(x1: TensorInfo, x2: TensorInfo, p: float = 2.0, compute_mode: int | None = None) -> TensorInfo:
     if x1.dim < 2 or x2.dim < 2:
         raise RuntimeError("cdist only supports at least 2D tensors")
     require_same(
@@ -87,9 +85,7 @@ def inner(self: TensorInfo, other: TensorInfo) -> TensorInfo:
 
 
 @rule("tensordot")
-def tensordot(
-    self: TensorInfo, other: TensorInfo, dims_self: Sequence[int], dims_other: Sequence[int]
-) -> TensorInfo:
+def tensordot(self: TensorInfo, other: TensorInfo, dims_self: Sequence[int], dims_other: Sequence[int]) -> TensorInfo:
     first = [wrap_dimension(d, self.dim) for d in dims_self]
     second = [wrap_dimension(d, other.dim) for d in dims_other]
     if len(first) != len(second):
@@ -100,9 +96,7 @@ def tensordot(
         require_same(
             self.sizes[one],
             other.sizes[two],
-            lambda: (
-                f"contracted dimensions need to match, but {list(self.sizes)} and {list(other.sizes)} don't"
-            ),
+            lambda: f"contracted dimensions need to match, but {list(self.sizes)} and {list(other.sizes)} don't",
         )
     kept = [size for i, size in enumerate(self.sizes) if i not in first]
     kept += [size for i, size in enumerate(other.sizes) if i not in second]

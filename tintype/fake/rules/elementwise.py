@@ -119,9 +119,7 @@ def _same(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
 
 
 def _float(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
-    return TensorInfo(
-        self.sizes, preserved_strides(self.sizes, self.strides), to_float(self.dtype), self.device
-    )
+    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), to_float(self.dtype), self.device)
 
 
 def _bool(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
@@ -129,9 +127,7 @@ def _bool(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
 
 
 def _real(self: TensorInfo) -> TensorInfo:
-    return TensorInfo(
-        self.sizes, preserved_strides(self.sizes, self.strides), real_of(self.dtype), self.device
-    )
+    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), real_of(self.dtype), self.device)
 
 
 _register(
@@ -353,12 +349,6 @@ def add_product(self: TensorInfo, tensor1: TensorInfo, tensor2: TensorInfo, *, v
 @rule("lerp.Scalar", "lerp.Tensor")
 def lerp(self: TensorInfo, end: TensorInfo, weight: Any) -> TensorInfo:
     return elementwise(tensors(self, end, weight), self.dtype)
-
-
-@rule("copy")
-def copy(self: TensorInfo, src: TensorInfo, non_blocking: bool = False) -> TensorInfo:
-    broadcast([self.sizes, src.sizes])
-    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), self.dtype, self.device)
 
 
 @rule("dropout", "feature_dropout", "alpha_dropout")

@@ -292,9 +292,7 @@ def new_full(self: TensorInfo, size: Sequence[Size], fill_value: Any, **options:
 
 
 @rule("new_empty_strided")
-def new_empty_strided(
-    self: TensorInfo, size: Sequence[Size], stride: Sequence[Size], **options: Any
-) -> TensorInfo:
+def new_empty_strided(self: TensorInfo, size: Sequence[Size], stride: Sequence[Size], **options: Any) -> TensorInfo:
     info = new_by_size(self, size, **options)
     info.strides = tuple(stride)
     return info

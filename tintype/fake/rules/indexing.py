@@ -55,9 +55,7 @@ def index(self: TensorInfo, indices: Sequence[TensorInfo | None]) -> TensorInfo:
         *replacement,
         *[self.sizes[i] for i in after],
     )
-    return TensorInfo(
-        sizes, _index_strides(self, chosen, replacement, before, after, sizes), self.dtype, self.device
-    )
+    return TensorInfo(sizes, _index_strides(self, chosen, replacement, before, after, sizes), self.dtype, self.device)
 
 
 def _index_strides(

@@ -43,17 +43,12 @@ def cat(tensors: Sequence[TensorInfo], dim: int = 0) -> TensorInfo:
     for part in parts[1:]:
         sizes = part.sizes
         if len(sizes) != len(model):
-            raise RuntimeError(
-                f"Tensors must have same number of dimensions: got {len(model)} and {len(sizes)}"
-            )
+            raise RuntimeError(f"Tensors must have same number of dimensions: got {len(model)} and {len(sizes)}")
         if sizes[:where] + sizes[where + 1 :] != rest:
             _require_alike(model, sizes, where)
         total = total + sizes[where]
     result = (*model[:where], total, *model[where + 1 :])
-    # a tensor that doesn't count for the size doesn't count for the memory format
-    if len(model) in CHANNELS_LAST_ORDER and all(
-        looks_channels_last(part.sizes, part.strides) for part in parts
-    ):
+    if len(model) in CHANNELS_LAST_ORDER and all(looks_channels_last(part.sizes, part.strides) for part in tensors):
         strides = strides_in_order(result, CHANNELS_LAST_ORDER[len(model)])
     else:
         strides = contiguous_strides(result)
@@ -201,9 +196,7 @@ def constant_pad_nd(self: TensorInfo, pad: Sequence[Size], value: float = 0) -> 
 
 
 @rule("pad")
-def pad(
-    self: TensorInfo, pad: Sequence[Size], mode: str = "constant", value: float | None = None
-) -> TensorInfo:
+def pad(self: TensorInfo, pad: Sequence[Size], mode: str = "constant", value: float | None = None) -> TensorInfo:
     if mode == "constant":
         return constant_pad_nd(self, pad, 0)
     if mode == "circular":

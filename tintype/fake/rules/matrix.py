@@ -1,4 +1,4 @@
-"""Matrix products: results are fresh and contiguous, but for one case of ``matmul``."""
+"""Matrix products: results are fresh and contiguous."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def _fresh(sizes: tuple[Size, ...], like: TensorInfo) -> TensorInfo:
 def _check_operands(first: TensorInfo, second: TensorInfo, operator: str) -> None:
     if first.dtype is not second.dtype:
         raise RuntimeError(
-            f"{operator}: expected both operands to have the same dtype, but got: "
-            f"{first.dtype} != {second.dtype}"
+            f"{operator}: expected both operands to have the same dtype, but got: {first.dtype} != {second.dtype}"
         )
     if first.device != second.device:
         common_device((first, second))
@@ -34,9 +33,7 @@ def _require_rank(info: TensorInfo, rank: int, operator: str, name: str) -> None
 
 
 def _require_expandable(self: TensorInfo, sizes: tuple[Size, ...]) -> None:
-    if self.sizes != sizes and (
-        len(self.sizes) > len(sizes) or len(broadcast([sizes, self.sizes])) != len(sizes)
-    ):
+    if self.sizes != sizes and (len(self.sizes) > len(sizes) or len(broadcast([sizes, self.sizes])) != len(sizes)):
         raise RuntimeError(
             f"The expanded size of the tensor must match {list(sizes)}, but it has sizes {list(self.sizes)}"
         )
@@ -126,9 +123,7 @@ def matrix_vector_product(self: TensorInfo, vec: TensorInfo) -> TensorInfo:
     _require_rank(vec, 1, "mv", "vec")
     _check_operands(self, vec, "mv")
     rows, columns = self.sizes
-    require_same(
-        columns, vec.sizes[0], lambda: f"size mismatch, got input ({rows}x{columns}), vec ({vec.sizes[0]})"
-    )
+    require_same(columns, vec.sizes[0], lambda: f"size mismatch, got input ({rows}x{columns}), vec ({vec.sizes[0]})")
     return _fresh((rows,), self)
 
 
@@ -212,12 +207,7 @@ def matmul(self: TensorInfo, other: TensorInfo) -> TensorInfo:
         sizes = (*sizes, first[-2])
     if len(second) > 1:
         sizes = (*sizes, second[-1])
-    result = _fresh(sizes, self)
-    if len(first) == 2 and len(second) > 2 and self.requires_grad:
-        # eager mode folds the batch into the matrix that is not trained and turns the result round
-        turned = contiguous_strides((*sizes[:-2], sizes[-1], sizes[-2]))
-        result.strides = (*turned[:-2], turned[-1], turned[-2])
-    return result
+    return _fresh(sizes, self)
 
 
 @rule("linear")
@@ -225,8 +215,7 @@ def linear(input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None = None
     sizes, weight_sizes = input.sizes, weight.sizes
     if not sizes or len(weight_sizes) not in (1, 2):
         raise RuntimeError(
-            "linear(): input must be at least 1D and weight 1D or 2D, but they are "
-            f"{input.dim}D and {weight.dim}D"
+            f"linear(): input must be at least 1D and weight 1D or 2D, but they are {input.dim}D and {weight.dim}D"
         )
     features = sizes[-1]
     if features is not weight_sizes[-1]:
@@ -239,9 +228,7 @@ def linear(input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None = None
             ),
         )
     if input.dtype is not weight.dtype:
-        raise RuntimeError(
-            f"mat1 and mat2 must have the same dtype, but got {input.dtype} and {weight.dtype}"
-        )
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {input.dtype} and {weight.dtype}")
     if input.device != weight.device:
         common_device((input, weight))
     result_sizes = (*sizes[:-1], weight_sizes[0]) if len(weight_sizes) == 2 else sizes[:-1]

@@ -40,8 +40,6 @@ def suggested_strides(info: TensorInfo, sizes: tuple[Size, ...]) -> tuple[Size, 
     return contiguous_strides(sizes)
 
 
-def fresh_in_format_of(
-    info: TensorInfo, sizes: tuple[Size, ...], dtype: torch.dtype | None = None
-) -> TensorInfo:
+def fresh_in_format_of(info: TensorInfo, sizes: tuple[Size, ...], dtype: torch.dtype | None = None) -> TensorInfo:
     """A fresh tensor on the device and in the memory format of an argument."""
     return TensorInfo(sizes, suggested_strides(info, sizes), dtype or info.dtype, info.device)

@@ -49,9 +49,7 @@ def _check_normalized_shape(
                     f"{list(parameter.sizes)} and normalized_shape = {list(shape)}"
                 )
             for size, wanted in zip(parameter.sizes, shape, strict=True):
-                require_same(
-                    size, wanted, "Expected weight and bias to be of the same shape as normalized_shape"
-                )
+                require_same(size, wanted, "Expected weight and bias to be of the same shape as normalized_shape")
     if input.sizes[-count:] != shape:
 
         def message() -> str:
@@ -278,6 +276,8 @@ def softmax_kernel(self: TensorInfo, dim: int, half_to_float: bool) -> TensorInf
 
 @rule("_weight_norm")
 def weight_norm(v: TensorInfo, g: TensorInfo, dim: int = 0) -> TensorInfo:
+    if dim in (0, v.dim - 1):
+        return v.fresh()  # a kernel of its own, for the first and the last dimension
     return TensorInfo(v.sizes, preserved_strides(v.sizes, v.strides), v.dtype, v.device)
 
 
@@ -285,6 +285,6 @@ def weight_norm(v: TensorInfo, g: TensorInfo, dim: int = 0) -> TensorInfo:
 def weight_norm_interface(v: TensorInfo, g: TensorInfo, dim: int = 0) -> tuple[TensorInfo, TensorInfo]:
     dtype = torch.float32 if g.dtype is torch.bfloat16 else g.dtype
     return (
-        TensorInfo(v.sizes, preserved_strides(v.sizes, v.strides), v.dtype, v.device),
-        TensorInfo(g.sizes, preserved_strides(g.sizes, g.strides), dtype, g.device),
+        v.fresh(),
+        g.fresh(dtype=dtype),
     )

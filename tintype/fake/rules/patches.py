@@ -28,9 +28,7 @@ def _positions(
     """How many positions a window takes along each dimension."""
     return [
         (size + 2 * margin - spread * (kernel - 1) - 1) // step + 1
-        for size, kernel, spread, margin, step in zip(
-            sizes, kernel_size, dilation, padding, stride, strict=True
-        )
+        for size, kernel, spread, margin, step in zip(sizes, kernel_size, dilation, padding, stride, strict=True)
     ]
 
 

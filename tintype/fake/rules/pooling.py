@@ -29,9 +29,7 @@ def _require_rank(self: TensorInfo, space: int, operator: str) -> None:
         )
     # only the batch may be empty
     if any(is_zero(size) for size in self.sizes[-space - 1 :]):
-        raise RuntimeError(
-            f"{operator}: Expected tensor with optional 0 dim batch size, but got: {list(self.sizes)}"
-        )
+        raise RuntimeError(f"{operator}: Expected tensor with optional 0 dim batch size, but got: {list(self.sizes)}")
 
 
 def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Size:
@@ -52,9 +50,7 @@ def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: i
         result = result - 1
     if type(result) is int:
         if result < 1:
-            raise RuntimeError(
-                f"Given input size {size}, calculated output size {result}. Output size is too small"
-            )
+            raise RuntimeError(f"Given input size {size}, calculated output size {result}. Output size is too small")
     else:
         require(ge(result, 1), "Output size is too small")
     return result
@@ -272,9 +268,7 @@ def adaptive_max_pool1d(self: TensorInfo, output_size: Numbers) -> tuple[TensorI
 
 @rule("adaptive_max_pool2d")
 def adaptive_max_pool2d(self: TensorInfo, output_size: Numbers) -> tuple[TensorInfo, TensorInfo]:
-    return _with_indices(
-        fresh_in_format_of(self, _adapted_sizes(self, output_size, 2, "adaptive_max_pool2d"))
-    )
+    return _with_indices(fresh_in_format_of(self, _adapted_sizes(self, output_size, 2, "adaptive_max_pool2d")))
 
 
 @rule("adaptive_max_pool3d")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tintype.fake.info import TensorInfo
+from tintype.fake.rules.elementwise import elementwise
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import contiguous_strides, require_same
@@ -21,9 +22,7 @@ def _sequence(input: TensorInfo, features: Size, batch_first: bool, weight: Tens
     require_same(
         input.sizes[2],
         weight.sizes[1],
-        lambda: (
-            f"input.size(-1) must be equal to input_size. Expected {weight.sizes[1]}, got {input.sizes[2]}"
-        ),
+        lambda: f"input.size(-1) must be equal to input_size. Expected {weight.sizes[1]}, got {input.sizes[2]}",
     )
     first, second = input.sizes[:2]
     if not batch_first:
@@ -81,7 +80,20 @@ def lstm_cell(
     return _state(hidden), _state(cell)
 
 
-@rule("gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+@rule("gru_cell")
+def gru_cell(
+    input: TensorInfo,
+    hx: TensorInfo,
+    w_ih: TensorInfo,
+    w_hh: TensorInfo,
+    b_ih: TensorInfo | None = None,
+    b_hh: TensorInfo | None = None,
+) -> TensorInfo:
+    # the last step mixes the old state in, elementwise
+    return elementwise([hx, _state(hx)], hx.dtype)
+
+
+@rule("rnn_tanh_cell", "rnn_relu_cell")
 def recurrent_cell(
     input: TensorInfo,
     hx: TensorInfo,

@@ -148,9 +148,7 @@ def mode(self: TensorInfo, dim: int = -1, keepdim: bool = False) -> tuple[Tensor
 
 
 @rule("kthvalue")
-def kth_value(
-    self: TensorInfo, k: Size, dim: int = -1, keepdim: bool = False
-) -> tuple[TensorInfo, TensorInfo]:
+def kth_value(self: TensorInfo, k: Size, dim: int = -1, keepdim: bool = False) -> tuple[TensorInfo, TensorInfo]:
     return extremum_with_indices(self, dim, keepdim)
 
 
@@ -161,9 +159,7 @@ def index_of_extremum(self: TensorInfo, dim: int | None = None, keepdim: bool = 
 
 
 @rule("aminmax")
-def both_extrema(
-    self: TensorInfo, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[TensorInfo, TensorInfo]:
+def both_extrema(self: TensorInfo, *, dim: int | None = None, keepdim: bool = False) -> tuple[TensorInfo, TensorInfo]:
     _require_elements(self, dim, "aminmax()")
     sizes = reduced_sizes(self.sizes, dim, keepdim)
     return _fresh(self, sizes), _fresh(self, sizes)
@@ -193,9 +189,7 @@ def spread_of_all(self: TensorInfo, unbiased: bool = True) -> TensorInfo:
 
 
 @rule("var.dim", "std.dim")
-def spread_over(
-    self: TensorInfo, dim: Dimensions, unbiased: bool = True, keepdim: bool = False
-) -> TensorInfo:
+def spread_over(self: TensorInfo, dim: Dimensions, unbiased: bool = True, keepdim: bool = False) -> TensorInfo:
     return _spread(self, dim, keepdim)
 
 

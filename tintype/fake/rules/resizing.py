@@ -29,9 +29,7 @@ def _scaled(size: Size, scale: float) -> Size:
 
 def _resized(input: TensorInfo, spatial: Sequence[Size]) -> TensorInfo:
     if len(input.sizes) != len(spatial) + 2:
-        raise RuntimeError(
-            f"It is expected input_size equals to {len(spatial) + 2}, but got size {len(input.sizes)}"
-        )
+        raise RuntimeError(f"It is expected input_size equals to {len(spatial) + 2}, but got size {len(input.sizes)}")
     for size in (*input.sizes[1:], *spatial):
         if is_zero(size) or (type(size) is int and size < 0):
             raise RuntimeError(
@@ -50,9 +48,7 @@ def _by_size_or_scale(
         return _resized(input, output_size)
     if scale_factors is None:
         raise RuntimeError("Must specify exactly one of output_size and scale_factors")
-    return _resized(
-        input, [_scaled(size, scale) for size, scale in zip(input.sizes[2:], scale_factors, strict=True)]
-    )
+    return _resized(input, [_scaled(size, scale) for size, scale in zip(input.sizes[2:], scale_factors, strict=True)])
 
 
 @rule(

@@ -29,9 +29,7 @@ def _contiguous_copy(self: TensorInfo) -> TensorInfo:
 
 
 @rule("scatter.value", "scatter.src", "scatter.reduce", "scatter.value_reduce", "scatter_add")
-def scatter(
-    self: TensorInfo, dim: int, index: TensorInfo, source: Any, *, reduce: str | None = None
-) -> TensorInfo:
+def scatter(self: TensorInfo, dim: int, index: TensorInfo, source: Any, *, reduce: str | None = None) -> TensorInfo:
     wrap_dimension(dim, self.dim)
     if index.dtype not in (torch.int64, torch.int32):
         raise RuntimeError("scatter(): Expected dtype int64 for index")
@@ -54,9 +52,7 @@ def scatter_reduce(
 
 
 @rule("index_add")
-def index_add(
-    self: TensorInfo, dim: int, index: TensorInfo, source: TensorInfo, *, alpha: Any = 1
-) -> TensorInfo:
+def index_add(self: TensorInfo, dim: int, index: TensorInfo, source: TensorInfo, *, alpha: Any = 1) -> TensorInfo:
     wrap_dimension(dim, self.dim)
     require_index(index, "index_add")
     if self.dtype is not source.dtype:
@@ -123,8 +119,7 @@ def index_put(
 def masked_scatter(self: TensorInfo, mask: TensorInfo, source: TensorInfo) -> TensorInfo:
     if self.dtype is not source.dtype:
         raise RuntimeError(
-            f"masked_scatter: expected self and source to have same dtypes but got {self.dtype} and "
-            f"{source.dtype}"
+            f"masked_scatter: expected self and source to have same dtypes but got {self.dtype} and {source.dtype}"
         )
     sizes = broadcast([self.sizes, mask.sizes])
     return TensorInfo(sizes, contiguous_strides(sizes), self.dtype, self.device)
@@ -151,11 +146,18 @@ def _scattered(self: TensorInfo, view: TensorInfo, source: TensorInfo, operator:
 def _copy_with_gaps(self: TensorInfo) -> TensorInfo:
     """A copy of a tensor and of the memory around it, so that other views of it keep their meaning; only
     where elements share memory it is a plain copy."""
-    if any(
-        is_zero(stride) and not is_one(size) for size, stride in zip(self.sizes, self.strides, strict=True)
-    ):
+    if any(is_zero(stride) and not is_one(size) for size, stride in zip(self.sizes, self.strides, strict=True)):
         return _copy(self)
     return TensorInfo(self.sizes, self.strides, self.dtype, self.device, self.offset)
+
+
+@rule("copy")
+def copy(self: TensorInfo, src: TensorInfo, non_blocking: bool = False) -> TensorInfo:
+    if src.sizes != self.sizes and len(broadcast([self.sizes, src.sizes])) != self.dim:
+        raise RuntimeError(
+            f"output with shape {list(self.sizes)} doesn't match the broadcast shape of {list(src.sizes)}"
+        )
+    return _copy_with_gaps(self)
 
 
 @rule("select_scatter")
@@ -176,9 +178,7 @@ def slice_scatter(
 
 
 @rule("diagonal_scatter")
-def diagonal_scatter(
-    self: TensorInfo, src: TensorInfo, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> TensorInfo:
+def diagonal_scatter(self: TensorInfo, src: TensorInfo, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorInfo:
     return _scattered(self, diagonal(self, offset, dim1, dim2), src, "diagonal_scatter")
 
 

@@ -19,9 +19,7 @@ def _fresh(self: TensorInfo, sizes: tuple[Size, ...], dtype: torch.dtype | None 
 
 
 def _like(self: TensorInfo, dtype: torch.dtype | None = None) -> TensorInfo:
-    return TensorInfo(
-        self.sizes, preserved_strides(self.sizes, self.strides), dtype or self.dtype, self.device
-    )
+    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), dtype or self.dtype, self.device)
 
 
 @rule("topk")
@@ -80,12 +78,12 @@ def multinomial(
     return _fresh(self, (*self.sizes[:-1], num_samples), torch.int64)
 
 
-@rule("bernoulli")
-def bernoulli(self: TensorInfo, *, generator: Any = None) -> TensorInfo:
+@rule("bernoulli", "bernoulli.p")
+def bernoulli(self: TensorInfo, p: float | None = None, *, generator: Any = None) -> TensorInfo:
     return self.fresh()
 
 
-@rule("bernoulli.p", "bernoulli.Tensor")
+@rule("bernoulli.Tensor")
 def bernoulli_with(self: TensorInfo, p: Any, *, generator: Any = None) -> TensorInfo:
     return _like(self)
 
@@ -121,7 +119,7 @@ def normal(mean: TensorInfo, std: float = 1.0, *, generator: Any = None) -> Tens
 
 @rule("poisson")
 def poisson(self: TensorInfo, generator: Any = None) -> TensorInfo:
-    return _like(self)
+    return self.fresh()
 
 
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar")

@@ -48,9 +48,7 @@ def infer_size(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
     return tuple(result)
 
 
-def view_strides(
-    sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence[Size]
-) -> tuple[Size, ...] | None:
+def view_strides(sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence[Size]) -> tuple[Size, ...] | None:
     """The strides of a view with another shape, or None when only a copy can have it."""
     numel = product(sizes)
     if is_zero(numel):
@@ -121,9 +119,7 @@ def view_as_dtype(self: TensorInfo, dtype: torch.dtype) -> TensorInfo:
     elif new > old:
         ratio = new // old
         if not sizes or not same(strides[-1], 1):
-            raise RuntimeError(
-                "self.stride(-1) must be 1 to view a tensor as a dtype with a larger element size"
-            )
+            raise RuntimeError("self.stride(-1) must be 1 to view a tensor as a dtype with a larger element size")
         require_same(sizes[-1] % ratio, 0, "self.size(-1) must be divisible by the ratio of element sizes")
         sizes[-1] = sizes[-1] // ratio
         strides = [s // ratio for s in strides[:-1]] + [1]
@@ -146,9 +142,7 @@ def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) ->
     for i in range(len(sizes) - 1, -1, -1):
         if i < shift:
             if type(sizes[i]) is int and sizes[i] == -1:
-                raise RuntimeError(
-                    "The expanded size of the tensor (-1) isn't allowed in a leading dimension"
-                )
+                raise RuntimeError("The expanded size of the tensor (-1) isn't allowed in a leading dimension")
             # C++ gives a new leading dimension the stride of a contiguous one that is one element long
             strides[i] = sizes[i + 1] * strides[i + 1] if i + 1 < len(sizes) and is_one(sizes[i]) else 0
             continue
@@ -247,9 +241,7 @@ def select(self: TensorInfo, dim: int, index: Size) -> TensorInfo:
     size = self.sizes[where]
 
     def out_of_range() -> str:
-        return (
-            f"select(): index {index} out of range for tensor of size {list(self.sizes)} at dimension {where}"
-        )
+        return f"select(): index {index} out of range for tensor of size {list(self.sizes)} at dimension {where}"
 
     if type(index) is int and type(size) is int:
         if not -size <= index < size:
@@ -456,7 +448,7 @@ def clone(self: TensorInfo, *, memory_format: torch.memory_format | None = None)
 
 @rule("lift_fresh_copy")
 def lift_fresh_copy(self: TensorInfo) -> TensorInfo:
-    return clone(self)
+    return self.fresh()
 
 
 @rule("_to_copy")
