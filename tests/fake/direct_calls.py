@@ -75,11 +75,48 @@ def arithmetic() -> Iterator[Call]:
     yield call("copy", real(3, 4), whole(4))
     yield call("lerp.Scalar", real(3, 4), real(3, 4), 0.5)
     yield call("addcmul", real(3, 4), real(4), real(3, 1))
-    for name in ["special_airy_ai", "special_bessel_j0", "special_bessel_j1", "special_bessel_y0", "special_bessel_y1", "special_entr", "special_erfcx", "special_i0e", "special_i1", "special_i1e", "special_log_ndtr", "special_ndtri"]:
-        yield call(name, real(3, 4))
-        yield call(name, whole(3, 4))
+    for name in (
+        "airy_ai",
+        "bessel_j0",
+        "bessel_j1",
+        "bessel_y0",
+        "bessel_y1",
+        "entr",
+        "erfcx",
+        "i0e",
+        "i1",
+        "i1e",
+        "log_ndtr",
+        "ndtri",
+    ):
+        yield call(f"special_{name}", real(3, 4))
+        yield call(f"special_{name}", whole(3, 4))
     for name in ("special_xlog1py", "special_zeta"):
         yield call(name, real(3, 4) + 1, real(3, 1) + 1)
+
+
+def factories() -> Iterator[Call]:
+    """Operators that make tensors from numbers."""
+    generator = torch.Generator()
+    for name in ("rand", "randn"):
+        yield call(f"{name}.generator", [3, 4], generator=generator)
+        yield call(name, [3, 4], dtype=torch.float64)
+    yield call("randint.generator", 5, [3, 4], generator=generator)
+    yield call("randint.low_generator", 1, 5, [3, 4], generator=generator)
+    yield call("randint", 5, [3, 4], dtype=torch.int32)
+    yield call("randperm", 5)
+    yield call("empty_permuted", [2, 3, 4], [2, 0, 1])
+    yield call("empty.memory_format", list(IMAGE), memory_format=torch.channels_last)
+    yield call("arange", 5)
+    yield call("arange.start", 1, 5.5)
+    yield call("arange.start_step", 5, 0, -2)
+    yield call("full", [2, 3], 1)
+    yield call("full", [2, 3], 1.5)
+    yield call("full", [2, 3], True)
+    yield call("scalar_tensor", 1)
+    yield call("eye.m", 3, 4)
+    yield call("tril_indices", 3, 4, 1)
+    yield call("triu_indices", 3, 4, -1)
 
 
 def images() -> Iterator[Call]:
@@ -117,6 +154,7 @@ def images() -> Iterator[Call]:
             yield call("batch_norm", real(*sizes), None, None, *running, training, 0.1, 1e-5, True)
             yield call("native_batch_norm", real(*sizes), *running, *running, training, 0.1, 1e-5)
             yield call("_native_batch_norm_legit.no_stats", real(*sizes), None, None, True, 0.1, 1e-5)
+        yield call("_native_batch_norm_legit_functional", real(*sizes), *running, *running, True, 0.1, 1e-5)
         yield call("_native_batch_norm_legit_no_training", real(*sizes), *running, *running, 0.1, 1e-5)
         yield call("native_batch_norm", real(*sizes).bfloat16(), *running, *running, True, 0.1, 1e-5)
     for space, sizes in ((1, (2, 4, 6)), (2, IMAGE), (3, VOLUME)):
@@ -151,7 +189,7 @@ def images() -> Iterator[Call]:
 
 def sequences() -> Iterator[Call]:
     """Recurrent networks and attention."""
-    for layers, both, first in product((1, 2), (False, True), (False, True)):
+    for layers, both, first in ((1, False, False), (2, True, True), (1, False, True)):
         directions = 2 if both else 1
         hidden = real(layers * directions, 2 if first else 3, 5)
         for name, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
@@ -214,6 +252,8 @@ def selections() -> Iterator[Call]:
     yield call("select_copy.int", source, 1, 2)
     yield call("slice_copy.Tensor", source, 1, 1, 3)
     yield call("split_copy.Tensor", source, 2, 1)
+    yield call("unsafe_split.Tensor", source, 2, 1)
+    yield call("unsafe_split_with_sizes", source, [1, 3], 1)
     yield call("squeeze_copy.dims", real(3, 1, 4), [1])
     yield call("lift_fresh_copy", source)
     yield call("view.dtype", source, torch.int32)
@@ -277,7 +317,7 @@ def products() -> Iterator[Call]:
     yield call("nll_loss2d_backward", real(), real(2, 3, 4, 4), whole(2, 4, 4), None, 1, -100, torch.tensor(32.0))
 
 
-FAMILIES = (arithmetic, images, sequences, selections, products)
+FAMILIES = (arithmetic, factories, images, sequences, selections, products)
 
 
 def in_layouts(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

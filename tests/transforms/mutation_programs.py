@@ -363,9 +363,13 @@ class Author:
 
     # --- writes ----------------------------------------------------------------------------------------------
 
+    def may_write(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor does not lie in an input whose elements share memory."""
+        return not any(shares_memory(tensor, given) for given in self.expanded)
+
     def _write(self) -> None:
         name, tensor = self._tensor()
-        if any(shares_memory(tensor, given) for given in self.expanded):
+        if not self.may_write(tensor):
             return
         make = self.choose.one_of([_fill] if elements_overlap(tensor) else WRITES)
         line = make(self, name, tensor)
@@ -565,9 +569,11 @@ def _assignment(author: Author, name: str, tensor: torch.Tensor) -> str:
     return f"{name}[{subscript}] = {author.apart(author.other(target), tensor)}"
 
 
-def _masked(author: Author, name: str, tensor: torch.Tensor) -> str:
+def _masked(author: Author, name: str, tensor: torch.Tensor) -> str | None:
+    if tensor.dim() == 0:  # torch asks for the value of a mask without dimensions
+        return None
     value = author.apart(author.other(torch.empty(())), tensor)
-    number = "2.0" if tensor.is_floating_point() else "2"
+    number = f"2, dtype={tensor.dtype}"
     return author.choose.one_of(
         [
             f"{name}.masked_fill_({name} > 0, {value})",
@@ -651,15 +657,17 @@ def _batch_norm(author: Author, name: str, tensor: torch.Tensor) -> str | None:
 
 def _lists(author: Author, name: str, tensor: torch.Tensor) -> str | None:
     other, second = author._tensor()
-    if shares_memory(tensor, second):
+    if shares_memory(tensor, second) or elements_overlap(second) or not author.may_write(second):
         return None
     return author.choose.one_of(
         [f"torch._foreach_add_([{name}, {other}], 1)", f"torch._foreach_mul_([{name}, {other}], [2.0, 3.0])"]
     )
 
 
-def _swap(author: Author, name: str, tensor: torch.Tensor) -> str:
-    other = author._tensor()[0]
+def _swap(author: Author, name: str, tensor: torch.Tensor) -> str | None:
+    other, second = author._tensor()
+    if elements_overlap(second) or not author.may_write(second):
+        return None
     return f"held = {name}.clone(); {name}.copy_({author.apart(other, tensor)}); {other}.copy_(held)"
 
 

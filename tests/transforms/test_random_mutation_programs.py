@@ -35,6 +35,7 @@ REFUSALS = [
     "cannot mutate tensors with frozen storage",
     "is the result of a conversion (to(), float(), ...) that changed nothing",
     "changes the size or strides of a tensor that it was given or that the model holds",
+    "writes to a tensor whose elements share memory with each other",
 ]
 MOST_REFUSED = 0.03
 

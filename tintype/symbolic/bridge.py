@@ -267,8 +267,8 @@ class SymbolNode:
     def guard_bool(self, file: builtins.str = "", line: int = 0) -> bool:
         value = self.value
         if file and isinstance(value, Expr) and value.operation in ("and", "or"):
-            # C++ joins conditions only to ask for a memory layout.  That is answered for
-            # sizes in general, as in the layout module.
+            # C++ joins conditions only to ask for a memory layout or whether a tensor is empty.
+            # That is answered for sizes in general, as in the layout module.
             answer = self.environment.known(value)
             if answer is None:
                 answer = self.environment.general_answer(value)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import inspect
 import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.fx import Graph, Node
 from tintype import tree
 from tintype.errors import (
     CaptureError,
+    Location,
     StateChangedError,
     TintypeError,
     UnsupportedInputError,
@@ -23,7 +25,7 @@ from tintype.errors import (
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import eliminate_dead_code, set_meta
-from tintype.ir.node_info import NodeMeta
+from tintype.ir.node_info import NodeMeta, is_internal
 from tintype.ir.process_switches import collector_paused, compiling
 from tintype.ir.signature import (
     ArgumentSpec,
@@ -235,6 +237,12 @@ class Capture:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news
                 raise CaptureInterrupted from error
+            if _comes_from_autograd(error):
+                raise CaptureError(
+                    "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
+                    location=_user_line(error),
+                    remedy="export the forward computation alone and differentiate the result",
+                ) from error
             raise
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:
@@ -326,6 +334,22 @@ class Capture:
             self.constants,
             [path for path, _ in self.modules],
         )
+
+
+def _comes_from_autograd(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.replace("\\", "/").endswith(_ENGINE)
+
+
+_ENGINE = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
+
+
+def _user_line(error: BaseException) -> Location | None:
+    """The innermost line of the user's program that an exception passed through."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not is_internal(frame.filename):
+            return Location(frame.filename, frame.lineno or 0, frame.name)
+    return None
 
 
 _PREFIXES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.info import TensorInfo, fresh, strides_in_order
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Size
@@ -29,7 +29,9 @@ def _new_size(recorder: Recorder, limit: Size | None) -> Size:
 def _nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info,), _ = recorder.convert(args)
     count = _new_size(recorder, product(info.sizes))
-    return recorder.record_as(func, args, kwargs, fresh((count, info.dim), torch.int64, info.device))
+    # positions lie in memory dimension by dimension
+    result = fresh((count, info.dim), torch.int64, info.device, strides=(1, count))
+    return recorder.record_as(func, args, kwargs, result)
 
 
 @intercept(aten.masked_select.default)
@@ -128,8 +130,9 @@ def _unique_rows(
     length = info.sizes[where]
     count = _new_size(recorder, length)
     sizes = (*info.sizes[:where], count, *info.sizes[where + 1 :])
+    order = [where, *(d for d in range(info.dim) if d != where)]  # the kernel works on rows
     results = [
-        fresh(sizes, info.dtype, info.device),
+        fresh(sizes, info.dtype, info.device, strides=strides_in_order(sizes, order)),
         fresh((length,), torch.int64, info.device),
         fresh((count,), torch.int64, info.device),
     ]

@@ -11,7 +11,7 @@ from tintype.errors import CaptureError
 from tintype.fake.info import Storage, strides_for_format
 from tintype.fake.rules.factories import target_device
 from tintype.fake.rules.views import infer_size, view_strides
-from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.fake.tensor import FakeTensor
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import product
 from tintype.trace.origin import user_location
@@ -81,17 +81,7 @@ def _convert(
     result = recorder.record(aten._to_copy.default, fake, **options)
     if unchanged:
         result.info.storage = Storage(frozen=True, source=info.storage)
-        result.info.strides = info.strides
-        result = _with_info(recorder, result)
     return result
-
-
-def _with_info(recorder: Recorder, fake: FakeTensor) -> FakeTensor:
-    """The same result with the geometry that its info says now."""
-    corrected = make_fake(fake.info, recorder.context, fake.node)
-    if fake.node is not None:
-        fake.node.meta["val"] = corrected
-    return corrected
 
 
 @intercept(aten.to.device)

@@ -54,6 +54,11 @@ Intercept = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
 NOT_HANDLED = object()
 
 
+class NeedsRecordingError(Exception):
+    """A kernel that was run unrecorded asked about data; recorded, the answer may be known."""
+
+
+
 class Recorder(TorchDispatchMode):
     """Records one program into one graph."""
 
@@ -78,6 +83,9 @@ class Recorder(TorchDispatchMode):
         self._lifted: dict[int, tuple[Any, FakeTensor]] = {}
         self.lift_constant: Callable[[Any], Any] = _refuse_constant
         self.constant_inputs: dict[Node, torch.Tensor] = {}
+        # a program that is captured without gradients as a whole needs no cuts
+        self.grad_enabled = torch.is_grad_enabled()
+        self._cut_nodes: dict[Node, Node] = {}
 
     # --- entry ---------------------------------------------------------------------------------------------
 
@@ -115,7 +123,11 @@ class Recorder(TorchDispatchMode):
             return self.expand(func, args, kwargs)
         if plan.hidden_writes and infos[5]:
             self._mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
-        grad = torch.is_grad_enabled() and _any_requires_grad(infos)
+        grad = _any_requires_grad(infos)
+        if grad and not torch.is_grad_enabled():
+            grad = False
+            if self.grad_enabled:
+                nodes = self._detached(args)
         if type(results) is TensorInfo:
             if results.storage is not None and results in infos:  # the operator returned its argument
                 return args[infos.index(results)]
@@ -190,6 +202,32 @@ class Recorder(TorchDispatchMode):
         """The node that computes a symbolic number."""
         return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
 
+    def _detached(self, values: Any) -> list[Any]:
+        """Arguments of an operator in a region without gradients (``torch.no_grad()``), cut off from the graph that
+        gradients flow through."""
+        nodes: list[Any] = []
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                nodes.append(self._detached(value))
+                continue
+            if not isinstance(value, torch.Tensor):
+                nodes += self.convert([value])[1]
+                continue
+            fake = value if type(value) is FakeTensor else self.fake_of(value)
+            nodes.append(self._cut(fake) if fake.info.requires_grad and self._recording else fake.node)
+        return nodes
+
+    def _cut(self, fake: FakeTensor) -> Node:
+        known = self._cut_nodes.get(fake.node)
+        if known is None:
+            info = fake.info.with_storage(fake.info.storage)
+            info.requires_grad = False
+            cut = make_fake(info, self.context)
+            meta = NodeMeta({"val": cut}, self._origin("detach"))
+            known = append_call(self.graph, aten.detach.default, (fake.node,), {}, "detach", meta)
+            self._cut_nodes[fake.node] = known
+        return known
+
     # --- results -------------------------------------------------------------------------------------------
 
     def infer(
@@ -209,7 +247,7 @@ class Recorder(TorchDispatchMode):
                 return self._run_fake_kernel(decomposition, args, kwargs)
             raise UnsupportedOperatorError(
                 f"the result of {func} can't be known without running it: it has neither a shape rule nor a "
-                f"meta kernel ({error})",
+                f"meta kernel ({first_sentence(str(error))})",
                 location=user_location(),
                 remedy=f"register one: torch.library.register_fake({func.name()!r}, ...)",
             ) from error
@@ -234,7 +272,10 @@ class Recorder(TorchDispatchMode):
         if template is not None:
             return _from_template(template)
         symbols = len(self.context.environment.symbols)
-        results, written = self.quietly(lambda: func.decompose(*args, **kwargs))
+        try:
+            results, written = self.quietly(lambda: func.decompose(*args, **kwargs))
+        except NeedsRecordingError:
+            return NOT_HANDLED
         if len(self.context.environment.symbols) != symbols:
             return NOT_HANDLED  # numbers that depend on data must come from nodes
         results = _to_infos(results, self)
@@ -479,6 +520,8 @@ class Recorder(TorchDispatchMode):
         Going on finds the other problems of the program. A question from the same line again means a loop
         that may never end: then it is time to report.
         """
+        if not self._recording:
+            raise NeedsRecordingError(question)
         location = user_location()
         problem = DataDependentError(
             f"{question}, which is only known when the program runs", location=location, remedy=remedy
@@ -493,6 +536,11 @@ class Recorder(TorchDispatchMode):
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         """A deep copy that the program asked for."""
         return self.inside(lambda: torch.ops.aten.clone.default(fake))
+
+
+def first_sentence(text: str) -> str:
+    """The beginning of a long message."""
+    return text.strip().partition("\n")[0].partition(". ")[0].rstrip(".")
 
 
 class _FakeKernelContext:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from tintype.errors import DataDependentError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, is_dense
 from tintype.fake.meta_kernels import freeze
@@ -65,6 +66,8 @@ class Decomposer(Recorder):
         """Whether an operator is left as it is."""
         if not isinstance(target, torch._ops.OpOverload) or target in self.preserved:
             return True
+        if target is aten.detach.default and self.keep_core:
+            return True  # what gradients flow through survives decomposition
         if target in self.table:
             return False
         if self.keep_core and target in KEPT_WHOLE:
@@ -80,10 +83,11 @@ class Decomposer(Recorder):
 
     def decomposed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The results of an operator by its decomposition; NotImplemented where that declines."""
-        decomposition = self.table.get(func)
-        if decomposition is not None:
+        decomposition = self.table.get(func) or func.decompose
+        try:
             return self.inside(lambda: decomposition(*args, **kwargs))
-        return self.inside(lambda: func.decompose(*args, **kwargs))
+        except DataDependentError:
+            return NotImplemented  # the operator itself can do what its decomposition can't
 
 
 class Decomposition:

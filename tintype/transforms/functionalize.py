@@ -651,8 +651,8 @@ def _written_constant(spec: InputSpec) -> MutationError:
 def _written_overlap(node: Node | None) -> MutationError:
     assert node is not None
     return MutationError(
-        f"{node.target} writes to a tensor whose elements share memory with each other (expand(), unfold()): what "
-        "it leaves there depends on the order in which it writes",
+        f"{node.target} writes to a tensor whose elements share memory with each other (expand(), unfold()), which "
+        "can't be captured",
         location=location_of(node),
         remedy="write to a copy: clone()",
     )

@@ -300,7 +300,7 @@ def conv_transpose3d(
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)
 
 
-@rule("convolution", "_convolution", "_convolution.deprecated", "convolution_overrideable")
+@rule("convolution", "_convolution", "_convolution.deprecated")
 def convolution(
     input: TensorInfo,
     weight: TensorInfo,

@@ -71,6 +71,4 @@ def unsafe_split_with_sizes(self: TensorInfo, split_sizes: list[Size], dim: int 
 
 
 def _detached(parts: list[TensorInfo]) -> list[TensorInfo]:
-    for part in parts:
-        part.storage = None
-    return parts
+    return [TensorInfo(part.sizes, part.strides, part.dtype, part.device, part.offset) for part in parts]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tintype.fake.info import TensorInfo, memory_order, preserved_strides, strides_in_order
+from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides, strides_in_order
 from tintype.fake.promotion import real_of, result_type, to_float
 from tintype.fake.rules.registry import RULES, overload, rule
 from tintype.symbolic.expression import Size
@@ -186,6 +186,8 @@ def square(self: TensorInfo) -> TensorInfo:
 
 def _promoting(self: Any, other: Any, *options: Any, **named: Any) -> TensorInfo:
     if type(self) is not TensorInfo:  # a number may come first too: torch.sub(1, x)
+        if type(other) is not TensorInfo:
+            return fresh((), result_type(self, other), torch.device("cpu"))
         swapped: TensorInfo = _promoting(other, self)
         return swapped
     if type(other) is not TensorInfo:

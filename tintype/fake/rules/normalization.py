@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import rule
@@ -276,15 +276,10 @@ def softmax_kernel(self: TensorInfo, dim: int, half_to_float: bool) -> TensorInf
 
 @rule("_weight_norm")
 def weight_norm(v: TensorInfo, g: TensorInfo, dim: int = 0) -> TensorInfo:
-    if dim in (0, v.dim - 1):
-        return v.fresh()  # a kernel of its own, for the first and the last dimension
-    return TensorInfo(v.sizes, preserved_strides(v.sizes, v.strides), v.dtype, v.device)
+    return v.fresh()
 
 
 @rule("_weight_norm_interface")
 def weight_norm_interface(v: TensorInfo, g: TensorInfo, dim: int = 0) -> tuple[TensorInfo, TensorInfo]:
     dtype = torch.float32 if g.dtype is torch.bfloat16 else g.dtype
-    return (
-        v.fresh(),
-        g.fresh(dtype=dtype),
-    )
+    return v.fresh(), TensorInfo(g.sizes, g.strides, dtype, g.device)

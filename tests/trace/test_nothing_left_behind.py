@@ -1,0 +1,460 @@
+"""After a capture, also one that fails, the model, torch and Python are as they were before."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tintype
+from tests.export.modes import MODES, capture
+
+
+class Outcome(Exception):
+    """The program's own error."""
+
+
+class Model(nn.Module):
+    """Everything that a capture could leave something in."""
+
+    def __init__(self, ending: str = "well") -> None:
+        super().__init__()
+        self.ending = ending
+        self.layer = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.frozen = nn.Linear(4, 4).requires_grad_(False).eval()
+        self.dropout = nn.Dropout(0.5)
+        self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("cache", torch.zeros(4), persistent=False)
+        self.table = torch.arange(4.0)
+        self.history: list[Any] = [1]
+        self.settings = {"depth": 1}
+        self.count = 0
+        self.last: Any = None
+        self.layer.register_forward_hook(lambda module, args, result: result + 1)
+        self.layer.register_full_backward_hook(lambda module, inputs, outputs: None)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        self.history.append(self.count)
+        self.settings["depth"] += 1
+        self.settings[f"new {self.count}"] = 0
+        self.steps += 1
+        self.cache.copy_(value[0])
+        value = self.dropout(self.frozen(self.norm(self.layer(value)))) + self.table + torch.rand(4)
+        random.random()
+        if self.ending == "error":
+            with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+                self.new_attribute = 5
+                torch.set_grad_enabled(False)
+                raise Outcome("mine")
+        if self.ending == "interrupt":
+            raise KeyboardInterrupt
+        if self.ending == "exit":
+            raise SystemExit(3)
+        if self.ending == "data-dependent":
+            return value if value.sum() > 0 else -value
+        if self.ending == "assigned":
+            self.last = value
+        if self.ending == "operator":
+            return torch.ops.aten.set_.source_Tensor(value, value.clone())
+        return value
+
+
+ENDINGS: dict[str, Any] = {
+    "well": None,
+    "error": Outcome,
+    "interrupt": KeyboardInterrupt,
+    "exit": SystemExit,
+    "data-dependent": tintype.CaptureError,
+    "assigned": tintype.CaptureError,
+    "operator": tintype.CaptureError,
+}
+
+
+def objects_of(model: nn.Module) -> dict[str, Any]:
+    """Every attribute of every module by identity, and what containers hold."""
+    seen: dict[str, Any] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, value in vars(module).items():
+            seen[f"{path}:{name}"] = id(value)
+            if isinstance(value, dict):
+                seen[f"{path}:{name} holds"] = [(key, id(item)) for key, item in value.items()]
+            elif isinstance(value, (list, set, tuple)):
+                seen[f"{path}:{name} holds"] = [id(item) for item in value]
+    return seen
+
+
+def tensors_of(model: nn.Module) -> dict[str, Any]:
+    """Values, versions and flags of every tensor of a model."""
+    found = {**dict(model.named_parameters()), **dict(model.named_buffers()), "table": model.table}
+    return {
+        name: (tensor.detach().tolist(), tensor.requires_grad, tensor.grad, tensor._version, tensor.data_ptr())
+        for name, tensor in found.items()
+    }
+
+
+def process_state() -> dict[str, Any]:
+    """What torch and Python hold per thread and per process."""
+    return {
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "default device": torch.get_default_device(),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        "autocast cache": torch.is_autocast_cache_enabled(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "function modes": torch._C._len_torch_function_stack(),
+        "excluded keys": str(torch._C._dispatch_tls_local_exclude_set()),
+        "included keys": str(torch._C._dispatch_tls_local_include_set()),
+        "random numbers": torch.get_rng_state().tolist(),
+        "compiling": (torch.compiler.is_compiling(), torch.compiler.is_exporting()),
+        "collector": (gc.isenabled(), gc.get_threshold()),
+        "anomaly": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "module call": nn.Module.__call__,
+        "saved tensor hooks": torch._C._autograd._saved_tensors_hooks_is_enabled(),
+    }
+
+
+def example() -> tuple[torch.Tensor]:
+    return (torch.ones(3, 4, requires_grad=True),)
+
+
+def attempt(mode: str, model: nn.Module, ending: str, inputs: tuple[torch.Tensor, ...]) -> None:
+    expected = ENDINGS[ending]
+    if expected is None:
+        capture(mode, model, inputs)
+    else:
+        with pytest.raises(expected):
+            capture(mode, model, inputs)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_model_is_as_before(mode: str, ending: str) -> None:
+    model = Model(ending)
+    objects, tensors = objects_of(model), tensors_of(model)
+    flags = {name: module.training for name, module in model.named_modules()}
+    attempt(mode, model, ending, example())
+    assert objects_of(model) == objects
+    assert tensors_of(model) == tensors
+    assert {name: module.training for name, module in model.named_modules()} == flags
+    assert list(vars(model)) == list(vars(Model(ending)))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_torch_and_python_are_as_before(mode: str, ending: str) -> None:
+    model, inputs = Model(ending), example()
+    before = process_state()
+    attempt(mode, model, ending, inputs)
+    assert process_state() == before
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_inputs_are_as_before(mode: str, ending: str) -> None:
+    (value,) = inputs = example()
+    attempt(mode, Model(ending), ending, inputs)
+    assert value.grad is None
+    assert value.is_leaf
+    assert value._version == 0
+    assert torch.equal(value, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_model_works_afterwards(ending: str) -> None:
+    model = Model(ending)
+    attempt("export", model, ending, example())
+    model.ending = "well"
+    result = model(*example())
+    assert type(result) is torch.Tensor
+    result.sum().backward()
+    assert type(model.layer.weight.grad) is torch.Tensor
+    capture("export", model, example())
+
+
+def test_mutated_inputs_are_as_before(mode: str) -> None:
+    def function(value: torch.Tensor, items: list[torch.Tensor]) -> torch.Tensor:
+        items.append(value)
+        items[0].add_(1)
+        return value.mul_(2)
+
+    value, items = torch.ones(3), [torch.zeros(3)]
+    capture(mode, function, (value, items))
+    assert value.tolist() == [1, 1, 1]
+    assert len(items) == 1
+    assert items[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_state_of_the_collector(enabled: bool) -> None:
+    was = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        capture("decomposed", Model(), example())
+        assert gc.isenabled() is enabled
+        attempt("export", Model("error"), "error", example())
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_grad_mode_of_the_caller(grad: bool) -> None:
+    with torch.set_grad_enabled(grad):
+        for ending in ("well", "error"):
+            attempt("export", Model(ending), ending, example())
+            assert torch.is_grad_enabled() is grad
+
+
+def test_numpy_and_python_random_numbers_are_the_programs_own_business() -> None:
+    """Only torch's generator is put back; a capture itself draws nothing from the others."""
+    random.seed(1)
+    np.random.seed(1)
+    first = (random.random(), np.random.rand())
+    random.seed(1)
+    np.random.seed(1)
+    capture("export", nn.Sequential(nn.Linear(4, 4), nn.Dropout()), example())
+    assert (random.random(), np.random.rand()) == first
+
+
+def test_the_model_can_be_freed() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    program = tintype.export(model, example())
+    reference = weakref.ref(model)
+    del model
+    gc.collect()
+    assert reference() is None
+    assert program.module()(*example()).shape == (3, 4)
+
+
+def test_a_failed_capture_frees_the_model() -> None:
+    model = Model("error")
+    reference = weakref.ref(model)
+    with pytest.raises(Outcome):
+        tintype.export(model, example())
+    del model
+    gc.collect()
+    assert reference() is None
+
+
+def test_globals_of_torch_are_not_patched() -> None:
+    names = ["Tensor.__add__", "nn.functional.linear", "nn.Module.__setattr__", "nn.Module.__getattr__", "tensor"]
+
+    def found() -> list[Any]:
+        values = []
+        for name in names:
+            value: Any = torch
+            for part in name.split("."):
+                value = getattr(value, part)
+            values.append(value)
+        return values
+
+    inside: list[list[Any]] = []
+
+    class Looks(nn.Module):
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            inside.append(found())
+            return value + 1
+
+    before = found()
+    tintype.export(Looks(), example())
+    assert inside == [before]
+    assert found() == before
+
+
+def test_export_inside_of_a_program() -> None:
+    """A program that exports another one while it is captured: taken or refused, but all is put back."""
+    inner = nn.Linear(4, 4)
+
+    class Outer(nn.Module):
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            program = tintype.export(inner, (torch.ones(3, 4),))
+            return value * len(program.graph.nodes)
+
+    model, inputs = Outer(), example()
+    before = process_state()
+    try:
+        tintype.export(model, inputs)
+    except tintype.TintypeError:
+        pass
+    assert process_state() == before
+    assert torch.compiler.is_compiling() is False
+
+
+def test_fakes_do_not_escape_unnoticed() -> None:
+    kept: list[torch.Tensor] = []
+
+    def function(value: torch.Tensor) -> torch.Tensor:
+        kept.append(value * 2)
+        return value + 1
+
+    tintype.export(function, example())
+    with pytest.raises(tintype.CaptureError, match="outside of the capture"):
+        kept[0] + 1
+
+
+# --- threads -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def frequent_switches() -> Iterator[None]:
+    """Let threads take turns often, so that what can get mixed up does."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def in_threads(functions: list[Callable[[], Any]]) -> Iterator[Any]:
+    barrier = threading.Barrier(len(functions))
+
+    def run(function: Callable[[], Any]) -> Any:
+        barrier.wait()
+        return function()
+
+    with ThreadPoolExecutor(len(functions)) as pool:
+        yield from [future.result() for future in [pool.submit(run, function) for function in functions]]
+
+
+class Deep(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(6)])
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        assert torch.compiler.is_compiling() or type(value) is torch.Tensor
+        self.calls += 1
+        for layer in self.layers:
+            value = torch.relu(layer(value)) + value
+        return value * self.calls
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_export_different_models(mode: str) -> None:
+    models = [Deep(width) for width in (3, 4, 5, 6)]
+    inputs = [torch.randn(2, width) for width in (3, 4, 5, 6)]
+    before = process_state()
+    for _ in range(5):
+        tasks = [lambda m=m, v=v: capture(mode, m, (v,)) for m, v in zip(models, inputs, strict=True)]
+        for model, value, program in zip(models, inputs, in_threads(tasks), strict=True):
+            torch.testing.assert_close(program.module()(value), value_of(model, value))
+    assert process_state() == before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_export_the_same_model(mode: str) -> None:
+    model, value = Deep(4), torch.randn(2, 4)
+    objects = objects_of(model)
+    before = process_state()
+    for _ in range(5):
+        programs = list(in_threads([lambda: capture(mode, model, (value,))] * 4))
+        texts = {str(program) for program in programs}
+        assert len(texts) == 1
+        for program in programs:
+            torch.testing.assert_close(program.module()(value), value_of(model, value))
+    assert objects_of(model) == objects
+    assert process_state() == before
+
+
+class Assigning(Deep):
+    """Assigns to attributes while it runs: one capture must not see what another one assigned."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        self.calls = self.calls + 1
+        for layer in self.layers:
+            value = torch.relu(layer(value)) + value
+            self.latest = [tuple(value.shape)]
+        return value * self.calls
+
+
+def test_threads_export_a_model_that_assigns_to_itself() -> None:
+    model, value = Assigning(4), torch.randn(2, 4)
+    objects = objects_of(model)
+    for _ in range(20):
+        for program in in_threads([lambda: tintype.export(model, (value,))] * 2):
+            assert objects_of(model) == objects
+            assert list(program.graph_signature.buffers_to_mutate.values()) == ["calls"]
+            assert type(program.state_dict["calls"]) is torch.Tensor
+            torch.testing.assert_close(program.module()(value), program.module()(value))
+
+
+def test_random_numbers_of_another_thread_do_not_repeat() -> None:
+    """The generator is the process's: a capture must not wind it back under the feet of other threads."""
+    model, value = Deep(4), torch.randn(2, 4)
+    drawn: list[float] = []
+    stop = threading.Event()
+
+    def draw() -> None:
+        while not stop.is_set():
+            drawn.append(torch.rand((), dtype=torch.float64).item())
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        for _ in range(20):
+            tintype.export(model, (value,))
+    finally:
+        stop.set()
+        thread.join()
+    assert len(set(drawn)) == len(drawn)
+
+
+def value_of(model: Deep, value: torch.Tensor) -> torch.Tensor:
+    """What the model computes, without counting the call."""
+    result = model(value)
+    model.calls.zero_()
+    return result
+
+
+def test_a_thread_exports_while_another_runs_eagerly() -> None:
+    model, value = Deep(4), torch.randn(2, 4)
+    other = Deep(4)
+    expected = value_of(other, value)
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def run() -> None:
+        while not stop.is_set():
+            result = value_of(other, value)
+            if type(result) is not torch.Tensor or not torch.equal(result, expected):
+                wrong.append(result)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        for _ in range(20):
+            capture("decomposed", model, (value,))
+    finally:
+        stop.set()
+        thread.join()
+    assert not wrong
+
+
+def test_threads_with_a_failing_capture() -> None:
+    before = process_state()
+    for _ in range(5):
+        value = torch.ones(3, 4)
+        results = in_threads(
+            [
+                lambda: tintype.export(nn.Linear(4, 4), (value,)),
+                lambda: pytest.raises(Outcome, tintype.export, Model("error"), (value,)),
+                lambda: pytest.raises(tintype.CaptureError, tintype.export, Model("data-dependent"), (value,)),
+            ]
+        )
+        program = next(iter(results))
+        assert program.module()(value).shape == (3, 4)
+        assert torch.compiler.is_compiling() is False
+    after = process_state()
+    del before["random numbers"], after["random numbers"]
+    assert after == before
