@@ -65,6 +65,7 @@ def arithmetic() -> Iterator[Call]:
     yield call("clamp", whole(3, 4), 0, 1.5)
     yield call("float_power.Tensor_Scalar", whole(3, 4), 2)
     yield call("xlogy.Scalar_Other", real(3, 4), 2)
+    yield call("copysign.Scalar", whole(3, 4), 2)
     yield call("pow.Scalar", 2.0, whole(3, 4))
     yield call("pow.Tensor_Scalar", whole(3, 4), 0.5)
     yield call("rsub.Scalar", whole(3, 4), 0.5)
@@ -241,10 +242,6 @@ def selections() -> Iterator[Call]:
         yield call("_unsafe_index.Tensor", source, indices)
         yield call("index_put", source, indices, real())
         yield call("_unsafe_index_put", source, indices, real())
-    for name in ("index.Tensor_hacked_twin", "_unsafe_index.Tensor_hacked_twin"):
-        yield call(name, source, [rows, columns])
-    for name in ("index_put.hacked_twin", "_unsafe_index_put.hacked_twin"):
-        yield call(name, source, [rows, columns], real())
     yield call("scatter.value_reduce", source, 0, whole(2, 2, 2, 2), 2.0, reduce="add")
     yield call("searchsorted.Scalar", torch.arange(5.0), 2.0)
     yield call("bucketize.Scalar", 2.0, torch.arange(5.0), out_int32=True)
@@ -280,6 +277,9 @@ def selections() -> Iterator[Call]:
     for mode in (0, 1):
         yield call("nll_loss2d", real(2, 3, 4, 4), whole(2, 4, 4), None, mode)
         yield call("nll_loss2d_forward", real(2, 3, 4, 4), whole(2, 4, 4), None, mode, -100)
+    yield call("nll_loss", real(2, 3), whole(2), None, 0)
+    yield call("poisson_nll_loss", real(2, 3), real(2, 3), True, False, 1e-8, 1)
+    yield call("ctc_loss.IntList", real(5, 2, 4).log(), whole(2, 3) + 1, [5, 5], [2, 2])
     yield call("repeat_interleave.self_int", source, 3, 1)
     yield call("repeat_interleave.self_Tensor", source, torch.tensor([1, 2, 0]), 0, output_size=3)
     yield call("_assert_tensor_metadata", source, None, None, torch.float32)

@@ -44,7 +44,7 @@ def suitable(dtype: torch.dtype) -> Iterator[Any]:
 
 
 def samples(operator: Any, dtype: torch.dtype, most: int, *, requires_grad: bool = False) -> Iterator[Any]:
-    """Some samples of an operator, spread over all that there are."""
+    """The first samples of an operator."""
     found = operator.sample_inputs("cpu", dtype, requires_grad=requires_grad)
     yield from islice(found, most)
 
@@ -70,13 +70,11 @@ def in_layouts(sample: Any, layouts: tuple[Layout, ...]) -> Iterator[tuple[Any, 
 def run_below_autograd(comparison: Comparison, dtype: torch.dtype, most: int, layouts: int) -> None:
     """Composite operators whole, as captured programs call them."""
     for operator in suitable(dtype):
-        before = len(comparison.compared)
         for position, sample in enumerate(samples(operator, dtype, most)):
             chosen = LAYOUTS if position < layouts else (unchanged,)
             for input, args, kwargs in in_layouts(sample, chosen):
                 with below_autograd(), comparison:
                     attempt(operator, input, args, kwargs)
-        del before
 
 
 def attempt(operator: Any, input: Any, args: Any, kwargs: Any) -> Any:

@@ -20,7 +20,8 @@ NOT_REACHED, EAGER_FAILS, ABSENT = "not reached", "eager-fails", "no such varian
 SEVERITY = (ABSENT, EAGER_FAILS, CORRECT, REFUSED, ERROR, WRONG)  # the last ones weigh most
 EXPORT, DECOMPOSED, METADATA = "export", "decomposed", "metadata"
 IN_PLACE = "in place"  # both stages of the variant that writes to its argument
-STAGES = (EXPORT, DECOMPOSED, IN_PLACE, METADATA)
+LAYOUT = "layout"  # strides of results, and whether they share memory with inputs
+STAGES = (EXPORT, DECOMPOSED, IN_PLACE, METADATA, LAYOUT)
 
 # Their results are whatever lies in memory.
 UNINITIALISED = frozenset(
@@ -66,6 +67,7 @@ def judge(operator: Any, case: Case) -> Iterator[Outcome]:
     stage = IN_PLACE if case.in_place else DECOMPOSED
     yield judging.attempt(stage, lambda: judging.decompose(exported))[1]
     yield judging.attempt(METADATA, lambda: check_metadata(exported, case.fresh_inputs()))[1]
+    yield judging.attempt(LAYOUT, lambda: compare_layouts(expected, run(exported.module(), case)))[1]
 
 
 class Judging:
@@ -171,6 +173,33 @@ def compare_leaf(name: str, expected: Any, actual: Any, rtol: float, atol: float
             torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
         except AssertionError as error:
             raise Difference(f"{name}: {' '.join(str(error).split())}") from None
+
+
+def compare_layouts(expected: Result, actual: Result) -> None:
+    """Raise a Difference where results lie otherwise in memory, or share memory with other inputs."""
+    pairs = zip(pytree.tree_leaves(expected.value), pytree.tree_leaves(actual.value), strict=True)
+    for place, (real, other) in enumerate(pairs):
+        if not isinstance(real, torch.Tensor) or real.layout is not torch.strided:
+            continue
+        if not strides_mean_the_same(real, other):
+            raise Difference(
+                f"output {place}: stride is {real.stride()} in eager mode, {other.stride()} in the program"
+            )
+        before, after = sharing(real, expected.inputs), sharing(other, actual.inputs)
+        if before != after:
+            raise Difference(
+                f"output {place}: shares memory with inputs {before} in eager mode, {after} in the program"
+            )
+
+
+def sharing(tensor: torch.Tensor, inputs: tuple[torch.Tensor, ...]) -> list[int]:
+    """The numbers of the inputs that a tensor shares memory with."""
+    memory = tensor.untyped_storage()._cdata
+    return [
+        place
+        for place, other in enumerate(inputs)
+        if other.layout is torch.strided and other.untyped_storage()._cdata == memory
+    ]
 
 
 def numbers_close(expected: Any, actual: Any, rtol: float, atol: float) -> bool:

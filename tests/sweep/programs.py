@@ -54,7 +54,11 @@ class Case:
 
     def fresh_inputs(self) -> tuple[torch.Tensor, ...]:
         """Copies of the inputs with the same strides and the same sharing of memory."""
-        return copy.deepcopy(self.inputs)
+        memo: dict[int, Any] = {}
+        return tuple(
+            copy.deepcopy(tensor, memo) if tensor.layout is torch.strided else tensor.clone()
+            for tensor in self.inputs
+        )
 
     def with_other_values(self) -> Case:
         """The same program with the elements of each input turned round: a value must not have become part of it.

@@ -16,7 +16,6 @@ from tests.sweep.judging import (
     ERROR,
     EXPORT,
     IN_PLACE,
-    METADATA,
     NOT_REACHED,
     REFUSED,
     SEVERITY,
@@ -26,7 +25,7 @@ from tests.sweep.judging import (
 )
 
 VERDICTS = (CORRECT, REFUSED, WRONG, ERROR, NOT_REACHED, EAGER_FAILS, ABSENT)
-JUDGED = (EXPORT, DECOMPOSED, IN_PLACE)  # the descriptions in the graph are reported only
+JUDGED = (EXPORT, DECOMPOSED, IN_PLACE)  # descriptions and layouts are reported only
 ENOUGH = 97.0  # per cent of the operators must be fully correct
 
 
@@ -47,7 +46,7 @@ class OperatorReport:
         """The worst that happened at a stage; a later stage is not better than export."""
         missing = ABSENT if stage == IN_PLACE else EAGER_FAILS
         worst = max((outcome.verdict for outcome in self.at(stage)), key=SEVERITY.index, default=missing)
-        if stage in (DECOMPOSED, METADATA) and worst in (EAGER_FAILS, CORRECT):
+        if stage not in (EXPORT, IN_PLACE) and worst in (EAGER_FAILS, CORRECT):
             exported = self.verdict(EXPORT)
             return exported if exported in (EAGER_FAILS, CORRECT) else NOT_REACHED
         return worst

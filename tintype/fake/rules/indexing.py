@@ -89,11 +89,6 @@ def _index_strides(
     return strides_in_order(sizes, memory_order(sizes, operands))
 
 
-@rule("index.Tensor_hacked_twin", "_unsafe_index.Tensor_hacked_twin")
-def index_by_tensors(self: TensorInfo, indices: Sequence[TensorInfo]) -> TensorInfo:
-    return index(self, indices)
-
-
 # --- along one dimension ---------------------------------------------------------------------------------
 
 

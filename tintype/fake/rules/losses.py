@@ -119,6 +119,11 @@ def nll_loss(
 ) -> TensorInfo:
     if self.dim < 1:
         raise RuntimeError(f"Expected 1 or more dimensions (got {self.dim})")
+    if self.sizes and target.sizes and type(self.sizes[0]) is int and type(target.sizes[0]) is int:
+        if self.dim > 1 and self.sizes[0] != target.sizes[0]:
+            raise ValueError(
+                f"Expected input batch_size ({self.sizes[0]}) to match target batch_size ({target.sizes[0]})."
+            )
     samples = _check_classes(self, target, weight)
     return _number(self) if reduction != _NO_REDUCTION else _fresh(self, samples)
 

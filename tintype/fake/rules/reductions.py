@@ -154,6 +154,11 @@ def kth_value(self: TensorInfo, k: Size, dim: int = -1, keepdim: bool = False) -
 
 @rule("argmax", "argmin")
 def index_of_extremum(self: TensorInfo, dim: int | None = None, keepdim: bool = False) -> TensorInfo:
+    if dim is None and any(is_zero(size) for size in self.sizes):
+        raise IndexError(
+            "argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
+            "with the 'dim' argument."
+        )
     _require_elements(self, dim, "argmax()")
     return _fresh(self, reduced_sizes(self.sizes, dim, keepdim), torch.int64)
 

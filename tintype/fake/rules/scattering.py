@@ -97,7 +97,7 @@ def index_fill(self: TensorInfo, dim: int, index: TensorInfo, value: Any) -> Ten
 # --- advanced indexing -----------------------------------------------------------------------------------
 
 
-@rule("index_put", "_unsafe_index_put", "index_put.hacked_twin", "_unsafe_index_put.hacked_twin")
+@rule("index_put", "_unsafe_index_put")
 def index_put(
     self: TensorInfo, indices: Sequence[TensorInfo | None], values: TensorInfo, accumulate: bool = False
 ) -> TensorInfo:
@@ -153,6 +153,8 @@ def _copy_with_gaps(self: TensorInfo) -> TensorInfo:
 
 @rule("copy")
 def copy(self: TensorInfo, src: TensorInfo, non_blocking: bool = False) -> TensorInfo:
+    if type(src) is not TensorInfo:  # copy_(2) arrives with a plain number
+        return _copy_with_gaps(self)
     if src.sizes != self.sizes and len(broadcast([self.sizes, src.sizes])) != self.dim:
         raise RuntimeError(
             f"output with shape {list(self.sizes)} doesn't match the broadcast shape of {list(src.sizes)}"

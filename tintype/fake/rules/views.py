@@ -287,7 +287,7 @@ def slice_tensor(
     self: TensorInfo, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
 ) -> TensorInfo:
     if not self.sizes:
-        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+        raise IndexError("slice() cannot be applied to a 0-dim tensor.")
     if type(step) is int and step <= 0:
         raise RuntimeError("slice step must be positive")
     where = wrap_dimension(dim, self.dim)

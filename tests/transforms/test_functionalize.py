@@ -1,0 +1,523 @@
+"""Functionalization case by case: what a program writes, what its outputs alias, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tintype
+from tests.transforms.comparison import compare
+from tests.transforms.mutation_programs import Values
+from tintype.errors import CaptureError, CaptureReport, MutationError
+from tintype.ir.signature import OutputKind
+
+
+class Holder(torch.nn.Module):
+    """A module with a buffer that may be written to and a function of it and the inputs as forward."""
+
+    def __init__(self, function: Callable[..., Any], buffer: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("state", Values(3).floats(6) if buffer is None else buffer)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
+def check(
+    function: Callable[..., Any],
+    *inputs: Callable[[Values], torch.Tensor],
+    buffer: Callable[[], torch.Tensor] | None = None,
+) -> None:
+    """Compare ``function(module, *inputs)`` in eager mode with all ways of capturing it."""
+    compare(
+        lambda: Holder(function, None if buffer is None else buffer()),
+        lambda make: tuple(make_input(make) for make_input in inputs),
+    )
+
+
+def matrix(make: Values) -> torch.Tensor:
+    return make.floats(4, 6)
+
+
+def row(make: Values) -> torch.Tensor:
+    return make.floats(6)
+
+
+def targets(program: tintype.ExportedProgram) -> list[str]:
+    return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+
+
+def mutations(program: tintype.ExportedProgram) -> list[tuple[OutputKind, str | None]]:
+    return [
+        (spec.kind, spec.target)
+        for spec in program.graph_signature.output_specs
+        if spec.kind is not OutputKind.USER_OUTPUT
+    ]
+
+
+# --- writes ----------------------------------------------------------------------------------------------
+
+
+def test_a_written_input_is_an_output_of_the_program() -> None:
+    program = tintype.export(lambda x: x.add_(1) * 2, (torch.ones(3),))
+    assert targets(program) == ["aten.add.Tensor", "aten.mul.Tensor"]
+    assert mutations(program) == [(OutputKind.USER_INPUT_MUTATION, "x")]
+    x = torch.ones(3)
+    assert program.module()(x).tolist() == [4, 4, 4] and x.tolist() == [2, 2, 2]
+
+
+def test_a_written_buffer_is_an_output_of_the_program() -> None:
+    program = tintype.export(Holder(lambda self, x: x + self.state.mul_(2)), (torch.ones(6),))
+    assert mutations(program) == [(OutputKind.BUFFER_MUTATION, "state")]
+    program.validate()
+
+
+def test_a_written_parameter_is_an_output_of_the_program() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.weight.add_(1)
+            return x * self.weight
+
+    model = Model()
+    program = tintype.export(model, (torch.ones(3),))
+    assert mutations(program) == [(OutputKind.PARAMETER_MUTATION, "weight")]
+    module = program.module()
+    assert module(torch.ones(3)).tolist() == [2, 2, 2]
+    assert module(torch.ones(3)).tolist() == [3, 3, 3]
+    assert module.weight.requires_grad and model.weight.tolist() == [1, 1, 1]
+
+
+def test_writes_through_views_reach_the_base() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        x[1].add_(1)
+        x.t()[2:4].mul_(2)
+        x.view(2, 2, 6)[0, :, ::2].zero_()
+        x.diagonal().fill_(7)
+        return x.sum()
+
+    check(program, matrix)
+
+
+def test_writes_to_the_base_reach_views_and_views_of_views() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        first = x[1:]
+        second = first.t()
+        third = second.unsqueeze(0).squeeze(0)
+        x.add_(1)
+        second.mul_(2)
+        first[0].sub_(3)
+        return first + 1, second + 1, third + 1
+
+    check(program, matrix)
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda x, y: x.__setitem__(0, y),
+        lambda x, y: x.__setitem__((slice(None), slice(1, 5, 2)), 3),
+        lambda x, y: x.__setitem__((Ellipsis, -1), 2.5),
+        lambda x, y: x.__setitem__((slice(0, 2), None), y),
+        lambda x, y: x.__setitem__(torch.tensor([2, 0]), y),
+        lambda x, y: x.__setitem__((slice(None), torch.tensor([1, 3])), 0),
+        lambda x, y: x.__setitem__(x > 0, -1),
+        lambda x, y: x.__setitem__(torch.tensor([True, False, True, False]), y),
+    ],
+)
+def test_assignment_to_a_subscript(assign: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    def program(self: Holder, x: torch.Tensor, y: torch.Tensor) -> Any:
+        fresh = x.clone()
+        assign(x, y)
+        assign(fresh.detach(), y)
+        assign(x[:, :].data, y)
+        return x, fresh
+
+    check(program, matrix, row)
+
+
+def test_out_arguments() -> None:
+    def program(self: Holder, x: torch.Tensor, y: torch.Tensor) -> Any:
+        torch.add(x[0], y, alpha=2, out=self.state)
+        torch.mul(y, 2, out=x[1])
+        values, indices = torch.zeros(6), torch.zeros(6, dtype=torch.int64)
+        torch.sort(y, out=(values, indices))
+        return values, indices, self.state
+
+    check(program, matrix, row)
+
+
+def test_detach_and_data_are_the_same_memory() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        x.detach().add_(1)
+        x.data[0].mul_(2)
+        self.state.data.copy_(x[0])
+        return x.detach(), self.state.data
+
+    check(program, matrix)
+
+
+def test_a_number_copied_into_a_tensor() -> None:
+    check(lambda self, x: (x[0].copy_(2), self.state.copy_(0.5)), matrix)
+
+
+def test_writes_to_lists_of_tensors() -> None:
+    def program(self: Holder, x: torch.Tensor, y: torch.Tensor) -> Any:
+        torch._foreach_add_([x[0], y, self.state], 1)
+        torch._foreach_mul_([y], [2.0])
+        return x, y
+
+    check(program, matrix, row)
+
+
+def test_write_to_one_copy_of_an_expanded_element() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        copies = x[:, None].expand(4, 3, 6)
+        copies[:, 2, ::2].fill_(5)
+        copies[0].zero_()
+        return x + 1, copies + 1
+
+    check(program, matrix)
+
+
+def test_write_through_windows_that_overlap() -> None:
+    check(lambda self, x: (x.unfold(1, 3, 2).fill_(4), x), matrix)
+
+
+def test_write_through_windows() -> None:
+    check(lambda self, x: (x.unfold(1, 2, 3).mul_(2), x), matrix)
+    check(lambda self, x: x.t().unfold(0, 2, 3).add_(1).sum(), matrix)
+
+
+@pytest.mark.parametrize("offset", [None, 8])
+def test_as_strided_looks_at_memory(offset: int | None) -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        part = x[1:].t()
+        strided = torch.as_strided(part, [2, 3], [6, 2], offset)
+        x.add_(1)
+        strided.mul_(2)
+        part.sub_(1)
+        return strided, part
+
+    check(program, matrix)
+    check(program, lambda make: make.floats(6, 4).t())
+    check(program, lambda make: make.floats(5, 6)[1:])
+
+
+def test_writes_to_other_views_of_the_same_bits() -> None:
+    def program(self: Holder, x: torch.Tensor, z: torch.Tensor) -> Any:
+        x.t().view(torch.int32)[0].zero_()
+        torch.view_as_real(z)[:, 1].add_(1)
+        z.conj().imag.mul_(2)
+        z.real[1:].copy_(z.imag[1:])
+        return x, z, z.real, x[0].view(torch.int32)
+
+    check(program, matrix, lambda make: make.complexes(6))
+
+
+def test_batch_norm_in_training_writes_its_statistics() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm2d(3)
+            self.instances = torch.nn.InstanceNorm2d(3, track_running_stats=True)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.instances(self.norm(x)), self.norm.running_mean
+
+    compare(Model, lambda make: (make.floats(2, 3, 4, 4),))
+    program = tintype.export(Model(), (torch.rand(2, 3, 4, 4),))
+    assert {target for _, target in mutations(program)} == {
+        f"{layer}.{name}"
+        for layer in ("norm", "instances")
+        for name in ("running_mean", "running_var", "num_batches_tracked")
+    }
+    program.validate()
+
+
+def test_batch_norm_of_nothing_keeps_its_statistics() -> None:
+    def program(self: Holder, x: torch.Tensor, weight: torch.Tensor) -> Any:
+        return F.batch_norm(x, self.state, torch.ones(6), weight, weight, training=True), self.state
+
+    check(program, lambda make: make.floats(0, 6), row)
+
+
+def test_statistics_may_be_views() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        mean, variance = self.state.unbind(0)
+        return F.batch_norm(x, mean, variance, training=True), variance
+
+    check(program, matrix, buffer=lambda: torch.ones(2, 6))
+
+
+# --- outputs ---------------------------------------------------------------------------------------------
+
+
+def test_outputs_that_are_inputs_or_buffers() -> None:
+    check(lambda self, x, y: (x, x, y.add_(1), y, self.state, self.state.add_(1)), matrix, row)
+
+
+def test_outputs_that_are_views_of_written_inputs() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        before = x[1]
+        items = x.unbind(1)
+        before.add_(1)
+        halves = x.split(2)
+        return before, items[2], halves[1], x.view(-1), x.view(4, 6), x.t()[0], (before, before)
+
+    check(program, matrix)
+    check(program, lambda make: make.floats(8, 6)[::2][:, :].clone(memory_format=torch.contiguous_format))
+
+
+def test_outputs_that_are_views_of_inputs_with_another_layout() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        view = x.permute(2, 0, 1).view(4, 6)
+        x.copy_(x.contiguous() + 1)
+        view.mul_(2)
+        return view, x[0], view.view(-1)
+
+    check(program, lambda make: make.floats(4, 2, 3).permute(1, 2, 0))
+
+
+def test_outputs_that_are_views_of_inputs_with_gaps() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        x.add_(1)
+        return x[0], x.view(2, 2, 6), x.t()
+
+    check(program, lambda make: make.floats(4, 9)[:, 1:7])
+
+
+def test_outputs_that_share_memory_with_each_other() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        fresh = (x + 1).t()
+        part = fresh[1]
+        part.add_(1)
+        flat = fresh.t().view(-1)
+        flat[3:].mul_(2)
+        return fresh, part, flat
+
+    check(program, matrix)
+
+
+def test_one_written_view_alone_is_no_view() -> None:
+    program = tintype.export(lambda x: (x + 1)[0].mul_(2), (torch.ones(2, 3),))
+    assert targets(program) == ["aten.add.Tensor", "aten.select.int", "aten.mul.Tensor"]
+
+
+def test_a_buffer_whose_old_value_nobody_reads() -> None:
+    check(lambda self, x: self.state.copy_(x).view(2, 3), row)
+
+
+def test_geometry_in_place() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        fresh = x + 1
+        other = fresh[1:]
+        fresh.add_(1)
+        fresh.t_().unsqueeze_(0)
+        fresh[0, 1].mul_(2)
+        return fresh, other, x.reshape(fresh.shape[2], -1)
+
+    check(program, matrix)
+
+
+# --- custom operators ------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("tintype_functionalize::scale_", mutates_args=("x",))
+def scale_(x: torch.Tensor, factor: float) -> None:
+    x.mul_(factor)
+
+
+@torch.library.custom_op("tintype_functionalize::count_", mutates_args=("x", "counter"))
+def count_(x: torch.Tensor, y: torch.Tensor, counter: torch.Tensor | None = None) -> torch.Tensor:
+    x.add_(y)
+    if counter is not None:
+        counter.add_(1)
+    return x * 2
+
+
+@count_.register_fake
+def _(x: torch.Tensor, y: torch.Tensor, counter: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_custom_operators_that_write() -> None:
+    def program(self: Holder, x: torch.Tensor, y: torch.Tensor) -> Any:
+        scale_(x[1], 3.0)
+        scale_(x.t()[2:], 2.0)
+        first = count_(y, x[0], self.state)
+        second = count_(x[2], y)
+        return first, second, x, self.state
+
+    check(program, matrix, row)
+
+
+def test_custom_operators_become_auto_functionalized() -> None:
+    program = tintype.export(lambda x: scale_(x[0], 3.0), (torch.ones(2, 3),))
+    assert any("auto_functionalized" in target for target in targets(program))
+    assert mutations(program) == [(OutputKind.USER_INPUT_MUTATION, "x")]
+    program.validate()
+
+
+# --- what is refused -------------------------------------------------------------------------------------
+
+
+def refused(function: Callable[..., Any], *inputs: torch.Tensor) -> str:
+    """The message of the error that exporting a function raises."""
+    with pytest.raises(CaptureError) as caught:
+        tintype.export(function, inputs)
+    return str(caught.value)
+
+
+def test_a_write_to_a_conversion_that_changed_nothing_is_refused() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float32).add_(1)
+
+    message = refused(program, torch.ones(2))
+    assert "cannot mutate tensors with frozen storage" in message and "test_functionalize.py" in message
+    assert "x.clone()" in message
+
+
+def test_a_read_of_a_conversion_that_changed_nothing_after_a_write_is_refused() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        same = x.float().float()[0]
+        x.add_(1)
+        return same
+
+    assert "eager mode would show" in refused(program, torch.ones(2))
+
+
+def test_a_conversion_before_the_write_that_nobody_reads_after_it() -> None:
+    check(lambda self, x: (x.float() + 1, x.add_(1)), matrix)
+
+
+def test_statistics_in_a_conversion_that_changed_nothing_are_refused() -> None:
+    def program(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x, mean.float(), torch.ones(3), training=True)
+
+    assert "frozen storage" in refused(program, torch.ones(2, 3), torch.ones(3))
+
+
+def test_inputs_that_share_memory_are_refused_if_written() -> None:
+    x = torch.ones(2, 3)
+    assert "share memory" in refused(lambda a, b: a.add_(1) + b, x, x[0])
+    tintype.export(lambda a, b: a + b, (x, x[0]))
+
+
+def test_an_input_whose_elements_share_memory_is_refused_if_written() -> None:
+    assert "share memory with each other" in refused(lambda x: x.zero_(), torch.ones(1, 3).expand(2, 3))
+
+
+def test_overlapping_writes_are_refused() -> None:
+    assert "share memory with each other" in refused(lambda x: x.unfold(0, 2, 1).add_(1), torch.ones(4))
+    assert "several tensors that share memory" in refused(
+        lambda x: torch._foreach_add_([x, x[0]], 1), torch.ones(2, 3)
+    )
+
+
+def test_as_strided_beyond_a_written_tensor_is_refused() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x.as_strided([2], [1], 3)
+
+    assert "as_strided()" in refused(program, torch.ones(8)[:4:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("resize_", lambda x: x.resize_(7)),
+        ("set_", lambda x: x.set_(torch.ones(3))),
+        ("t_", lambda x: x.t_()),
+        ("t_", lambda x: x.add_(1).t_()),
+        ("transpose_", lambda x: x.to(x.dtype).transpose_(0, 1)),
+    ],
+)
+def test_changes_of_what_a_tensor_is_are_refused_by_name(name: str, change: Callable[[Any], Any]) -> None:
+    message = refused(change, torch.ones(2, 3))
+    assert f"aten.{name}" in message and "What to do" in message and "test_functionalize.py" in message
+
+
+def test_a_resize_that_changes_nothing() -> None:
+    check(lambda self, x: x.resize_(4, 6).add_(1), matrix)
+
+
+def test_several_problems_are_reported_together() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.to(torch.float32).add_(1)
+        y.unfold(0, 2, 1).mul_(2)
+        return x + y
+
+    with pytest.raises(CaptureReport) as caught:
+        tintype.export(program, (torch.ones(4), torch.ones(4)))
+    assert [type(problem) for problem in caught.value.problems] == [MutationError, MutationError]
+    assert "1. [mutation] cannot mutate" in str(caught.value) and "2. [mutation] aten.mul_" in str(caught.value)
+
+
+def test_a_model_is_as_it_was_after_a_refusal() -> None:
+    model = Holder(lambda self, x: self.state.float().add_(x))
+    before = model.state.clone()
+    with pytest.raises(MutationError):
+        tintype.export(model, (torch.ones(6),))
+    assert torch.equal(model.state, before)
+
+
+# --- growth ----------------------------------------------------------------------------------------------
+
+
+def _in_place(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(count):
+            x.add_(1)
+        return x
+
+    return program
+
+
+def _through_views(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        views = [x[i % 4] for i in range(count)]
+        for view in views:
+            view.add_(1)
+        return x + views[0]
+
+    return program
+
+
+@pytest.mark.parametrize("program", [_in_place, _through_views])
+def test_time_grows_with_the_number_of_writes(program: Callable[[int], Any]) -> None:
+    def seconds(count: int) -> float:
+        function, best = program(count), float("inf")
+        for _ in range(3):
+            captured = tintype.export_for_training(function, (torch.ones(4, 6),))
+            start = time.perf_counter()
+            captured.run_decompositions({})
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    seconds(10)
+    assert seconds(1600) < 16 * seconds(200)  # eight times, and room for a busy machine
+
+
+def test_long_chains_of_views() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        view = x
+        for _ in range(600):
+            view = view.t()
+        x.add_(1)
+        view.mul_(2)
+        return view
+
+    x = torch.ones(2, 3)
+    assert tintype.export(program, (x,)).module()(x).data_ptr() == x.data_ptr()
+    assert x.tolist() == [[4, 4, 4], [4, 4, 4]]
