@@ -21,10 +21,10 @@ def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **op
 
 
 def export_with_switches(
-    mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, *, pre_dispatch: bool = False, **options: Any
+    mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any
 ) -> Any:
     """The private entry point; a pre-dispatch export is what tintype's always is."""
-    return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
+    return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **export_options(options))
 
 
 def export_for_training(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any) -> Any:
@@ -75,7 +75,26 @@ class ShapeEnvironmentStandIn:
         return ShapeEnv(*args, **kwargs)
 
 
+def export_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The private switches of the old entry points, under the names of today."""
+    options.pop("pre_dispatch", None)
+    deferred = options.pop("_allow_complex_guards_as_runtime_asserts", False)
+    deferred = options.pop("_disable_forced_specializations", False) or deferred
+    return {**options, "prefer_deferred_runtime_asserts_over_guards": deferred}
+
+
+def make_fx(function: Any, **options: Any) -> Any:
+    """A traced function; tintype traces by exporting."""
+    return lambda *args: tintype.export(function, args).module()
+
+
 NAMES = {
+    "torch.fx.experimental.proxy_tensor.make_fx": make_fx,
+    "torch.export.Dim": tintype.Dim,
+    "torch.export.dims": tintype.dims,
+    "torch.export.ShapesCollection": tintype.ShapesCollection,
+    "torch.fx.experimental.symbolic_shapes.ConstraintViolationError": errors.ConstraintViolationError,
+    "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode": errors.DataDependentError,
     "torch.export.export": export,
     "torch.export._trace._export": export_with_switches,
     "torch.export._trace._export_for_training": export_for_training,

@@ -15,7 +15,11 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Everything is loaded when it is first used.
 _HOMES = {
+    "AdditionalInputs": "tintype.export.shape_spec",
+    "Dim": "tintype.export.dimensions",
     "ExportedProgram": "tintype.export",
+    "ShapesCollection": "tintype.export.shape_spec",
+    "dims": "tintype.export.dimensions",
     "Stage": "tintype.export",
     "export": "tintype.export",
     "export_for_training": "tintype.export",
@@ -27,6 +31,7 @@ _HOMES = {
     "OutputSpec": "tintype.ir.signature",
     "TintypeError": "tintype.errors",
     "CaptureError": "tintype.errors",
+    "ConstraintViolationError": "tintype.errors",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (the names are in the table above)

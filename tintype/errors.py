@@ -9,8 +9,9 @@ an exception that the user's own program raises passes through unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,21 @@ class StateChangedError(CaptureError):
     """The program assigned a tensor to an attribute that is not a registered buffer."""
 
     id = "state-changed"
+
+
+class ConstraintViolationError(TintypeError):
+    """The program does not work for all sizes that ``dynamic_shapes`` promises.
+
+    ``suggested_fixes`` are the definitions that would make it work, by name; ``suggested`` is a whole
+    ``dynamic_shapes`` with the fixes applied.
+    """
+
+    id = "constraint-violation"
+
+    def __init__(self, fact: str, *, suggested_fixes: Mapping[str, Any] | None = None) -> None:
+        super().__init__(fact)
+        self.suggested_fixes = dict(suggested_fixes or {})
+        self.suggested: Any = None
 
 
 class InputStructureError(TintypeError, ValueError):

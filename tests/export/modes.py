@@ -131,9 +131,7 @@ class Run:
     def gradients(self) -> tuple[dict[str, Any], list[Any]]:
         """The gradients of parameters and of inputs, for a fixed function of the results."""
         leaves = [
-            leaf
-            for leaf in pytree.tree_leaves(self.result)
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+            leaf for leaf in pytree.tree_leaves(self.result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
         ]
         generator = torch.Generator().manual_seed(7)
         parameters = dict(self.module.named_parameters()) if isinstance(self.module, torch.nn.Module) else {}

@@ -207,6 +207,12 @@ def sequences() -> Iterator[Call]:
     query, key = real(2, 3, 5, 8), real(2, 3, 6, 8)
     yield call("_scaled_dot_product_flash_attention_for_cpu", query, key, key)
     yield call("_scaled_dot_product_flash_attention_for_cpu", *(t.bfloat16() for t in (query, key, key)))
+    gradient, lengths = real(2, 3, 5, 8), real(2, 3, 5)
+    yield call(
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        gradient, query, key, key, query, lengths, 0.0, False,
+    )  # fmt: skip
+    yield call("_weight_norm_interface_backward", real(5, 4), real(5, 4), real(5, 1), real(5, 1), 0)
     attention = "scaled_dot_product_attention"
     yield call(attention, query, key, key)
     yield call(attention, query, key, key, None, 0.5)
@@ -242,6 +248,12 @@ def selections() -> Iterator[Call]:
         yield call("_unsafe_index.Tensor", source, indices)
         yield call("index_put", source, indices, real())
         yield call("_unsafe_index_put", source, indices, real())
+    for name, mode, last in product(("_embedding_bag", "_embedding_bag_forward_only"), range(3), (False, True)):
+        bags = (whole(6), torch.tensor([0, 2, 4]))
+        yield call(name, real(5, 4), *bags, False, mode, False, None, last)
+        yield call(name, real(5, 4).double(), *bags, False, mode, False, None, last)
+        yield call(name, real(5, 4), *bags, False, mode, False, None, last, 1)
+    yield call("embedding_bag", real(5, 4), whole(6), torch.tensor([0, 2, 4]))
     yield call("scatter.value_reduce", source, 0, whole(2, 2, 2, 2), 2.0, reduce="add")
     yield call("searchsorted.Scalar", torch.arange(5.0), 2.0)
     yield call("bucketize.Scalar", 2.0, torch.arange(5.0), out_int32=True)
@@ -298,10 +310,27 @@ def products() -> Iterator[Call]:
     for sizes in ((4,), (3, 4), (2, 3, 4), (2, 2, 3, 4), (0, 4)):
         yield call("linear", real(*sizes), real(5, 4), real(5))
         yield call("linear", real(*sizes), real(5, 4))
-    for equation in ("bij,bjk->bik", "bhid,bhjd->bhij", "bhij,bhjd->bihd", "bi,bj->bij", "...ij,jk", "bij,k->ik"):
-        sizes = {"b": 2, "h": 3, "i": 4, "j": 5, "d": 6, "k": 7, ".": 1}
-        operands = [real(*(sizes[label] for label in term)) for term in equation.split("->")[0].split(",")]
+    sizes = {"b": 2, "h": 3, "i": 4, "j": 5, "d": 6, "k": 7, "z": 1}
+    for equation in (
+        "bij,bjk->bik",
+        "bij,bjk->bki",
+        "bhid,bhjd->bhij",
+        "bhij,bhjd->bihd",
+        "jihd,jk->kihd",
+        "jihd,jk->ikhd",
+        "jiz,jk->kzi",
+        "jiz,jk->kiz",
+        "bi,bj->bij",
+        "bij,k->ik",
+        "ij,jk",
+        "bi,bi->",
+        "biz,zk->bik",
+    ):
+        terms = equation.split("->")[0].split(",")
+        operands = [real(*(sizes[label] for label in term)) for term in terms]
         yield call("einsum", equation, operands)
+    yield call("einsum", "...ij,jk", [real(2, 3, 4, 5), real(5, 6)])
+    yield call("einsum", "b...i,b...k->b...ik", [real(2, 3, 4), real(2, 3, 5)])
     for name in ["gelu", "silu", "mish", "hardswish", "hardsigmoid", "tanh", "sigmoid", "logit"]:
         yield call(f"{name}_backward", real(2, 3, 4), real(2, 3, 4))
     for name, extra in (

@@ -53,9 +53,7 @@ def test_forward_pre_hook_with_kwargs(mode: str) -> None:
 
 def test_forward_hook_with_kwargs(mode: str) -> None:
     model = TwoLayers()
-    model.register_forward_hook(
-        lambda module, args, kwargs, result: result * kwargs["scale"], with_kwargs=True
-    )
+    model.register_forward_hook(lambda module, args, kwargs, result: result * kwargs["scale"], with_kwargs=True)
     compare(mode, model, (x(),), {"scale": 2.0})
 
 

@@ -150,7 +150,7 @@ def test_shape_computations(mode: str) -> None:
 GLOBAL = torch.tensor([1.0, 2.0, 3.0, 4.0])
 
 
-def from_default(value: torch.Tensor, offset: torch.Tensor = torch.full((4,), 2.0)) -> torch.Tensor:
+def from_default(value: torch.Tensor, offset: torch.Tensor = GLOBAL) -> torch.Tensor:
     return value + offset
 
 
@@ -537,4 +537,6 @@ def test_attention(mode: str, causal: bool, masked: bool) -> None:
     if causal and masked:
         return
     mask = torch.rand(3, 3).tril() > 0.01 if masked else None
-    compare(mode, function, (x(1, 2, 3, 4), x(1, 2, 3, 4), x(1, 2, 3, 4)), {"mask": mask} if masked else {}, others=[])
+    compare(
+        mode, function, (x(1, 2, 3, 4), x(1, 2, 3, 4), x(1, 2, 3, 4)), {"mask": mask} if masked else {}, others=[]
+    )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
+from tintype import tree
 from tintype.errors import InvalidRequestError
+from tintype.export.constraints import check_constraints, complex_guards
+from tintype.export.input_sizes import DynamicSize, InputSizes
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
+from tintype.export.shape_spec import leaf_entries
+from tintype.fake.context import FakeContext
 from tintype.ir.graph import LazyGraphModule
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputKind
-from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.capture import Capture, CapturedGraph, argument_names
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
+from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
 
 
@@ -25,21 +31,30 @@ def export(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
     """Capture a model as a functional program: no mutation, composite operators whole.
 
     ``mod`` is called once, with fakes in place of ``args`` and ``kwargs``; nothing is computed and the model
     is left as it was. A method of a model and a plain function are taken too.
 
+    ``dynamic_shapes`` says which sizes of the inputs may vary: by argument, then by dimension, as a
+    :class:`~tintype.Dim`; ``"auto"`` for the most general program that the model allows. With
+    ``prefer_deferred_runtime_asserts_over_guards`` conditions on sizes that are too complex to be written as
+    relations are checked when the program runs instead of being refused.
+
     >>> import torch, tintype
-    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> batch = tintype.Dim("batch")
+    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),), dynamic_shapes={"input": {0: batch}})
     >>> [str(node.target) for node in ep.graph.nodes if node.op == "call_function"]
     ['aten.linear.default']
+    >>> ep.module()(torch.ones(7, 3)).shape
+    torch.Size([7, 2])
     """
-    captured = _capture(mod, args, kwargs, dynamic_shapes, strict)
+    captured, sizes = _capture(mod, args, kwargs, dynamic_shapes, strict, prefer_deferred_runtime_asserts_over_guards)
     mutations = functionalize(captured.graph, captured.context, captured.input_specs)
     captured.output_specs = [*mutations, *_renamed_outputs(captured)]
-    return _program(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})))
+    return _program(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes)
 
 
 def export_for_training(
@@ -49,28 +64,67 @@ def export_for_training(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
     """Capture a model as it is before autograd: composite operators whole, mutation kept.
+
+    Takes what :func:`export` takes.
 
     >>> import torch, tintype
     >>> ep = tintype.export_for_training(torch.nn.ReLU(inplace=True), (torch.ones(2),))
     >>> [str(node.target) for node in ep.graph.nodes if node.op == "call_function"]
     ['aten.relu_.default']
     """
-    captured = _capture(mod, args, kwargs, dynamic_shapes, strict)
-    return _program(captured, Stage.TRAINING, (tuple(args), dict(kwargs or {})))
+    captured, sizes = _capture(mod, args, kwargs, dynamic_shapes, strict, prefer_deferred_runtime_asserts_over_guards)
+    return _program(captured, Stage.TRAINING, (tuple(args), dict(kwargs or {})), sizes)
 
 
-def _capture(mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool) -> CapturedGraph:
+def _capture(
+    mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool, complex_as_assertions: bool
+) -> tuple[CapturedGraph, list[DynamicSize]]:
+    _check_request(args, kwargs, strict)
+    kwargs = kwargs or {}
+    module = as_module(mod)
+    entries = leaf_entries(module, args, kwargs, dynamic_shapes)
+    if has_uninitialized_state(module):
+        module = initialized_copy(module, args, kwargs)
+    context = FakeContext()
+    names = argument_names(module, args, kwargs)
+    paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
+    inputs = InputSizes(context.environment, entries, paths)
+    capture = Capture(module, args, kwargs, context, inputs.sizes_of)
+    captured = capture.run(after_inputs=inputs.finish)
+    _settle_sizes(captured, inputs, complex_as_assertions)
+    return captured, inputs.dynamic
+
+
+def _settle_sizes(captured: CapturedGraph, inputs: InputSizes, complex_as_assertions: bool) -> None:
+    """Hold what the program needs of its sizes against what was promised; assert what only a run can tell."""
+    environment = captured.context.environment
+    if not environment.symbols:
+        return
+    conditions = [(assertion.condition, assertion.message) for assertion in environment.assertions]
+    if inputs.dynamic:
+        check_constraints(environment, inputs.dynamic, complex_as_assertions=complex_as_assertions)
+        conditions += [
+            (guard.condition, f"Runtime assertion failed for expression {guard.condition}")
+            for guard in complex_guards(environment, inputs.dynamic)
+        ]
+    AssertionWriter(captured.graph, environment).write(conditions)
+
+
+def _source(path: tree.KeyPath, names: list[str]) -> str:
+    """An input as the user calls it: ``x`` or ``inputs['a'][0]``."""
+    in_kwargs, position = path[0].idx, path[1]
+    root = str(position.key) if in_kwargs else names[position.idx]
+    return root + tree.path_text(path[2:])
+
+
+def _check_request(args: Any, kwargs: Any, strict: bool) -> None:
     if strict:
         raise InvalidRequestError(
             "strict=True is not supported yet: strict capture interprets the program's bytecode",
             remedy="leave strict at its default, False",
-        )
-    if dynamic_shapes is not None:
-        raise InvalidRequestError(
-            "dynamic_shapes is not supported yet: sizes are those of the example inputs",
-            remedy="leave dynamic_shapes out",
         )
     if not isinstance(args, tuple):
         raise InvalidRequestError(
@@ -81,10 +135,6 @@ def _capture(mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool
         raise InvalidRequestError(
             f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
         )
-    module = as_module(mod)
-    if has_uninitialized_state(module):
-        module = initialized_copy(module, args, kwargs or {})
-    return Capture(module, args, kwargs or {}).run()
 
 
 class EntryPoint(torch.nn.Module):
@@ -133,7 +183,9 @@ def _renamed_outputs(captured: CapturedGraph) -> list[Any]:
     ]
 
 
-def _program(captured: CapturedGraph, stage: Stage, example: Any) -> ExportedProgram:
+def _program(
+    captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]
+) -> ExportedProgram:
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     graph_module = LazyGraphModule({}, captured.graph, "Program")
     call_spec = CallSpec(captured.in_spec, captured.out_spec)
@@ -148,6 +200,7 @@ def _program(captured: CapturedGraph, stage: Stage, example: Any) -> ExportedPro
         stage,
         captured.context,
         _module_calls(captured, call_spec, signature),
+        sizes,
     )
 
 

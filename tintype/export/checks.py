@@ -1,11 +1,12 @@
 """Checks of the inputs that a program is called with.
 
-A quick test, generated per program, says whether everything is as it was when the program was exported. Only
-when it fails is the cause looked for, here, and put into words.
+A quick test, generated per program, says whether everything is as the program was exported for. Only when it fails is
+the cause looked for, here, and put into words.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,57 +14,201 @@ import torch
 
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError
+from tintype.export.codegen import Writer, spell
 from tintype.fake.info import TensorInfo
+from tintype.symbolic import Expr, Range, Size, evaluate, python_source
+from tintype.symbolic.expression import Symbol
 
 
 class Expectation:
-    """What one leaf of the inputs must be: a tensor like this one, or a value equal to that one."""
+    """What one leaf of the inputs must be: a tensor like this one, or a value equal to that one.
 
-    __slots__ = ("path", "value")
+    ``sizes`` are those of the tensor, ``ranges`` the bounds of those that may vary (None for a fixed size).
+    """
 
-    def __init__(self, path: tree.KeyPath, value: TensorInfo | Any) -> None:
+    __slots__ = ("dtype", "path", "ranges", "sizes", "value")
+
+    def __init__(
+        self, path: tree.KeyPath, value: Any, sizes: tuple[Size, ...] = (), ranges: Sequence[Range | None] = ()
+    ) -> None:
         self.path = path
         self.value = value
+        self.dtype: torch.dtype | None = value.dtype if isinstance(value, TensorInfo) else None
+        self.sizes = sizes
+        self.ranges = tuple(ranges)
 
     def where(self) -> str:
         """The place of this input in a call."""
         side = "*args" if self.path[0].idx == 0 else "**kwargs"
         return side + tree.path_text(self.path[1:])
 
-    def check(self, given: Any) -> None:
-        """Raise unless the given value is as expected."""
-        if isinstance(self.value, TensorInfo):
-            self._check_tensor(self.value, given)
-        elif type(given) is not type(self.value) or given != self.value:
+    def check(self, given: Any, symbols: dict[Symbol, int]) -> None:
+        """Raise unless the given value is as expected; notes the values of symbols on the way."""
+        if self.dtype is None:
+            self._check_value(given)
+            return
+        where = self.where()
+        if not isinstance(given, torch.Tensor):
+            raise InputMismatchError(
+                f"Expected input at {where} to be a tensor, but got {type(given).__name__}",
+                remedy=f"pass a tensor of size {_sizes_text(self.sizes)} and {self.dtype}",
+            )
+        if given.dim() != len(self.sizes):
+            raise InputMismatchError(
+                f"Expected input at {where} to have {len(self.sizes)} dimensions {_sizes_text(self.sizes)}, but got "
+                f"{given.dim()}: {list(given.shape)}",
+                remedy="pass a tensor of the size the program was exported with",
+            )
+        for dimension, (size, bounds, actual) in enumerate(zip(self.sizes, self.ranges, given.shape, strict=True)):
+            _check_size(f"{where}.shape[{dimension}]", size, bounds, actual, symbols)
+        if given.dtype is not self.dtype:
+            raise InputMismatchError(
+                f"Expected input at {where}.dtype to be {self.dtype}, but got {given.dtype}",
+                remedy=f"convert the input with .to({self.dtype}), or export the program for {given.dtype}",
+            )
+
+    def _check_value(self, given: Any) -> None:
+        if type(given) is not type(self.value) or given != self.value:
             raise InputMismatchError(
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
                 remedy="the program was exported for this value only; export it again for another one",
             )
 
-    def _check_tensor(self, expected: TensorInfo, given: Any) -> None:
-        where = self.where()
-        if not isinstance(given, torch.Tensor):
+
+def _check_size(where: str, size: Size, bounds: Range | None, actual: int, symbols: dict[Symbol, int]) -> None:
+    if not isinstance(size, Expr):
+        if size != actual:
             raise InputMismatchError(
-                f"Expected input at {where} to be a tensor, but got {type(given).__name__}",
-                remedy=f"pass a tensor of size {list(expected.sizes)} and {expected.dtype}",
+                f"Expected input at {where} to be equal to {size}, but got {actual}",
+                remedy="export with dynamic_shapes to accept other sizes",
             )
-        if given.dim() != len(expected.sizes):
+        return
+    unknown = [symbol for symbol in size.symbols if symbol not in symbols]
+    if not unknown:
+        expected = evaluate(size, symbols)
+        if expected != actual:
             raise InputMismatchError(
-                f"Expected input at {where} to have {len(expected.sizes)} dimensions "
-                f"{list(expected.sizes)}, but got {given.dim()}: {list(given.shape)}",
-                remedy="pass a tensor of the size the program was exported with",
+                f"Expected input at {where} to be equal to {expected}, but got {actual}",
+                remedy=f"the sizes of the inputs are related: this one is {size}",
             )
-        for dimension, (size, actual) in enumerate(zip(expected.sizes, given.shape, strict=True)):
-            if size != actual:
-                raise InputMismatchError(
-                    f"Expected input at {where}.shape[{dimension}] to be equal to {size}, but got {actual}",
-                    remedy="export with dynamic_shapes to accept other sizes",
-                )
-        if given.dtype is not expected.dtype:
+    if len(unknown) == 1:
+        value = solve_for(size, unknown[0], actual, symbols)
+        if value is None:
             raise InputMismatchError(
-                f"Expected input at {where}.dtype to be {expected.dtype}, but got {given.dtype}",
-                remedy=f"convert the input with .to({expected.dtype}), or export the program for {given.dtype}",
+                f"Expected input {where} = {actual} to be of the form {size}, where {unknown[0]} is an integer",
+                remedy="pass a size of that form",
             )
+        symbols[unknown[0]] = value
+    if bounds is not None and actual < bounds.lower:
+        raise InputMismatchError(f"Expected input at {where} to be >= {bounds.lower}, but got {actual}")
+    if bounds is not None and actual > bounds.upper:
+        raise InputMismatchError(f"Expected input at {where} to be <= {bounds.upper}, but got {actual}")
+
+
+def linear_in(size: Expr, symbol: Symbol) -> tuple[int, Size] | None:
+    """``size`` as factor * symbol + rest, or None where it is not of that form."""
+    factor = size.terms.get(symbol)
+    rest = size - factor * symbol if factor else size
+    if not factor or (isinstance(rest, Expr) and symbol in rest.symbols):
+        return None
+    return factor, rest
+
+
+def solve_for(size: Expr, symbol: Symbol, actual: int, symbols: dict[Symbol, int]) -> int | None:
+    """The value of a symbol that gives a size, or None where no integer does."""
+    form = linear_in(size, symbol)
+    if form is None:
+        return None
+    factor, rest = form
+    product = actual - evaluate(rest, symbols)
+    return None if product % factor != 0 else product // factor
+
+
+def _sizes_text(sizes: Sequence[Size]) -> str:
+    return f"[{', '.join(str(size) for size in sizes)}]"
+
+
+class InputChecks:
+    """All expectations of a program."""
+
+    def __init__(self, expectations: Sequence[Expectation]) -> None:
+        self.expectations = list(expectations)
+
+    def check(self, leaves: Sequence[Any]) -> None:
+        """Raise for the first input that is not as expected."""
+        symbols: dict[Symbol, int] = {}
+        for expectation, leaf in zip(self.expectations, leaves, strict=True):
+            expectation.check(leaf, symbols)
+
+    def write(self, writer: Writer, variables: Sequence[str]) -> None:
+        """Generate the quick test over variables that hold the leaves."""
+        report = f"{writer.bind(self.check)}(({''.join(f'{name}, ' for name in variables)}))"
+        known: dict[Symbol, str] = {}
+        for name, expectation in zip(variables, self.expectations, strict=True):
+            if expectation.dtype is None:
+                writer.line(f"if {_differs(writer, name, expectation.value)}: {report}")
+            else:
+                _write_tensor_check(writer, name, expectation, known, report)
+
+
+def _differs(writer: Writer, name: str, expected: Any) -> str:
+    if expected is None or isinstance(expected, bool):
+        return f"{name} is not {expected!r}"
+    return f"{name} != {spell(writer, expected)}"
+
+
+def _write_tensor_check(
+    writer: Writer, name: str, expectation: Expectation, known: dict[Symbol, str], report: str
+) -> None:
+    kind, dtype = writer.bind(torch.Tensor), writer.bind(expectation.dtype)
+    if not any(isinstance(size, Expr) for size in expectation.sizes):
+        sizes = writer.bind(torch.Size(expectation.sizes))  # type: ignore[arg-type]
+        writer.line(
+            f"if not (isinstance({name}, {kind}) and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}"
+        )
+        return
+    shape = f"{name}_shape"
+    writer.line(f"if not isinstance({name}, {kind}): {report}")
+    writer.line(f"{shape} = {name}.shape")
+    plain = [f"len({shape}) == {len(expectation.sizes)}", f"{name}.dtype is {dtype}"]
+    bindings: list[str] = []
+    related: list[str] = []  # conditions over symbols, after those have their values
+    for dimension, (size, bounds) in enumerate(zip(expectation.sizes, expectation.ranges, strict=True)):
+        actual = f"{shape}[{dimension}]"
+        if not isinstance(size, Expr):
+            plain.append(f"{actual} == {size}")
+            continue
+        plain += _bounds_conditions(actual, bounds)
+        unknown = [symbol for symbol in size.symbols if symbol not in known]
+        if len(unknown) == 1:
+            bindings.append(_bind_symbol(unknown[0], size, actual, known))
+        if len(unknown) <= 1 and size not in unknown:
+            related.append(f"{actual} == {python_source(size, known)}")
+    writer.line(f"if not ({' and '.join(plain)}): {report}")
+    for line in bindings:
+        writer.line(line)
+    if related:
+        writer.line(f"if not ({' and '.join(related)}): {report}")
+
+
+def _bind_symbol(symbol: Symbol, size: Expr, actual: str, known: dict[Symbol, str]) -> str:
+    """The line that computes a symbol from a size."""
+    form = linear_in(size, symbol)
+    assert form is not None
+    factor, rest = form
+    known[symbol] = f"_s_{symbol}"
+    if factor == 1 and type(rest) is int and rest == 0:
+        return f"_s_{symbol} = {actual}"
+    return f"_s_{symbol} = ({actual} - ({python_source(rest, known)})) // {factor}"
+
+
+def _bounds_conditions(actual: str, bounds: Range | None) -> list[str]:
+    conditions = []
+    if bounds is not None and bounds.lower > 0:
+        conditions.append(f"{actual} >= {bounds.lower}")
+    if bounds is not None and bounds.upper != math.inf:
+        conditions.append(f"{actual} <= {bounds.upper}")
+    return conditions
 
 
 def flatten_call(
@@ -98,3 +243,4 @@ def _refuse_structure(expected: tree.TreeSpec, given: tree.TreeSpec) -> None:
         f"{expected}\nbut actually got inputs with tree spec of:\n{given}",
         remedy="call the program with arguments of the structure it was exported with",
     )
+

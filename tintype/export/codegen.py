@@ -113,6 +113,8 @@ def build_container(writer: Writer, spec: TreeSpec, leaves: Iterator[str]) -> st
     if spec.type is dict:
         pairs = zip(spec.context, children, strict=True)
         return "{" + ", ".join(f"{spell(writer, key)}: {child}" for key, child in pairs) + "}"
+    if spec.type is torch.Size:  # the registered function makes a plain tuple of it
+        return f"{writer.bind(torch.Size)}([{', '.join(children)}])"
     rebuild = pytree.SUPPORTED_NODES[spec.type].unflatten_fn
     return f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"
 

@@ -11,10 +11,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
-from tintype.export.checks import Expectation, flatten_call
+from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import Writer, build_container, is_name, last_uses, spell, variable, write_call
-from tintype.fake.info import TensorInfo
-from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import copy_graph, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.trace.recorder import Recorder
@@ -39,7 +37,7 @@ class ProgramModule(GraphModule):
         in_spec: tree.TreeSpec,
         out_spec: tree.TreeSpec,
         argument_names: Sequence[str],
-        expectations: Sequence[Expectation],
+        checks: InputChecks,
     ) -> None:
         graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(argument_names), in_spec, out_spec)))
         # fx would make buffers of all tensors that a graph uses: state is attached before the graph is
@@ -49,7 +47,7 @@ class ProgramModule(GraphModule):
         self._in_spec: tree.TreeSpec = in_spec
         self._out_spec: tree.TreeSpec = out_spec
         self.argument_names = list(argument_names)
-        self._expectations = list(expectations)
+        self._checks = checks
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
 
     def recompile(self) -> Any:
@@ -94,13 +92,13 @@ class ProgramModule(GraphModule):
         graph = copy_graph(self.graph)
         state = {name: (copy.deepcopy(value, memo), kind) for name, (value, kind) in self._state().items()}
         return ProgramModule(
-            graph, state, self._in_spec, self._out_spec, self.argument_names, self._expectations
+            graph, state, self._in_spec, self._out_spec, self.argument_names, self._checks
         )
 
     def __copy__(self) -> ProgramModule:
         return ProgramModule(
             copy_graph(self.graph), self._state(), self._in_spec, self._out_spec, self.argument_names,
-            self._expectations,
+            self._checks,
         )  # fmt: skip
 
     def _state(self) -> dict[str, tuple[Any, str]]:
@@ -117,7 +115,9 @@ class ProgramModule(GraphModule):
 
     def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run node by node while a capture records: what is recorded keeps the nodes' origins."""
-        leaves = iter(flatten_call(args, kwargs, self._in_spec, self.argument_names))
+        given = flatten_call(args, kwargs, self._in_spec, self.argument_names)
+        self._checks.check(given)
+        leaves = iter(given)
         values: dict[Node, Any] = {}
         previous = recorder.replayed
         try:
@@ -250,24 +250,7 @@ def _write_arguments(writer: Writer, module: ProgramModule, inputs: list[Node]) 
         writer.line(f"    {target} = {slow}")
     else:
         writer.line(f"{target} = {slow}")
-    for name, expectation in zip(variables, module._expectations, strict=True):
-        _write_check(writer, name, expectation)
-
-
-def _write_check(writer: Writer, name: str, expectation: Expectation) -> None:
-    report = f"{writer.bind(expectation.check)}({name})"
-    expected = expectation.value
-    if isinstance(expected, TensorInfo):
-        sizes = writer.bind(torch.Size(expected.sizes))  # type: ignore[arg-type]
-        dtype = writer.bind(expected.dtype)
-        kind = writer.bind(torch.Tensor)
-        writer.line(
-            f"if not (isinstance({name}, {kind}) and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}"
-        )
-    elif expected is None or isinstance(expected, bool):
-        writer.line(f"if {name} is not {expected!r}: {report}")
-    else:
-        writer.line(f"if {name} != {spell(writer, expected)}: {report}")
+    module._checks.write(writer, variables)
 
 
 def active_recorder() -> Recorder | None:
@@ -277,11 +260,3 @@ def active_recorder() -> Recorder | None:
         if isinstance(mode, Recorder):
             return mode
     return None
-
-
-def expectation_for(path: tree.KeyPath, value: Any) -> Expectation:
-    """What to expect of an input, from the value it had in the capture."""
-    return Expectation(path, value.info if type(value) is FakeTensor else value)
-
-
-__all__ = ["ProgramModule", "active_recorder", "expectation_for"]

@@ -13,9 +13,13 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
-from tintype.export.module import ProgramModule, expectation_for
+from tintype.export.checks import Expectation, InputChecks
+from tintype.export.input_sizes import DynamicSize
+from tintype.export.module import ProgramModule
 from tintype.fake.context import FakeContext
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of, output_node, placeholders
+from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ArgumentSpec,
     ExportGraphSignature,
@@ -24,6 +28,8 @@ from tintype.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from tintype.symbolic import Expr, Range
+from tintype.symbolic.bridge import from_torch
 from tintype.trace.plan import plan_for
 
 aten = torch.ops.aten
@@ -86,6 +92,7 @@ class ExportedProgram:
         stage: Stage,
         context: FakeContext,
         module_call_graph: list[ModuleCallEntry],
+        dynamic_sizes: Sequence[DynamicSize] = (),
     ) -> None:
         self._graph_module = graph_module
         self._graph_signature = signature
@@ -97,6 +104,7 @@ class ExportedProgram:
         self._stage = stage
         self._context = context
         self._module_call_graph = module_call_graph
+        self._dynamic_sizes = list(dynamic_sizes)
 
     # --- what it is made of ----------------------------------------------------------------------------------
 
@@ -146,9 +154,33 @@ class ExportedProgram:
         return self._module_call_graph
 
     @property
-    def range_constraints(self) -> dict[Any, Any]:
-        """The ranges of symbolic sizes."""
-        return {}
+    def range_constraints(self) -> dict[Expr, Range]:
+        """The ranges of symbolic sizes: those of inputs that may vary, and those that only the data decide."""
+        environment = self._context.environment
+        constraints: dict[Expr, Range] = {}
+        for size in self._dynamic_sizes:
+            expression = environment.simplify(size.expression)
+            if isinstance(expression, Expr):
+                constraints[expression] = environment.range(expression)
+        for symbol in environment.symbols.values():
+            if symbol.hint is None and symbol.kind == "int" and symbol in self._used_symbols():
+                constraints[symbol] = environment.range(symbol)
+        return constraints
+
+    def _used_symbols(self) -> set[Any]:
+        """The symbols that some value of the graph has."""
+        used: set[Any] = set()
+        for node in self.graph.nodes:
+            value = node.meta.get("val")
+            if type(value) is FakeTensor:
+                for size in value.info.sizes:
+                    if isinstance(size, Expr):
+                        used |= size.symbols
+            elif isinstance(value, torch.SymInt):
+                number = from_torch(value)
+                if isinstance(number, Expr):
+                    used |= number.symbols
+        return used
 
     @property
     def stage(self) -> Stage:
@@ -199,10 +231,18 @@ class ExportedProgram:
             for node, spec in zip(placeholders(self.graph), self.graph_signature.input_specs, strict=True)
             if spec.kind is InputKind.USER_INPUT
         ]
-        expectations = [expectation_for(path, value) for path, value in zip(paths, values, strict=True)]
+        checks = InputChecks([self._expectation(path, value) for path, value in zip(paths, values, strict=True)])
         return ProgramModule(
-            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, expectations
+            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, checks
         )
+
+    def _expectation(self, path: tree.KeyPath, value: Any) -> Expectation:
+        if type(value) is not FakeTensor:
+            return Expectation(path, value)
+        environment = self._context.environment
+        sizes = tuple(environment.simplify(size) for size in value.info.sizes)
+        ranges = [environment.range(size) if isinstance(size, Expr) else None for size in sizes]
+        return Expectation(path, value.info, sizes, ranges)
 
     def _placeholder_tree(self) -> Any:
         count = self.call_spec.in_spec.num_leaves
@@ -306,6 +346,11 @@ class ExportedProgram:
 
 def unlift(program: ExportedProgram) -> Graph:
     """A copy of a program's graph that fetches state from the module and writes new values back to it."""
+    with collector_paused():
+        return _unlift(program)
+
+
+def _unlift(program: ExportedProgram) -> Graph:
     signature = program.graph_signature
     old = program.graph
     graph = Graph()

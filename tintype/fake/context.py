@@ -44,7 +44,9 @@ class FakeContext:
 
     def fake_of(self, real: torch.Tensor, node: Any = None) -> FakeTensor:
         """A new fake that looks like a real tensor."""
-        return make_fake(describe(real, self.storage_of(real)), self, node)
+        info = describe(real)  # first: a tensor that can't be described has no storage to ask for either
+        info.storage = self.storage_of(real)
+        return make_fake(info, self, node)
 
     def fake_from(self, info: TensorInfo, node: Any = None) -> FakeTensor:
         """A new fake for an info."""

@@ -112,7 +112,11 @@ class _Inference:
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         device = kwargs.get("device")
         # modes of the user around the capture (torch's own FakeTensorMode, say) must not see this
-        with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowADInplaceOrView():
+        with (
+            torch._C._DisableTorchDispatch(),
+            torch._C._AutoDispatchBelowADInplaceOrView(),
+            torch._C._EnablePythonDispatcher(),  # without it some kernels refuse symbolic sizes
+        ):
             meta_args = [self.to_meta(a) for a in args]
             meta_kwargs = {k: self.to_meta(v) for k, v in kwargs.items()}
             if "device" in meta_kwargs or not self.infos:

@@ -295,7 +295,8 @@ class Environment(Table):
         names = ", ".join(sorted(str(part) for part in condition.symbols if part.hint is None))
         what = "whether it holds" if condition.kind == "bool" else "its value"
         return DataDependentError(
-            f"{shown} depends on data: {what} is not known while the program is captured, because of {names}",
+            f"Could not guard on data-dependent expression {shown}: {what} is not known while the program is "
+            f"captured, because of {names}",
             condition=condition,
             location=location,
             remedy="promise it with torch._check, or make both ways part of the program with torch.cond",

@@ -23,7 +23,7 @@ from tintype.errors import (
     raise_all,
 )
 from tintype.fake.context import FakeContext
-from tintype.fake.tensor import FakeTensor
+from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import eliminate_dead_code, set_meta
 from tintype.ir.node_info import NodeMeta, is_internal
 from tintype.ir.process_switches import collector_paused, compiling
@@ -41,7 +41,7 @@ from tintype.ir.signature import (
     TensorArgument,
 )
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.expression import Expr
+from tintype.symbolic.expression import Expr, Size
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
@@ -69,6 +69,10 @@ class CapturedGraph:
     module_paths: list[str]
 
 
+# (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
+SizesOf = Callable[[int, torch.Tensor], tuple[Size, ...]]
+
+
 class CaptureInterrupted(Exception):
     """The program raised after a question about its data had been answered with a guess."""
 
@@ -76,11 +80,19 @@ class CaptureInterrupted(Exception):
 class Capture:
     """One capture: makes the graph's inputs, runs the program on fakes, collects its outputs."""
 
-    def __init__(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        root: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        context: FakeContext | None = None,
+        sizes_of: SizesOf | None = None,
+    ) -> None:
         self.root = root
         self.args = args
         self.kwargs = kwargs
-        self.context = FakeContext()
+        self.context = context if context is not None else FakeContext()
+        self.sizes_of = sizes_of
         self.graph = Graph()
         self.modules = list(root.named_modules(remove_duplicate=False))
         self.state = ModelState(root, self.modules)
@@ -106,10 +118,10 @@ class Capture:
             self._add_state(entry.kind, entry.target, entry.value, entry.persistent)
         problems: list[TintypeError] = []
         values = []
-        for name, (path, leaf) in zip(names, leaves, strict=True):
+        for position, (name, (path, leaf)) in enumerate(zip(names, leaves, strict=True)):
             node = self._placeholder(name)
             try:
-                values.append(self._input(node, leaf))
+                values.append(self._input(node, leaf, position))
             except TintypeError as error:
                 error.fact = f"input {describe_path(path)}: {error.fact}"
                 problems.append(error)
@@ -142,11 +154,11 @@ class Capture:
         self.graph._len += 1
         return node
 
-    def _input(self, node: Node, leaf: Any) -> Any:
+    def _input(self, node: Node, leaf: Any, position: int) -> Any:
         argument: ArgumentSpec
         value: Any
         if isinstance(leaf, torch.Tensor):
-            value = self.context.fake_of(plain_tensor(leaf), node)
+            value = self._tensor_input(node, plain_tensor(leaf), position)
             argument = TensorArgument(node.name)
         elif leaf is None or isinstance(leaf, CONSTANT_TYPES):
             value = leaf
@@ -163,6 +175,16 @@ class Capture:
         set_meta(node, NodeMeta({"val": value}))
         self.input_specs.append(InputSpec(InputKind.USER_INPUT, argument))
         return value
+
+    def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
+        sizes = self.sizes_of(position, tensor) if self.sizes_of is not None else None
+        if sizes is None or sizes == tuple(tensor.shape):
+            return self.context.fake_of(tensor, node)
+        info = describe(tensor, self.context.storage_of(tensor))
+        info.strides = symbolic_strides(info.sizes, info.strides, sizes)
+        info.sizes = sizes
+        self.recorder.numbers.define_sizes(node, sizes)
+        return self.context.fake_from(info, node)
 
     def _add_state(self, kind: InputKind, target: str, value: Any, persistent: bool | None = None) -> Any:
         prefix = _PREFIXES[kind]
@@ -204,16 +226,18 @@ class Capture:
 
     # --- the run -------------------------------------------------------------------------------------------
 
-    def run(self) -> CapturedGraph:
-        """Record the program."""
+    def run(self, after_inputs: Callable[[], None] | None = None) -> CapturedGraph:
+        """Record the program. ``after_inputs`` is called when the inputs are there, before the program runs."""
         with collector_paused():
-            return self._run()
+            return self._run(after_inputs)
 
-    def _run(self) -> CapturedGraph:
+    def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
         snapshot = Snapshot(self.root)
         changes: list[Change] = []
         try:
             args, kwargs = self.make_inputs()
+            if after_inputs is not None:
+                after_inputs()
             with _capturing(self.recorder):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
@@ -374,7 +398,12 @@ def _capturing(recorder: Recorder) -> Iterator[None]:
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
         with compiling(), torch._C._AutoDispatchBelowADInplaceOrView(), recorder:
-            yield
+            if recorder.context.environment.symbols:
+                recorder.watch_functions()
+            try:
+                yield
+            finally:
+                recorder.stop_watching()
     finally:
         torch.set_autocast_cache_enabled(cache)
         torch.set_grad_enabled(grad)
@@ -402,6 +431,26 @@ def _dispatches(kind: Any) -> bool:
         return True
     function = getattr(kind.__torch_function__, "__func__", None)
     return function is not None and function is not torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+
+
+def symbolic_strides(
+    sizes: tuple[Size, ...], strides: tuple[Size, ...], new_sizes: tuple[Size, ...]
+) -> tuple[Size, ...]:
+    """The strides of a tensor whose sizes vary: those of dimensions that lie without a gap outside of others follow
+    their sizes, all others stay what they are."""
+    order = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d], -d))  # innermost first
+    result: list[Size] = list(strides)
+    expected: Size = 1
+    symbolic: Size = 1
+    for dimension in order:
+        if strides[dimension] == expected:
+            result[dimension] = symbolic
+            expected = expected * sizes[dimension]
+            symbolic = symbolic * new_sizes[dimension]
+        else:
+            expected = strides[dimension] * sizes[dimension]
+            symbolic = strides[dimension] * new_sizes[dimension]
+    return tuple(result)
 
 
 def identifier(text: str) -> str:

@@ -90,7 +90,7 @@ def _unique(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     names = ("sorted", "return_inverse", "return_counts")
     chosen = {**dict(zip(names, options, strict=False)), **kwargs}
     count = _new_size(recorder, product(info.sizes))
-    inverse = info.sizes if chosen.get("return_inverse") or chosen.get("return_counts") else (0,)
+    inverse = info.sizes if chosen.get("return_inverse") else (0,)
     results = [
         fresh((count,), info.dtype, info.device),
         fresh(inverse, torch.int64, info.device),

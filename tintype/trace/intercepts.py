@@ -12,7 +12,8 @@ from tintype.fake.info import Storage, strides_for_format
 from tintype.fake.rules.factories import target_device
 from tintype.fake.rules.views import infer_size, view_strides
 from tintype.fake.tensor import FakeTensor
-from tintype.symbolic.bridge import from_torch
+from tintype.symbolic import Expr, ge, le
+from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.sizes import product
 from tintype.trace.origin import user_location
 from tintype.trace.plan import plan_for
@@ -138,6 +139,20 @@ def _contiguous(
     return recorder.record(aten.clone.default, tensor, memory_format=memory_format)
 
 
+@intercept(aten.as_strided.default)
+def _as_strided(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """It looks at memory as it lies there, which for a conversion that changed nothing is not the source's memory."""
+    tensor = args[0]
+    if type(tensor) is FakeTensor and tensor.info.storage.frozen:
+        raise CaptureError(
+            "the program looks at the memory (as_strided) of the result of a conversion (to(), float(), ...) that "
+            "changed nothing: in eager mode that is the memory of its source",
+            location=user_location(),
+            remedy="call as_strided on the source, or make a copy: x.to(..., copy=True)",
+        )
+    return NOT_HANDLED
+
+
 # --- constants -------------------------------------------------------------------------------------------
 
 
@@ -156,6 +171,76 @@ def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> A
 
 
 # --- questions about metadata ----------------------------------------------------------------------------
+
+
+def _info_of(recorder: Recorder, tensor: Any) -> Any:
+    return (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info
+
+
+@intercept(aten.sym_size.int, aten.size.int)
+def _size(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return to_torch(_info_of(recorder, args[0]).sizes[args[1]])
+
+
+@intercept(aten.sym_size.default, aten.size.default)
+def _sizes(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return [to_torch(size) for size in _info_of(recorder, args[0]).sizes]
+
+
+@intercept(aten.sym_stride.int, aten.stride.int)
+def _stride(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return to_torch(_info_of(recorder, args[0]).strides[args[1]])
+
+
+@intercept(aten.sym_numel.default, aten.numel.default)
+def _numel(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return to_torch(product(_info_of(recorder, args[0]).sizes))
+
+
+@intercept(aten.sym_storage_offset.default)
+def _storage_offset(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return to_torch(_info_of(recorder, args[0]).offset)
+
+
+# --- promises about numbers ------------------------------------------------------------------------------
+# They are learned here and asserted by the finished program, once each (tintype.transforms.assertions).
+
+
+@intercept(aten._assert_scalar.default)
+def _assert_scalar(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    condition = from_torch(args[0])
+    if isinstance(condition, Expr):
+        recorder.context.environment.require(condition, args[1], location=user_location())
+    elif not condition:
+        raise RuntimeError(args[1])
+    return None
+
+
+@intercept(aten.sym_constrain_range.default)
+def _constrain_range(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    _learn_bounds(recorder, args, kwargs, 0)
+    return None
+
+
+@intercept(aten.sym_constrain_range_for_size.default)
+def _constrain_range_for_size(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    _learn_bounds(recorder, args, kwargs, 0, size=True)
+    return recorder.record_as(func, args, kwargs, None) if isinstance(from_torch(args[0]), Expr) else None
+
+
+def _learn_bounds(recorder: Recorder, args: Any, kwargs: Any, position: int, *, size: bool = False) -> None:
+    number = from_torch(args[position])
+    names = ("min", "max")
+    limits = {**dict(zip(names, args[position + 1 :])), **kwargs}
+    low, high = limits.get("min"), limits.get("max")
+    if size:
+        low = max(low or 0, 0)
+    environment = recorder.context.environment
+    text = f"Invalid value range for {number} between [{low}, {high}]"
+    if low is not None:
+        environment.require(ge(number, from_torch(low)), text, location=user_location())
+    if high is not None:
+        environment.require(le(number, from_torch(high)), text, location=user_location())
 
 
 @intercept(aten.is_same_size.default)

@@ -20,7 +20,8 @@ from tintype.errors import CaptureError
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.bridge import to_torch
-from tintype.symbolic.expression import Expr, Symbol, ordered_terms
+from tintype.symbolic.expression import Expr, Size, Symbol, ordered_terms
+from tintype.symbolic.text import sides
 
 aten = torch.ops.aten
 
@@ -30,8 +31,10 @@ class Numbers:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        # a symbol is a node, or a dimension of a node's tensor
-        self._sources: dict[Symbol, Node | tuple[Node, int]] = {}
+        # a symbol is a node, or a dimension of a node's tensor; so are some expressions
+        self._sources: dict[Expr, Node | tuple[Node, int]] = {}
+        # a symbol that no tensor has as its size, but some have a multiple of it: (expression, factor, rest)
+        self._derived: dict[Symbol, tuple[Expr, int, Size]] = {}
         self._nodes: dict[Expr, Node] = {}
 
     def define(self, symbol: Expr, source: Node | tuple[Node, int]) -> None:
@@ -42,8 +45,15 @@ class Numbers:
     def define_sizes(self, node: Node, sizes: tuple[Any, ...]) -> None:
         """Let the symbols that are sizes of a tensor come from there."""
         for dimension, size in enumerate(sizes):
-            if isinstance(size, Symbol):
-                self.define(size, (node, dimension))
+            if not isinstance(size, Expr):
+                continue
+            self._sources.setdefault(size, (node, dimension))
+            if not isinstance(size, Symbol) and len(size.symbols) == 1:
+                (symbol,) = size.symbols
+                factor = size.terms.get(symbol)
+                rest = size - factor * symbol if factor else size
+                if factor and type(rest) is int:
+                    self._derived.setdefault(symbol, (size, factor, rest))
 
     def node(self, number: Any, origin: Any) -> Any:
         """The node that computes a number; a plain number as it is."""
@@ -55,6 +65,11 @@ class Numbers:
         return found
 
     def _make(self, number: Expr, origin: Any) -> Node:
+        source = self._sources.get(number)
+        if isinstance(source, tuple):
+            return self._call(aten.sym_size.int, source, number, origin, "sym_size_int")
+        if source is not None:
+            return source
         if isinstance(number, Symbol):
             return self._symbol(number, origin)
         if number.operation == "sum":
@@ -78,18 +93,21 @@ class Numbers:
         return self._atom(number, origin)
 
     def _symbol(self, symbol: Symbol, origin: Any) -> Node:
-        source = self._sources.get(symbol)
-        if source is None:
+        derived = self._derived.get(symbol)
+        if derived is None:
             raise CaptureError(f"the symbolic number {symbol} does not come from any tensor of the program")
-        if isinstance(source, Node):
-            return source
-        return self._call(aten.sym_size.int, source, symbol, origin, "sym_size_int")
+        size, factor, rest = derived
+        node: Any = self.node(size, origin)
+        if rest:
+            node = self._call(operator.sub, (node, rest), size - rest, origin)
+        return node if factor == 1 else self._call(operator.floordiv, (node, factor), symbol, origin)
 
     def _atom(self, number: Expr, origin: Any) -> Node:
+        if number.operation in ("eq", "ne", "le"):
+            left, right, symbol = sides(number.arguments[0], ordered=number.operation == "le")
+            comparison = _COMPARISONS[symbol if number.operation == "le" else number.operation]
+            return self._call(comparison, (self.node(left, origin), self.node(right, origin)), number, origin)
         arguments = tuple(self.node(argument, origin) for argument in number.arguments)
-        comparison = _AGAINST_ZERO.get(number.operation)
-        if comparison is not None:
-            return self._call(comparison, (*arguments, 0), number, origin)
         function = _FUNCTIONS.get(number.operation)
         if function is None:
             raise CaptureError(f"the symbolic number {number} can't be computed in a captured program")
@@ -103,7 +121,13 @@ class Numbers:
         return node
 
 
-_AGAINST_ZERO: dict[str, Callable[..., Any]] = {"eq": operator.eq, "ne": operator.ne, "le": operator.le}
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "times": operator.mul,
     "floordiv": operator.floordiv,

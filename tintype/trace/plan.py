@@ -43,7 +43,16 @@ class Plan:
         self.hidden_writes = _HIDDEN_WRITES.get(schema.name, ())
         self.aliases = any(result.alias_info is not None for result in schema.returns)
         self.in_place = self.writes == (0,) and len(schema.returns) == 1
-        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), _DISPATCH_COMPOSITE)
+        self.composite = is_composite(operator)
+
+
+def is_composite(operator: Any) -> bool:
+    """Whether an operator is defined by a kernel that calls other operators, gradients included."""
+    name = operator.name()
+    # some operators exist for TorchScript only; the dispatcher does not know them
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, _DISPATCH_COMPOSITE
+    )
 
 
 _PLANS: dict[Any, Plan] = {}

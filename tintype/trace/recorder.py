@@ -35,6 +35,7 @@ from tintype.ir.graph import append_call, append_item, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
+from tintype.trace.function_mode import SymbolicFunctionMode
 from tintype.trace.numbers import Numbers
 from tintype.trace.origin import OriginTracker, user_location
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
@@ -86,6 +87,7 @@ class Recorder(TorchDispatchMode):
         # a program that is captured without gradients as a whole needs no cuts
         self.grad_enabled = torch.is_grad_enabled()
         self._cut_nodes: dict[Node, Node] = {}
+        self._function_mode: SymbolicFunctionMode | None = None
 
     # --- entry ---------------------------------------------------------------------------------------------
 
@@ -143,6 +145,18 @@ class Recorder(TorchDispatchMode):
         return self._record_several(
             func, plan, nodes, kwarg_nodes, results, grad, dict(zip(map(id, infos), args, strict=True))
         )
+
+    def watch_functions(self) -> None:
+        """Symbols turned up: from here on, functions that don't take them need help."""
+        if self._recording and self._function_mode is None:
+            self._function_mode = SymbolicFunctionMode()
+            torch._C._push_on_torch_function_stack(self._function_mode)
+
+    def stop_watching(self) -> None:
+        """Undo :meth:`watch_functions`."""
+        if self._function_mode is not None:
+            torch._C._pop_torch_function_stack()
+            self._function_mode = None
 
     # --- arguments -----------------------------------------------------------------------------------------
 
@@ -287,6 +301,16 @@ class Recorder(TorchDispatchMode):
             cache[key] = results
         return _from_template(results)
 
+    def _record_one(
+        self, func: Any, plan: Plan, nodes: list[Any], kwarg_nodes: dict[str, Any], info: TensorInfo
+    ) -> FakeTensor:
+        """Record an operator with one new tensor as its result."""
+        fake = make_fake(info, self.context)
+        if self._recording:
+            meta = NodeMeta({"val": fake}, self._origin(plan.name))
+            fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
+        return fake
+
     def _record_several(
         self,
         func: Any,
@@ -362,6 +386,8 @@ class Recorder(TorchDispatchMode):
             return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
         # returns something else besides (or instead of) what it writes to
         results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
+        if type(results) is TensorInfo and results not in infos:
+            return self._record_one(func, plan, nodes, kwarg_nodes, results)
         arguments = dict(zip(map(id, infos), args, strict=True))
         outcome = self._record_several(
             func, plan, nodes, kwarg_nodes, None if results is None else _as_sequence(results), False, arguments
@@ -463,7 +489,8 @@ class Recorder(TorchDispatchMode):
             if self._recording:
                 meta = NodeMeta({"val": fakes}, self._origin(plan.name))
                 fakes.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
-        if self._recording:
+        if self._recording and results is not None:
+            self.watch_functions()
             for fake in [fakes] if single else fakes:
                 self.numbers.define_sizes(fake.node, fake.info.sizes)
         return fakes
@@ -509,6 +536,7 @@ class Recorder(TorchDispatchMode):
             number = environment.unbacked_int()
         result = to_torch(number)
         if self._recording:
+            self.watch_functions()
             node = append_call(self.graph, func, (fake.node,), {}, plan_for(func).name)
             node.meta = NodeMeta({"val": result}, self._origin(plan_for(func).name))
             self.numbers.define(number, node)

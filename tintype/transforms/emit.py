@@ -13,7 +13,6 @@ from tintype.fake.meta_kernels import NoMetaKernel, infer
 from tintype.fake.rules import RULES
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call, append_item, meta_of
-from tintype.ir.node_info import NodeMeta
 
 
 def info_of(node: Node) -> TensorInfo | None:
@@ -64,18 +63,16 @@ class Emitter:
         if results is None:
             raise AssertionError(f"nothing is known of the results of {target}")
         name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
+        meta = meta_of(self.at).derived(val=self._fakes(results))
         with self.graph.inserting_before(self.at):
-            node = append_call(self.graph, target, args, kwargs, name)
-        node.meta = meta_of(self.at).derived(val=self._fakes(results))
-        return node
+            return append_call(self.graph, target, args, kwargs, name, meta)
 
     def item(self, node: Node, index: int) -> Node:
         """Insert the selection of one of a call's results."""
         assert self.at is not None
+        meta = meta_of(self.at).derived(val=node.meta["val"][index])
         with self.graph.inserting_before(self.at):
-            item = append_item(self.graph, node, index)
-        item.meta = meta_of(self.at).derived(val=node.meta["val"][index])
-        return item
+            return append_item(self.graph, node, index, meta)
 
     def _fakes(self, results: Any) -> Any:
         if type(results) is TensorInfo:
@@ -83,8 +80,3 @@ class Emitter:
         if isinstance(results, (list, tuple)):
             return tuple(self._fakes(item) for item in results)
         return results
-
-
-def meta_for(node: Node, value: Any) -> NodeMeta:
-    """The meta of a node that takes another's place with a new value."""
-    return meta_of(node).derived(val=value)

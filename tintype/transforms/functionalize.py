@@ -25,6 +25,7 @@ from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output_node, set_meta
+from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
@@ -249,16 +250,14 @@ class Functionalization:
         """Let a node use current values; work its own value out again where one lies otherwise in memory."""
         if not self.handles and not self.stale_copies:
             return
-        moved = False
-
-        def current(argument: Node) -> Node:
-            nonlocal moved
-            new = self._current(argument)
-            moved = moved or new in self.moved or (new is not argument and _differs(argument, new))
-            return new
-
-        node.args = torch.fx.node.map_arg(node.args, current)
-        node.kwargs = torch.fx.node.map_arg(node.kwargs, current)
+        new = {argument: self._current(argument) for argument in node.all_input_nodes}
+        if any(value is not argument for argument, value in new.items()):
+            node.args = torch.fx.node.map_arg(node.args, new.__getitem__)
+            node.kwargs = torch.fx.node.map_arg(node.kwargs, new.__getitem__)
+        moved = any(
+            value in self.moved or (value is not argument and _differs(argument, value))
+            for argument, value in new.items()
+        )
         if moved and node.op == "call_function":
             self._work_out_again(node)
 
@@ -510,7 +509,8 @@ def functionalize(graph: Graph, context: FakeContext, input_specs: list[InputSpe
     Returns the specs of the outputs that were added in front of the program's own: new values of buffers and
     inputs that the program wrote to.
     """
-    return Functionalization(graph, context, input_specs).run()
+    with collector_paused():
+        return Functionalization(graph, context, input_specs).run()
 
 
 def written_storages(graph: Graph) -> set[Storage]:

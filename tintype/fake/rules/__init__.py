@@ -3,6 +3,7 @@
 from tintype.fake.rules import (
     attention,
     backward,
+    bags,
     convolution,
     copies,
     distances,
@@ -29,6 +30,7 @@ __all__ = [
     "RULES",
     "attention",
     "backward",
+    "bags",
     "convolution",
     "copies",
     "distances",

@@ -101,14 +101,16 @@ def _is_fused(
         return False
     if query.dtype not in _FUSED_DTYPES or not torch._C._get_flash_sdp_enabled():
         return False
-    if not same(first[0], second[0]) or not same(first[0], third[0]):
-        return False
-    if not grouped and not (same(first[1], second[1]) and same(first[1], third[1])):
-        return False
+    if first != second or first != third:
+        if not same(first[0], second[0]) or not same(first[0], third[0]):
+            return False
+        if not grouped and not (same(first[1], second[1]) and same(first[1], third[1])):
+            return False
     if not same(first[3], third[3]) or is_zero(first[2]) or is_zero(second[2]):
         return False
-    if any(not is_one(info.strides[-1]) and not is_one(info.sizes[-1]) for info in (query, key, value)):
-        return False
+    for info in (query, key, value):
+        if info.strides[-1] != 1 and not is_one(info.strides[-1]) and not is_one(info.sizes[-1]):
+            return False
     if mask is not None:
         if mask.requires_grad or len(mask.sizes) not in (2, 4):
             return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.info import TensorInfo, preserved_strides, strides_in_order
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.convolution import gradient_strides
 from tintype.fake.rules.elementwise import elementwise
@@ -240,6 +240,26 @@ def of_embedding(
     scale_grad_by_freq: bool,
 ) -> TensorInfo:
     return _fresh((num_weights, grad_output.sizes[-1]), grad_output)
+
+
+# --- of attention ----------------------------------------------------------------------------------------
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward")
+def of_attention(
+    grad_out: TensorInfo, query: TensorInfo, key: TensorInfo, value: TensorInfo, *options: Any, **named: Any
+) -> tuple[TensorInfo, ...]:
+    return tuple(
+        TensorInfo(info.sizes, strides_in_order(info.sizes, (0, 2, 1, 3)), info.dtype, info.device)
+        for info in (query, key, value)
+    )
+
+
+@rule("_weight_norm_interface_backward")
+def of_weight_norm(
+    grad_w: TensorInfo, saved_v: TensorInfo, saved_g: TensorInfo, saved_norms: TensorInfo, dim: int
+) -> tuple[TensorInfo, TensorInfo]:
+    return saved_v.fresh(), saved_g.fresh()
 
 
 # --- of losses -------------------------------------------------------------------------------------------

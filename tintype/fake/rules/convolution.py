@@ -14,6 +14,8 @@ from tintype.symbolic import Size, ge
 from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, less, product, require, require_same
 
 Numbers = int | Sequence[Size]
+# stride, output padding, dilation, groups
+_Options = tuple[Sequence[Size], Sequence[Size], Sequence[Size], int]
 
 
 def _repeated(values: Numbers, count: int, name: str) -> Sequence[Size]:
@@ -58,7 +60,7 @@ def _spatial_size(size: Size, kernel: Size, stride: Size, padding: Size, dilatio
 
 
 def _result(
-    input: TensorInfo, weight: TensorInfo, sizes: tuple[Size, ...], space: int, keeps_format: bool = True
+    input: TensorInfo, weight: TensorInfo, sizes: tuple[Size, ...], space: int, options: _Options
 ) -> TensorInfo:
     """The result for batched sizes: channels-last when the input or the weight is and the kernel cares."""
     batched = len(input.sizes) == space + 2
@@ -70,7 +72,8 @@ def _result(
             first = input.sizes[0] * input.strides[0]
             last = looks_channels_last((1, *input.sizes), (first, *input.strides))
         last = last or looks_channels_last(weight.sizes, weight.strides)
-        last = last and keeps_format
+        # asked last, since it asks about sizes
+        last = last and (space == 2 or _takes_fast_kernel(input, sizes[0], weight.sizes, *options))
         strides = strides_in_order(sizes, CHANNELS_LAST_ORDER[space + 2]) if last else contiguous_strides(sizes)
     else:
         strides = contiguous_strides(sizes)
@@ -118,9 +121,8 @@ def _direct(
         spatial = [
             _spatial_size(full[i + 2], weight_sizes[i + 2], steps[i], margins[i], spread[i]) for i in range(space)
         ]
-    no_extra = (0,) * space
-    keeps_format = space < 3 or _takes_fast_kernel(input, full, weight_sizes, steps, no_extra, spread, groups)
-    return _result(input, weight, (full[0], weight_sizes[0], *spatial), space, keeps_format)
+    options = (steps, (0,) * space, spread, groups)
+    return _result(input, weight, (full[0], weight_sizes[0], *spatial), space, options)
 
 
 def _transposed(
@@ -161,8 +163,8 @@ def _transposed(
         (full[i + 2] - 1) * steps[i] - 2 * margins[i] + spread[i] * (weight_sizes[i + 2] - 1) + extra[i] + 1
         for i in range(space)
     ]
-    keeps_format = space < 3 or _takes_fast_kernel(input, full, weight_sizes, steps, extra, spread, groups)
-    return _result(input, weight, (full[0], weight_sizes[1] * groups, *spatial), space, keeps_format)
+    options = (steps, extra, spread, groups)
+    return _result(input, weight, (full[0], weight_sizes[1] * groups, *spatial), space, options)
 
 
 # Below that many elements eager mode prefers its plain kernels for one image.
@@ -171,7 +173,7 @@ _SMALL_IMAGE = 20480
 
 def _takes_fast_kernel(
     input: TensorInfo,
-    sizes: tuple[Size, ...],
+    batch: Size,
     weight_sizes: tuple[Size, ...],
     stride: Sequence[Size],
     output_padding: Sequence[Size],
@@ -185,14 +187,14 @@ def _takes_fast_kernel(
     if input.dtype is not torch.float32:
         return input.dtype in (torch.bfloat16, torch.float16)
     pointwise = is_one(weight_sizes[-1]) and is_one(weight_sizes[-2])
-    plain = all(is_one(step) for step in (*stride, *dilation)) and less(sizes[0], 16)
+    plain = all(is_one(step) for step in (*stride, *dilation)) and less(batch, 16)
     if pointwise and plain and torch.get_num_threads() == 1:
         return False
     return (
         groups > 1
         or (less(3, weight_sizes[-1]) and less(3, weight_sizes[-2]))
-        or less(1, sizes[0])
-        or less(_SMALL_IMAGE, product(sizes[:4]))
+        or less(1, batch)
+        or less(_SMALL_IMAGE, batch * product(input.sizes[-4:-1]))
     )
 
 
@@ -211,7 +213,7 @@ def gradient_strides(
         and (looks_channels_last(input.sizes, input.strides) or looks_channels_last(weight.sizes, weight.strides))
         and (
             count == 4
-            or _takes_fast_kernel(input, input.sizes, weight.sizes, stride, output_padding, dilation, groups)
+            or _takes_fast_kernel(input, input.sizes[0], weight.sizes, stride, output_padding, dilation, groups)
         )
     ):
         order = CHANNELS_LAST_ORDER[count]

@@ -46,7 +46,7 @@ def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name in _COPIES_OF_VIEWS:
     _packet, _dot, _variant = _name.partition(".")
-    RULES[overload(f"{_packet}_copy{_dot}{_variant}")] = _copying(RULES[overload(_name)])
+    rule(f"{_packet}_copy{_dot}{_variant}")(_copying(RULES[overload(_name)]))
 
 
 @rule("view_copy")

@@ -127,6 +127,8 @@ def _matrix_product(
             both.append(position)
             sizes.append(one)
     order = [*both, *only_first, *only_second]
+    if only_first and only_second and max(only_second) < min(only_first):
+        order = [*both, *only_second, *only_first]  # the operands change places
     dense = contiguous_strides([sizes[position] for position in order])
     strides: list[Size] = [1] * len(sizes)
     for position, stride in zip(order, dense, strict=True):

@@ -9,7 +9,7 @@ import torch
 
 from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides, strides_in_order
 from tintype.fake.promotion import real_of, result_type, to_float
-from tintype.fake.rules.registry import RULES, overload, rule
+from tintype.fake.rules.registry import rule
 from tintype.symbolic.expression import Size
 from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one
 
@@ -17,7 +17,7 @@ from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one
 def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
     """The common size of operands of an elementwise operator."""
     first = shapes[0]
-    if all(shape == first for shape in shapes):
+    if shapes.count(first) == len(shapes):
         return first
     result: list[Size] = [1] * max(len(shape) for shape in shapes)
     for shape in shapes:
@@ -25,7 +25,7 @@ def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
         for i, size in enumerate(shape):
             where = shift + i
             old = result[where]
-            if old is size or (type(size) is int and size == 1):
+            if old == size or (type(size) is int and size == 1):
                 continue
             if type(old) is int and old == 1:
                 result[where] = size
@@ -52,13 +52,11 @@ def result_strides(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> t
         if 0 not in strides and len(set(strides)) == len(strides):
             # the first operand tells all dimensions apart: the others are not asked
             return preserved_strides(sizes, strides)
-    full = [operand for operand in operands if operand.sizes == sizes]
-    if len(full) == len(operands):
-        first = full[0].strides
-        if all(operand.strides == first for operand in full):
-            return first if first == contiguous else preserved_strides(sizes, first)
-    elif full and all(operand.strides == contiguous_strides(operand.sizes) for operand in operands):
+    if all(operand.strides == contiguous_strides(operand.sizes) for operand in operands):
         return contiguous
+    strides = leading.strides
+    if all(operand.sizes == sizes and operand.strides == strides for operand in operands):
+        return preserved_strides(sizes, strides)
     expanded = [_broadcast_strides(operand, sizes) for operand in operands if operand.sizes]
     if not expanded:
         return contiguous
@@ -106,8 +104,7 @@ def tensors(*operands: Any) -> list[TensorInfo]:
 
 
 def _register(names: str, function: Callable[..., Any]) -> None:
-    for name in names.split():
-        RULES[overload(name)] = function
+    rule(*names.split())(function)
 
 
 # --- one tensor ------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import torch
 
 from tintype.fake.info import TensorInfo, fresh, strides_for_format, strides_in_order
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Expr, Size, ceil_div
-from tintype.symbolic.sizes import product, require_same
+from tintype.symbolic import Expr, Size, ceil_div, ge
+from tintype.symbolic.sizes import product, require, require_same
 
 
 def target_device(device: Any) -> torch.device:
@@ -25,8 +25,11 @@ def target_device(device: Any) -> torch.device:
 
 def _sized(size: Sequence[Size], dtype: torch.dtype | None, device: Any) -> TensorInfo:
     for entry in size:
-        if type(entry) is int and entry < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {entry}: {list(size)}")
+        if type(entry) is int:
+            if entry < 0:
+                raise RuntimeError(f"Trying to create tensor with negative dimension {entry}: {list(size)}")
+        else:
+            require(ge(entry, 0), "Trying to create tensor with negative dimension")
     return fresh(size, dtype or torch.get_default_dtype(), target_device(device))
 
 

@@ -109,6 +109,13 @@ def _check_classes(self: TensorInfo, target: TensorInfo, weight: TensorInfo | No
     return samples
 
 
+def _check_batch(self: TensorInfo, target: TensorInfo) -> None:
+    if self.dim > 1 and target.sizes:
+        size, wanted = self.sizes[0], target.sizes[0]
+        if type(size) is int and type(wanted) is int and size != wanted:
+            raise ValueError(f"Expected input batch_size ({size}) to match target batch_size ({wanted}).")
+
+
 @rule("nll_loss_nd", "nll_loss", "nll_loss2d")
 def nll_loss(
     self: TensorInfo,
@@ -119,11 +126,7 @@ def nll_loss(
 ) -> TensorInfo:
     if self.dim < 1:
         raise RuntimeError(f"Expected 1 or more dimensions (got {self.dim})")
-    if self.sizes and target.sizes and type(self.sizes[0]) is int and type(target.sizes[0]) is int:
-        if self.dim > 1 and self.sizes[0] != target.sizes[0]:
-            raise ValueError(
-                f"Expected input batch_size ({self.sizes[0]}) to match target batch_size ({target.sizes[0]})."
-            )
+    _check_batch(self, target)
     samples = _check_classes(self, target, weight)
     return _number(self) if reduction != _NO_REDUCTION else _fresh(self, samples)
 
@@ -155,6 +158,7 @@ def cross_entropy_loss(
         return _number(self, result_type(self, target))
     if label_smoothing > 0.0 and reduction == _NO_REDUCTION:
         raise NotImplementedError("the memory order depends on the smoothing")
+    _check_batch(self, target)
     samples = _check_classes(self, target, weight)
     return _number(self) if reduction != _NO_REDUCTION else _fresh(self, samples)
 

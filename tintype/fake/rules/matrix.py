@@ -246,6 +246,8 @@ def _rows(sizes: Sequence[Size]) -> Size:
 
 @rule("linalg_multi_dot", "chain_matmul")
 def chained_product(tensors: Sequence[TensorInfo]) -> TensorInfo:
+    if len(tensors) < 2:
+        raise NotImplementedError("a single factor is returned as it is")
     result = tensors[0]
     for factor in tensors[1:]:
         result = matmul(result, factor)

@@ -9,8 +9,8 @@ import torch
 from tintype.fake.info import TensorInfo
 from tintype.fake.rules.memory_format import fresh_in_format_of, suggested_strides
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Size, ge
-from tintype.symbolic.sizes import at_least, contiguous_strides, is_zero, require, require_same
+from tintype.symbolic import Size, ceil_div, ge, minimum
+from tintype.symbolic.sizes import contiguous_strides, is_zero, require, require_same
 
 Numbers = int | Sequence[int]
 
@@ -46,8 +46,8 @@ def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: i
     room = size + 2 * padding - reach
     result = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     # a window may not start in the right-hand padding
-    if ceil_mode and at_least((result - 1) * stride, size + padding):
-        result = result - 1
+    if ceil_mode:
+        result = minimum(result, ceil_div(size + padding, stride))
     if type(result) is int:
         if result < 1:
             raise RuntimeError(f"Given input size {size}, calculated output size {result}. Output size is too small")

@@ -14,7 +14,7 @@ from tintype.fake.rules.indexing import require_index
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import diagonal, select, slice_tensor, wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, require_same
+from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, product, require_same
 
 
 def _copy(self: TensorInfo) -> TensorInfo:
@@ -97,11 +97,17 @@ def index_fill(self: TensorInfo, dim: int, index: TensorInfo, value: Any) -> Ten
 # --- advanced indexing -----------------------------------------------------------------------------------
 
 
+def _is_masked_fill(indices: Sequence[TensorInfo | None], values: TensorInfo) -> bool:
+    """Whether eager mode fills through a mask instead, which converts the value."""
+    given = [index for index in indices if index is not None]
+    return len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8) and is_one(product(values.sizes))
+
+
 @rule("index_put", "_unsafe_index_put")
 def index_put(
     self: TensorInfo, indices: Sequence[TensorInfo | None], values: TensorInfo, accumulate: bool = False
 ) -> TensorInfo:
-    if self.dtype is not values.dtype:
+    if self.dtype is not values.dtype and (accumulate or not _is_masked_fill(indices, values)):
         raise RuntimeError(
             f"Index put requires the source and destination dtypes match, got {self.dtype} for the "
             f"destination and {values.dtype} for the source."

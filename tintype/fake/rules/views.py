@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from tintype.fake.info import TensorInfo, fresh, strides_for_format
+from tintype.fake.info import TensorInfo, strides_for_format
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Expr, Size, ceil_div, maximum, minimum
-from tintype.symbolic.sizes import at_least, is_one, is_zero, product, require, require_same, same
+from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, lt, maximum, minimum
+from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, is_zero, product, require, require_same, same
 
 
 def wrap_dimension(dim: int, count: int) -> int:
@@ -25,15 +25,24 @@ def wrap_dimension(dim: int, count: int) -> int:
 
 def infer_size(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
     """A shape in which one -1 is replaced by what the number of elements leaves for it."""
-    missing = [i for i, size in enumerate(shape) if type(size) is int and size == -1]
-    if len(missing) > 1:
-        raise RuntimeError("only one dimension can be inferred")
-    known = product([size for i, size in enumerate(shape) if i not in missing])
+    missing = -1
+    known: Any = 1
+    for i, size in enumerate(shape):
+        if type(size) is int and size < 0:
+            if size < -1:
+                raise RuntimeError(f"invalid shape dimension {size} at index {i} of shape {list(shape)}")
+            if missing >= 0:
+                raise RuntimeError("only one dimension can be inferred")
+            missing = i
+        else:
+            known = known * size
+    if missing < 0 and known == numel:
+        return tuple(shape)
 
     def invalid() -> str:
         return f"shape '{[str(s) for s in shape]}' is invalid for input of size {numel}".replace("'", "")
 
-    if not missing:
+    if missing < 0:
         require_same(known, numel, invalid)
         return tuple(shape)
     if is_zero(known):
@@ -44,15 +53,16 @@ def infer_size(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
     inferred = numel // known
     require_same(inferred * known, numel, invalid)
     result = list(shape)
-    result[missing[0]] = inferred
+    result[missing] = inferred
     return tuple(result)
 
 
 def view_strides(sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence[Size]) -> tuple[Size, ...] | None:
     """The strides of a view with another shape, or None when only a copy can have it."""
-    numel = product(sizes)
-    if is_zero(numel):
-        return tuple(strides) if tuple(sizes) == tuple(shape) else fresh(shape, torch.bool, _CPU).strides
+    if tuple(strides) == contiguous_strides(sizes):
+        return contiguous_strides(shape)
+    if is_zero(product(sizes)):
+        return tuple(strides) if tuple(sizes) == tuple(shape) else contiguous_strides(shape)
     new: list[Size] = [1] * len(shape)
     if not sizes:
         return tuple(new)
@@ -79,9 +89,6 @@ def view_strides(sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence
             chunk = 1
             view_numel = 1
     return tuple(new) if position < 0 else None
-
-
-_CPU = torch.device("cpu")
 
 
 @rule("view", "_reshape_alias")
@@ -247,13 +254,31 @@ def select(self: TensorInfo, dim: int, index: Size) -> TensorInfo:
         if not -size <= index < size:
             raise IndexError(out_of_range())
     else:
-        require(at_least(size, index + 1 if at_least(index, 0) else -index), out_of_range)
-    position = index if at_least(index, 0) else index + size
+        require(lt(index, size), out_of_range)
+        require(ge(index, -size), out_of_range)
+    position = _from_start(index, size)
     keep = [d for d in range(self.dim) if d != where]
     return self.view(
         [self.sizes[d] for d in keep],
         [self.strides[d] for d in keep],
         self.offset + position * self.strides[where],
+    )
+
+
+def _from_start(position: Size, size: Size) -> Size:
+    """A position counted from the end as one counted from the start."""
+    if type(position) is int:
+        return position if position >= 0 else position + size
+    if _depends_on_data(ge(position, 0)):
+        return choose(ge(position, 0), position, position + size)
+    return position if at_least(position, 0) else position + size
+
+
+def _depends_on_data(condition: Condition) -> bool:
+    return (
+        isinstance(condition, Expr)
+        and condition.environment.known(condition) is None
+        and condition.environment.hint(condition) is None
     )
 
 
@@ -277,6 +302,8 @@ _LARGEST = 2**63 - 1
 def _clamp_bound(bound: Size, size: Size) -> Size:
     if type(bound) is int and bound == 0:
         return 0
+    if _depends_on_data(ge(bound, 0)):
+        return choose(ge(bound, 0), minimum(bound, size), maximum(bound + size, 0))
     if not at_least(bound, 0):
         return maximum(bound + size, 0)
     return bound if at_least(size, bound) else minimum(bound, size)
@@ -389,7 +416,7 @@ def unfold(self: TensorInfo, dimension: int, size: Size, step: Size) -> TensorIn
     where = wrap_dimension(dimension, self.dim)
     length, stride = (self.sizes[where], self.strides[where]) if self.sizes else (1, 1)
     require(
-        at_least(length, size),
+        ge(length, size),
         f"maximum size for tensor at dimension {where} is {length} but size is {size}",
     )
     sizes, strides = list(self.sizes), list(self.strides)

@@ -1,0 +1,123 @@
+"""Symbols for the sizes of inputs that may vary."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.errors import ConstraintViolationError
+from tintype.export.dimensions import DerivedDim, Dim, DimHint
+from tintype.export.shape_spec import Entry
+from tintype.symbolic import Environment, Expr, Size
+from tintype.symbolic.expression import Symbol
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicSize:
+    """One dimension of one input that may vary."""
+
+    dimension: Dim | DimHint
+    expression: Expr
+    source: str
+
+
+class InputSizes:
+    """Gives every input its sizes: numbers, or symbols where the spec says so."""
+
+    def __init__(self, environment: Environment, entries: Sequence[list[Entry] | None], paths: Sequence[str]) -> None:
+        self.environment = environment
+        self.entries = entries
+        self.paths = paths
+        self.dynamic: list[DynamicSize] = []
+        self.problems: list[str] = []
+        self._roots: dict[str, Symbol] = {}
+        self._count = 0
+
+    def sizes_of(self, leaf: int, tensor: torch.Tensor) -> tuple[Size, ...]:
+        """The sizes of one input."""
+        entries = self.entries[leaf]
+        if entries is None:
+            return tuple(tensor.shape)
+        sizes: list[Size] = []
+        for dimension, (entry, size) in enumerate(zip(entries, tensor.shape, strict=True)):
+            if entry is None or isinstance(entry, int):
+                sizes.append(size)
+                continue
+            source = f"{self.paths[leaf]}.shape[{dimension}]"
+            expression = self._expression(entry, size, source)
+            if isinstance(expression, Expr):
+                self.dynamic.append(DynamicSize(entry, expression, source))
+            sizes.append(expression)
+        return tuple(sizes)
+
+    def finish(self) -> None:
+        """Raise what was found wrong with the example's sizes."""
+        if self.problems:
+            raise ConstraintViolationError("\n".join(self.problems))
+
+    def _expression(self, entry: Dim | DimHint, size: int, source: str) -> Size:
+        if isinstance(entry, DimHint):
+            if not entry.min <= size <= entry.max:
+                self._problem(f"{size} not in range [{entry.min}, {entry.max}] of {entry!r}, for {source}")
+                return size
+            return self._symbol(size, entry.min, entry.max)
+        if not isinstance(entry, DerivedDim):
+            return self._root(entry, size, source)
+        return self._derived(entry, size, source)
+
+    def _derived(self, entry: DerivedDim, size: int, source: str) -> Size:
+        root = self._roots.get(entry.root.name)
+        if root is None:
+            value, rest = divmod(size - entry.offset, entry.scale)
+            if rest:
+                dimension = source.rpartition(".")[2]
+                self._problem(
+                    f"Expected {dimension} = {size} of input Tensor to be of the form {entry.name}, where "
+                    f"{entry.root.name} is an integer, for {source}"
+                )
+                return size
+            self._count += 1  # a size of its own comes before the root that it is derived from
+            made = self._root(entry.root, value, f"{source}, with {entry.root.name} = {value}")
+            if not isinstance(made, Symbol):
+                return size
+            root = made
+        expected = entry.scale * _hint(root) + entry.offset
+        if expected != size:
+            self._problem(
+                f"Expected input {source} size to be equal to {entry.name}, where {entry.root.name} = "
+                f"{_hint(root)}, but got {size}"
+            )
+            return size
+        return entry.scale * root + entry.offset
+
+    def _root(self, dim: Dim, size: int, source: str) -> Size:
+        known = self._roots.get(dim.name)
+        if known is not None:
+            if _hint(known) != size:
+                self._problem(
+                    f"Expected input {source} size to be equal to {dim.name}, where {dim.name} = {_hint(known)}, "
+                    f"but got {size}"
+                )
+            return known
+        if not dim.min <= size <= dim.max:
+            self._problem(f"{size} not in range [{dim.min}, {dim.max}] of {dim!r}, for {source}")
+            return size
+        symbol = self._roots[dim.name] = self._symbol(size, dim.min, dim.max)
+        return symbol
+
+    def _symbol(self, size: int, low: Any, high: Any) -> Symbol:
+        name = f"s{self._count}"
+        self._count += 1
+        upper = int(high) if high != float("inf") else None
+        return self.environment.backed(size, name=name, lower=int(low), upper=upper)
+
+    def _problem(self, fact: str) -> None:
+        self.problems.append(fact)
+
+
+def _hint(symbol: Symbol) -> int:
+    assert symbol.hint is not None
+    return symbol.hint

@@ -1,0 +1,313 @@
+"""``dynamic_shapes``: from what the user wrote to one entry per dimension of every input tensor.
+
+A spec follows the structure of the arguments: a dictionary by argument name or a tuple by position, then the same
+containers as the argument, then for each tensor a dictionary by dimension, a tuple with one entry per dimension, or
+None. What is not named is static.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from tintype import tree
+from tintype.errors import InvalidRequestError
+from tintype.export.dimensions import Dim, DimHint
+
+# per dimension of a tensor: a Dim, a hint, a size that must be so, or None for the size of the example
+Entry = Dim | DimHint | int | None
+
+
+class ShapesCollection:
+    """A spec by tensor: for arguments whose structure is tedious to write down.
+
+    >>> x = torch.randn(4, 3)
+    >>> shapes = ShapesCollection()
+    >>> shapes[x] = {0: Dim("batch")}
+    >>> shapes.dynamic_shapes(lambda x: x, (x,))
+    {'x': {0: Dim('batch')}}
+    """
+
+    def __init__(self) -> None:
+        self._shapes: dict[int, tuple[torch.Tensor, Any]] = {}
+
+    def __setitem__(self, tensor: torch.Tensor, shape: Any) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise InvalidRequestError(f"shapes are given to tensors, but got {type(tensor).__name__}")
+        known = self._shapes.get(id(tensor))
+        if known is not None and known[1] != shape:
+            raise InvalidRequestError(f"this tensor has a shape already: {known[1]}, and now {shape}")
+        self._shapes[id(tensor)] = (tensor, shape)
+
+    def __getitem__(self, tensor: torch.Tensor) -> Any:
+        if id(tensor) not in self._shapes:
+            self._shapes[id(tensor)] = (tensor, {})
+        return self._shapes[id(tensor)][1]
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def dynamic_shapes(self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        """The spec in the form that ``export`` takes."""
+        arguments = bound_arguments(mod, args, kwargs or {})
+        leaves = {id(leaf) for leaf in tree.leaves(arguments)}
+        for tensor, shape in self._shapes.values():
+            if id(tensor) not in leaves:
+                raise InvalidRequestError(f"a tensor with the shape {shape} is not among the arguments")
+        return tree.map_leaves(lambda leaf: self._shapes[id(leaf)][1] if id(leaf) in self._shapes else None, arguments)
+
+
+class AdditionalInputs:
+    """A spec by examples: sizes that differ between the examples are dynamic, all others static.
+
+    >>> examples = AdditionalInputs()
+    >>> examples.add((torch.randn(4, 3),))
+    >>> examples.dynamic_shapes(lambda x: x, (torch.randn(2, 3),))
+    {'x': (Dim.DYNAMIC, None)}
+    """
+
+    def __init__(self) -> None:
+        self._examples: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def add(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        """Add the arguments of a call that the program must accept."""
+        if not isinstance(args, tuple):
+            raise InvalidRequestError(f"args must be a tuple, but got {type(args).__name__}")
+        self._examples.append((args, kwargs or {}))
+
+    def dynamic_shapes(self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        """The spec in the form that ``export`` takes."""
+        first = bound_arguments(mod, args, kwargs or {})
+        leaves, spec = tree.flatten(first)
+        others = []
+        for more_args, more_kwargs in self._examples:
+            more_leaves, more_spec = tree.flatten(bound_arguments(mod, more_args, more_kwargs))
+            if more_spec != spec:
+                raise InvalidRequestError("the additional inputs have another structure than the example inputs")
+            others.append(more_leaves)
+        return tree.unflatten([self._entries(leaf, column) for leaf, *column in zip(leaves, *others)], spec)
+
+    @staticmethod
+    def _entries(leaf: Any, others: Sequence[Any]) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            if any(other != leaf for other in others):
+                raise InvalidRequestError(f"the argument {leaf!r} differs between the inputs; only sizes may")
+            return None
+        return tuple(
+            Dim.DYNAMIC if any(other.shape[d] != size for other in others) else None for d, size in enumerate(leaf.shape)
+        )
+
+    def verify(self, program: Any) -> None:
+        """Check that a program accepts all these inputs."""
+        module = program.module()
+        for args, kwargs in self._examples:
+            module(*args, **kwargs)
+
+
+def bound_arguments(mod: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name; those of ``*args`` and ``**kwargs`` under their own names."""
+    names = getattr(mod, "argument_names", None)
+    if names is not None and len(names) == len(args) + len(kwargs):
+        return {**dict(zip(names, args)), **kwargs}
+    function = mod.forward if isinstance(mod, torch.nn.Module) else mod
+    try:
+        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        raise InvalidRequestError(f"the example arguments do not fit the program: {error}") from error
+
+
+def leaf_entries(
+    mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> list[list[Entry] | None]:
+    """For every leaf of ``(args, kwargs)``, in their order, an entry per dimension; None for a leaf that is static."""
+    leaves = tree.leaves((args, kwargs))
+    if dynamic_shapes is None:
+        return [None] * len(leaves)
+    if isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    arguments = bound_arguments(mod, args, kwargs)
+    if dynamic_shapes == "auto":
+        dynamic_shapes = tree.map_leaves(_all_auto, arguments)
+    by_name = _by_name(arguments, dynamic_shapes)
+    matched: dict[str, list[list[Entry] | None]] = {}
+    for name, value in arguments.items():
+        found: list[list[Entry] | None] = []
+        _match(value, by_name.get(name), name, found)
+        matched[name] = found
+    _check_names([entries for found in matched.values() for entries in found])
+    return _in_call_order(mod, args, kwargs, arguments, matched)
+
+
+def _all_auto(leaf: Any) -> Any:
+    return (Dim.AUTO,) * leaf.dim() if isinstance(leaf, torch.Tensor) else None
+
+
+def _by_name(arguments: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
+    if isinstance(dynamic_shapes, Mapping):
+        unknown = [name for name in dynamic_shapes if name not in arguments]
+        if unknown:
+            raise InvalidRequestError(
+                f"dynamic_shapes names {', '.join(map(repr, unknown))}, but the arguments are "
+                f"{', '.join(map(repr, arguments))}",
+                remedy="use the names of the program's parameters",
+            )
+        return dict(dynamic_shapes)
+    if isinstance(dynamic_shapes, (tuple, list)):
+        if len(dynamic_shapes) != len(arguments):
+            raise InvalidRequestError(
+                f"dynamic_shapes has {len(dynamic_shapes)} entries, but there are {len(arguments)} arguments: "
+                f"{', '.join(arguments)}",
+                remedy="give one entry per argument (None for a static one), or a dictionary by name",
+            )
+        return dict(zip(arguments, dynamic_shapes))
+    raise InvalidRequestError(
+        f"dynamic_shapes must be a dictionary, a tuple, a ShapesCollection, AdditionalInputs or 'auto', but got "
+        f"{type(dynamic_shapes).__name__}"
+    )
+
+
+def _match(value: Any, spec: Any, path: str, found: list[list[Entry] | None]) -> None:
+    """Go through a value and its spec side by side; append the entries of each leaf."""
+    if isinstance(value, torch.Tensor):
+        found.append(None if spec is None else _tensor_entries(value, spec, path))
+        return
+    node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
+    if node is None:
+        if spec is not None:
+            raise InvalidRequestError(
+                f"{path} is a {type(value).__name__}, but dynamic_shapes has {spec!r} for it",
+                remedy="only tensors have dynamic sizes: write None",
+            )
+        found.append(None)
+        return
+    children, _ = node.flatten_fn(value)
+    children = list(children)
+    keys = _keys(node, value, len(children))
+    for key, child, child_spec in zip(keys, children, _child_specs(value, spec, keys, path)):
+        _match(child, child_spec, f"{path}{_key_text(key)}", found)
+
+
+def _keys(node: Any, value: Any, count: int) -> list[Any]:
+    if node.flatten_with_keys_fn is None:
+        return list(range(count))
+    return [getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", None)))
+            for entry, _ in node.flatten_with_keys_fn(value)[0]]  # fmt: skip
+
+
+def _key_text(key: Any) -> str:
+    return f"[{key!r}]"
+
+
+def _child_specs(value: Any, spec: Any, keys: list[Any], path: str) -> list[Any]:
+    """The specs of a container's children."""
+    if spec is None:
+        return [None] * len(keys)
+    if isinstance(spec, Mapping) and not isinstance(value, (list, tuple)):
+        unknown = [key for key in spec if key not in keys]
+        if unknown:
+            raise InvalidRequestError(f"{path} has no {unknown[0]!r}, which dynamic_shapes names; it has {keys}")
+        return [spec.get(key) for key in keys]
+    if isinstance(spec, (list, tuple)):
+        parts = list(spec)
+    elif type(spec) is type(value):
+        parts = list(pytree.SUPPORTED_NODES[pytree._get_node_type(spec)].flatten_fn(spec)[0])
+    else:
+        raise InvalidRequestError(
+            f"{path} is a {type(value).__name__}, but dynamic_shapes has a {type(spec).__name__} for it",
+            remedy="follow the structure of the argument",
+        )
+    if len(parts) != len(keys):
+        raise InvalidRequestError(f"{path} has {len(keys)} parts, but dynamic_shapes has {len(parts)} for it")
+    return parts
+
+
+def _tensor_entries(tensor: torch.Tensor, spec: Any, path: str) -> list[Entry]:
+    count = tensor.dim()
+    entries: list[Entry] = [None] * count
+    if isinstance(spec, Mapping):
+        for dimension, entry in spec.items():
+            if not isinstance(dimension, int) or not -count <= dimension < count:
+                raise InvalidRequestError(
+                    f"{path} has {count} dimensions, but dynamic_shapes names dimension {dimension!r} of it"
+                )
+            entries[dimension] = _entry(entry, f"{path}.shape[{dimension}]")
+    elif isinstance(spec, (list, tuple)):
+        if len(spec) != count:
+            raise InvalidRequestError(f"{path} has {count} dimensions, but dynamic_shapes has {len(spec)} for it")
+        entries = [_entry(entry, f"{path}.shape[{d}]") for d, entry in enumerate(spec)]
+    else:
+        raise InvalidRequestError(
+            f"{path} is a tensor, but dynamic_shapes has {spec!r} for it",
+            remedy="give a dictionary by dimension, a tuple with one entry per dimension, or None",
+        )
+    for dimension, entry in enumerate(entries):
+        if isinstance(entry, int) and entry != tensor.shape[dimension]:
+            raise InvalidRequestError(
+                f"Static shape constraint of {entry} does not match input size of {tensor.shape[dimension]}, for "
+                f"{path}.shape[{dimension}]"
+            )
+    return entries
+
+
+def _entry(entry: Any, path: str) -> Entry:
+    if isinstance(entry, DimHint) and entry.kind == "STATIC":
+        return None
+    if entry is None or isinstance(entry, (Dim, DimHint)) or (isinstance(entry, int) and not isinstance(entry, bool)):
+        return entry
+    raise InvalidRequestError(
+        f"{path}: a size is a Dim, Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, an integer or None, but got {entry!r}"
+    )
+
+
+def _check_names(leaves: Sequence[list[Entry] | None]) -> None:
+    """One name stands for one definition."""
+    known: dict[str, Dim] = {}
+    for entries in leaves:
+        for entry in entries or ():
+            if isinstance(entry, Dim):
+                root = entry.root
+                other = known.setdefault(root.name, root)
+                if (other.min, other.max) != (root.min, root.max):
+                    raise InvalidRequestError(
+                        f"Found different definitions {other!r} and {root!r} for the same symbolic dimension",
+                        remedy="use one Dim object, or different names",
+                    )
+
+
+def _in_call_order(
+    mod: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    arguments: Mapping[str, Any],
+    matched: dict[str, list[list[Entry] | None]],
+) -> list[list[Entry] | None]:
+    """Entries by argument name, in the order in which the leaves of ``(args, kwargs)`` come."""
+    remaining = {name: iter(entries) for name, entries in matched.items()}
+    owner = _owners(mod, args, kwargs, arguments)
+    result: list[list[Entry] | None] = []
+    for name, value in [*zip(owner[: len(args)], args), *zip(owner[len(args) :], kwargs.values())]:
+        result += [next(remaining[name]) for _ in tree.leaves(value)]
+    return result
+
+
+def _owners(
+    mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Mapping[str, Any]
+) -> list[str]:
+    """The parameter that takes each positional and each keyword argument."""
+    names = getattr(mod, "argument_names", None)
+    if names is not None and len(names) == len(args) + len(kwargs):
+        return list(names)
+    function: Callable[..., Any] = mod.forward if isinstance(mod, torch.nn.Module) else mod
+    parameters = inspect.signature(function).parameters.values()
+    owners: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            owners += [parameter.name] * (len(args) - len(owners))
+        elif parameter.kind is not parameter.KEYWORD_ONLY and len(owners) < len(args):
+            owners.append(parameter.name)
+    variadic = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+    return owners + [name if name in arguments else str(variadic) for name in kwargs]

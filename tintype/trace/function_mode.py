@@ -1,0 +1,117 @@
+"""Torch functions that do not take symbolic numbers by themselves.
+
+Most functions hand symbolic sizes on to operators. A few look at them in C++ and want plain integers: indexing with
+a symbolic position, ``torch.tensor`` of a symbolic number. While symbols are about, calls of those are rewritten into
+operators that take them. The mode is only on when there are symbols, since it costs something on every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tintype.symbolic.bridge import sym_ite
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class SymbolicFunctionMode(TorchFunctionMode):
+    """Rewrites the calls that need it and passes all others through."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rewrite = _REWRITES.get(func)
+        if rewrite is not None:
+            result = rewrite(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
+        return func(*args, **(kwargs or {}))
+
+
+def _has_symbol(index: Any) -> bool:
+    if isinstance(index, tuple):
+        return any(isinstance(entry, torch.SymInt) for entry in index)
+    return isinstance(index, torch.SymInt)
+
+
+def _get_item(tensor: torch.Tensor, index: Any) -> Any:
+    return _select(tensor, index) if _has_symbol(index) else NotImplemented
+
+
+def _set_item(tensor: torch.Tensor, index: Any, value: Any) -> Any:
+    if not _has_symbol(index):
+        return NotImplemented
+    entries = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(entry, (torch.Tensor, list)) for entry in entries):
+        raise IndexError("a symbolic position can't be mixed with tensors in an assignment")
+    view = _select(tensor, index)
+    view.copy_(value) if isinstance(value, torch.Tensor) else view.fill_(value)
+    return None
+
+
+def _select(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """Indexing, one dimension after the other; tensors among the indices come last."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    consumed = sum(_dimensions(entry) for entry in entries)
+    if Ellipsis in [entry if entry is Ellipsis else None for entry in entries]:
+        where = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
+        entries[where : where + 1] = [slice(None)] * (tensor.dim() - consumed)
+    dimension = 0
+    remaining: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, (int, torch.SymInt)) and not isinstance(entry, bool):
+            tensor = torch.select(tensor, dimension, entry)  # type: ignore[call-overload]
+            continue
+        if entry is None:
+            tensor = tensor.unsqueeze(dimension)
+            remaining.append(slice(None))
+        elif isinstance(entry, slice):
+            if entry != slice(None):
+                tensor = torch.ops.aten.slice.Tensor(tensor, dimension, entry.start, entry.stop, entry.step or 1)
+            remaining.append(slice(None))
+        else:
+            remaining.append(entry)
+        dimension += 1
+    return tensor[tuple(remaining)] if any(not isinstance(entry, slice) for entry in remaining) else tensor
+
+
+def _dimensions(entry: Any) -> int:
+    if entry is None or entry is Ellipsis:
+        return 0
+    if isinstance(entry, torch.Tensor) and entry.dtype is torch.bool:
+        return entry.dim()
+    return 1
+
+
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Any:
+    if not _holds_symbol(data):
+        return NotImplemented
+    result = _stacked(data, dtype, device)
+    return result.requires_grad_() if requires_grad else result
+
+
+def _holds_symbol(data: Any) -> bool:
+    if isinstance(data, (list, tuple)):
+        return any(_holds_symbol(item) for item in data)
+    return isinstance(data, _SYMBOLIC)
+
+
+def _stacked(data: Any, dtype: Any, device: Any) -> torch.Tensor:
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_stacked(item, dtype, device) for item in data])
+    kinds = {torch.SymInt: torch.int64, int: torch.int64, torch.SymBool: torch.bool, bool: torch.bool}
+    return torch.scalar_tensor(data, dtype=dtype or kinds.get(type(data)), device=device)
+
+
+def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
+    return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
+
+
+_REWRITES: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.__getitem__: _get_item,
+    torch.Tensor.__setitem__: _set_item,
+    torch.tensor: _tensor,
+    torch.sym_ite: _ite,
+}
