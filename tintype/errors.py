@@ -63,7 +63,15 @@ class InvalidRequestError(TintypeError, ValueError):
 
 
 class CaptureError(TintypeError, RuntimeError):
-    """The program uses something that can't be captured."""
+    """The program uses something that can't be captured.
+
+    >>> import torch, tintype
+    >>> try:
+    ...     tintype.export(lambda x: x if x.sum() > 0 else -x, (torch.ones(2),))
+    ... except CaptureError as error:
+    ...     print(error.id)
+    data-dependent
+    """
 
     id = "capture"
 
@@ -103,6 +111,14 @@ class ConstraintViolationError(TintypeError):
 
     ``suggested_fixes`` are the definitions that would make it work, by name; ``suggested`` is a whole
     ``dynamic_shapes`` with the fixes applied.
+
+    >>> import torch, tintype
+    >>> dim = tintype.Dim("dim", max=8)
+    >>> try:
+    ...     tintype.export(lambda x: x.reshape(2, -1), (torch.ones(4),), dynamic_shapes={"x": {0: dim}})
+    ... except ConstraintViolationError as error:
+    ...     print(error.suggested_fixes["dim"])
+    2*_dim
     """
 
     id = "constraint-violation"

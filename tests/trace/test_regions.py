@@ -216,7 +216,6 @@ def test_autograd_function_values(mode: str) -> None:
 
 
 def test_autograd_function_gradients(mode: str) -> None:
-    """The graph has the forward only: gradients of a custom function are those of what it computes."""
     compare(mode, Model(lambda layer, value: Clipped.apply(layer(value), 0.5)), (x(),))
 
 
@@ -284,6 +283,18 @@ def test_gradient_inside_of_the_program_is_captured_or_refused_by_name(mode: str
     except tintype.CaptureError as error:
         assert "autograd" in str(error)
         assert error.location is not None and error.location.filename == __file__
+
+
+def test_gradient_that_may_be_missing_is_captured_or_refused_by_name(mode: str) -> None:
+    """With allow_unused torch answers None where no graph was recorded: that must not pass for an answer."""
+
+    def function(value: torch.Tensor) -> torch.Tensor | None:
+        return torch.autograd.grad((value * value).sum(), value, allow_unused=True)[0]
+
+    try:
+        compare(mode, function, (x(),), gradients=False)
+    except tintype.CaptureError as error:
+        assert "autograd" in str(error)
 
 
 def test_backward_inside_of_the_program_is_captured_or_refused_by_name(mode: str) -> None:

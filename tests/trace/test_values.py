@@ -454,6 +454,19 @@ def test_data_dependent_sizes(mode: str) -> None:
     compare(mode, function, (torch.randn(3, 4),))
 
 
+def test_writes_to_parts_of_tensors_of_data_dependent_size(mode: str) -> None:
+    """A column of a tensor with an unknown number of rows has no elements that share memory."""
+
+    def function(value: torch.Tensor) -> torch.Tensor:
+        rows = value[value > 0][:, None] * torch.ones(5)
+        rows[..., 0] = 3.0
+        rows[..., -1] += 0.5
+        rows[:, 1:3].mul_(2)
+        return rows
+
+    compare(mode, function, (torch.randn(3, 4),))
+
+
 def test_numbers_from_data(mode: str) -> None:
     def function(value: torch.Tensor, count: torch.Tensor) -> Any:
         number = count.item()

@@ -115,6 +115,10 @@ class Program:
         with_copies = CONVERSION.sub(lambda match: f".to({DTYPES[match[1]]}, copy=True)", source)
         return None if with_copies == source else self._compile(with_copies)
 
+    def assigns_buffers(self) -> bool:
+        """Whether it gives the module other tensors for buffers, which only eager mode does."""
+        return any(re.match(r"self\.b\d = ", line) for line in self.lines)
+
     @staticmethod
     def _compile(source: str) -> Callable[[], torch.nn.Module]:
         namespace: dict[str, Any] = {"torch": torch, "F": F, "Values": Values}
@@ -671,7 +675,25 @@ def _swap(author: Author, name: str, tensor: torch.Tensor) -> str | None:
     return f"held = {name}.clone(); {name}.copy_({author.apart(other, tensor)}); {other}.copy_(held)"
 
 
+def _assign_buffer(author: Author, name: str, tensor: torch.Tensor) -> str | None:
+    names = [name for name in author.tensors if name.startswith("self.")]
+    if not names:
+        return None
+    buffer = author.choose.one_of(names)
+    old = author.tensors[buffer]
+    fitting = [
+        other
+        for other, candidate in author.tensors.items()
+        if candidate.shape == old.shape and candidate.dtype is old.dtype and not candidate.is_conj()
+    ]
+    value = author.choose.one_of(fitting)
+    if author.run(f"{buffer} = {value}{author.choose.one_of(['.clone()', ' * 1', ' + 0'])}"):
+        author.tensors[buffer] = eval(buffer, author.scope)
+    return None
+
+
 WRITES: list[Maker] = [
+    _assign_buffer,
     _in_place,
     _in_place,
     _in_place,

@@ -296,6 +296,16 @@ def test_outputs_that_are_views_of_inputs_with_gaps() -> None:
     check(program, lambda make: make.floats(4, 9)[:, 1:7])
 
 
+def test_outputs_that_are_other_views_of_the_bits_of_inputs_with_gaps() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        column = x[:, 2].view(torch.int32)
+        pairs = x.view(torch.float64)
+        x.add_(1)
+        return column, pairs, torch.view_as_complex(x.view(4, 3, 2))
+
+    check(program, lambda make: make.floats(4, 10)[:, 2:8])
+
+
 def test_outputs_that_share_memory_with_each_other() -> None:
     def program(self: Holder, x: torch.Tensor) -> Any:
         fresh = (x + 1).t()
@@ -327,6 +337,40 @@ def test_geometry_in_place() -> None:
         return fresh, other, x.reshape(fresh.shape[2], -1)
 
     check(program, matrix)
+
+
+# --- assigned buffers ------------------------------------------------------------------------------------
+
+
+def _returns_the_old_one(self: Any, x: torch.Tensor) -> Any:
+    old = self.state
+    self.state = old * 2 + x
+    old.add_(1)
+    return old, self.state[1:]
+
+
+def _exchanges_buffers(self: Any, x: torch.Tensor) -> Any:
+    self.state, self.other = self.other, self.state
+    self.state.add_(1)
+    return x + self.state
+
+
+def _writes_after_assigning(self: Any, x: torch.Tensor) -> Any:
+    self.state = x.clone()
+    view = self.state[2:]
+    self.state.mul_(3)
+    view.zero_()
+    return view + 1
+
+
+@pytest.mark.parametrize("program", [_returns_the_old_one, _exchanges_buffers, _writes_after_assigning])
+def test_assigned_buffers(program: Callable[..., Any]) -> None:
+    def model() -> Holder:
+        holder = Holder(program)
+        holder.register_buffer("other", torch.ones(6))
+        return holder
+
+    compare(model, lambda make: (make.floats(6),), shares=False)
 
 
 # --- custom operators ------------------------------------------------------------------------------------

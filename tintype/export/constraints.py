@@ -1,4 +1,404 @@
-"""Being written."""
-from typing import Any
-def check_constraints(environment: Any, sizes: Any, *, complex_as_assertions: bool = False) -> None: ...
-def complex_guards(environment: Any, sizes: Any) -> list[Any]: return []
+"""What was promised about the sizes of inputs against what the captured program needs of them.
+
+``dynamic_shapes`` promises that the program works for every value in the range of each named dimension, and
+that dimensions of different names are independent. The guards of the capture that the promises do not imply
+break them; all of them are reported in one error, with definitions that would keep them.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+from tintype.errors import ConstraintViolationError, Location
+from tintype.symbolic import (
+    Assertion,
+    Environment,
+    Expr,
+    Guard,
+    Range,
+    Size,
+    Symbol,
+    python_source,
+    substitute,
+)
+from tintype.symbolic.decide import decide
+from tintype.symbolic.facts import Facts
+from tintype.symbolic.ranges import INFINITY
+
+from .dimensions import Dim, DimHint
+from .solution import Solution, Standing, Step, is_implied, parameter_of, scaled_symbol
+from .suggestions import Fixes, fix_lines, suggest
+
+_MORE = "For more information, see docs/dynamic_shapes.md."
+
+
+@dataclass(frozen=True)
+class DynamicSize:
+    """One dimension of one input that may vary.
+
+    ``expression`` is its size over the symbols of the environment, a symbol for plain dimensions; ``source``
+    says where it is, such as ``inputs['a'][1].shape[2]``.
+    """
+
+    dimension: Dim | DimHint
+    expression: Expr
+    source: str
+
+
+@dataclass(frozen=True)
+class ContractLine:
+    """One thing that a program asks of its inputs, and the line of the user's program that made it so."""
+
+    kind: Literal["size", "relation", "specialization", "assertion"]
+    text: str
+    location: Location | None
+
+
+def check_constraints(
+    environment: Environment, sizes: Sequence[DynamicSize], *, complex_as_assertions: bool = False
+) -> None:
+    """Raise one error for all promises of ``sizes`` that the guards of the environment break.
+
+    Guards that no ``Dim`` can express fix sizes to those of the example, which is an error for named ones.
+    With ``complex_as_assertions`` they are no problem: ``complex_guards`` lists them for the program to check.
+    """
+    if not environment.guards:
+        return
+    names = _Names(sizes)
+    if not any(standing > Standing.AUTO for standing in names.standing.values()):
+        return
+    solution = Solution(environment, names.standing)
+    solution.solve(force=not complex_as_assertions)
+    report = _Report(names, solution)
+    if report.fixes:
+        raise ConstraintViolationError(report.text(), suggested_fixes=report.fixes)
+
+
+def check_examples(examples: Sequence[tuple[Dim | DimHint, int, str]]) -> None:
+    """Raise one error for all example sizes outside the range of their dimension.
+
+    An example is a dimension, the size and where it is. For use before there are symbols: a symbol's example
+    size has to be in its range.
+    """
+    lines: dict[str, None] = {}
+    fixes: Fixes = {}
+    for dimension, size, source in examples:
+        if size in Range(dimension.min, dimension.max):
+            continue
+        name = dimension.name if isinstance(dimension, Dim) else repr(dimension)
+        lines[f"  - {source} = {size} not in range {Range(dimension.min, dimension.max)} of {name}."] = None
+        if isinstance(dimension, Dim) and (size - dimension.offset) % dimension.scale == 0:
+            root = dimension.root
+            wanted = (size - dimension.offset) // dimension.scale
+            before = fixes.get(root.name, root)
+            if wanted >= 0 and isinstance(before, Dim):
+                fixes[root.name] = _bounded_dim(root.name, min(before.min, wanted), max(before.max, wanted))
+    if lines:
+        header = _header("Constraints violated", dict.fromkeys(_example_names(examples)))
+        text = [header, *lines]
+        if fixes:
+            text += ["Suggested fixes:", *fix_lines(fixes, set(fixes))]
+        raise ConstraintViolationError("\n".join(text), suggested_fixes=fixes)
+
+
+def complex_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> list[Guard]:
+    """The guards that checks of single inputs do not cover, for the program to assert when it runs.
+
+    Covered is what follows from the declared ranges of named sizes, and for those without a name from their
+    final range and from being a number or a multiple of one other symbol plus a constant.
+    """
+    if not environment.guards:
+        return []
+    names = _Names(sizes)
+    scratch = Environment()
+    free: dict[Symbol, Symbol] = {}
+
+    def checked(symbol: Symbol) -> Size:
+        """The symbol over symbols whose declared range is what the input checks make sure of."""
+        unnamed = names.standing.get(symbol, Standing.NAMED) is not Standing.NAMED
+        final = environment.replacements.get(symbol, symbol) if unnamed else symbol
+        if not isinstance(final, Expr):
+            return final
+        root, scale, offset = symbol, 1, 0
+        single = scaled_symbol(final)
+        if single is not None and single[0] in names.standing:
+            root, scale, offset = single
+        if root not in free:
+            free[root] = parameter_of(scratch, environment.hint(root), names.accepted(environment, root))
+        return scale * free[root] + offset
+
+    def is_covered(guard: Guard) -> bool:
+        symbols = guard.condition.symbols
+        if any(symbol.hint is None for symbol in symbols):
+            return False
+        return is_implied(substitute(guard.condition, {symbol: checked(symbol) for symbol in symbols}))
+
+    return [guard for guard in environment.guards if not is_covered(guard)]
+
+
+def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> list[ContractLine]:
+    """What the final program accepts: each size that was to vary, then the assertions that it makes."""
+    names = _Names(sizes)
+    lines: dict[ContractLine, None] = {}
+    said = Facts()
+    shown: set[Symbol] = set()
+    for size in sizes:
+        final = environment.simplify(size.expression)
+        if not isinstance(final, Expr):
+            cause = _cause_of_value(environment, size)
+            lines[ContractLine("specialization", f"{size.source} = {final}", cause)] = None
+        elif (
+            isinstance(size.dimension, DimHint)
+            and isinstance(size.expression, Symbol)
+            and final is not size.expression
+        ):
+            cause = _cause(environment, size.expression, ("eq",))
+            lines[ContractLine("relation", f"{size.source} = {names.text(final)}", cause)] = None
+            said.replacements[size.expression] = final
+        else:
+            lines.update(dict.fromkeys(_size_lines(environment, size, names, shown)))
+    said.congruences.update({symbol: found for symbol, found in environment.congruences.items() if symbol in shown})
+    assertions: list[Guard | Assertion] = [*complex_guards(environment, sizes), *environment.assertions]
+    for found in assertions:
+        if decide(found.condition, said) is not True:
+            lines[ContractLine("assertion", names.text(found.condition), found.location)] = None
+    return list(lines)
+
+
+def _size_lines(
+    environment: Environment, size: DynamicSize, names: _Names, shown: set[Symbol]
+) -> Iterator[ContractLine]:
+    """A size that still varies: its name, and once for each symbol what is known of it."""
+    text = f"{size.source} = {size.dimension.name}" if isinstance(size.dimension, Dim) else ""
+    location = None
+    congruent: list[ContractLine] = []
+    for symbol in sorted(size.expression.symbols - shown, key=lambda symbol: symbol.serial):
+        shown.add(symbol)
+        name = names.roots[symbol].name if symbol in names.roots else names.sources.get(symbol, str(symbol))
+        bounds = names.accepted(environment, symbol)
+        text += (", " if text else "") + _range_text(name, bounds)
+        if bounds != symbol.declared:
+            location = _cause(environment, symbol, ("le", "ne", "and"), alone=True)
+        found = environment.congruences.get(symbol)
+        if found is not None:
+            cause = _cause(environment, symbol, ("eq", "ne"), alone=True)
+            congruent.append(ContractLine("size", f"{name} % {found.modulus} == {found.remainder}", cause))
+    if text:
+        yield ContractLine("size", text, location)
+    yield from congruent
+
+
+def _cause_of_value(environment: Environment, size: DynamicSize) -> Location | None:
+    for found in environment.specializations:
+        if isinstance(found.expression, Expr) and not found.expression.symbols.isdisjoint(size.expression.symbols):
+            return found.location
+    return None
+
+
+def _cause(
+    environment: Environment, symbol: Symbol, operations: tuple[str, ...], *, alone: bool = False
+) -> Location | None:
+    """The line of the first guard of such a form on the symbol, or the last one on it alone."""
+    known = environment.replacements
+    for guard in reversed(environment.guards) if alone else environment.guards:
+        if guard.condition.operation not in operations:
+            continue
+        mentioned = guard.condition.symbols
+        if not alone and symbol in mentioned:
+            return guard.location
+        values = [known.get(part, part) for part in mentioned]
+        if alone and {part for value in values if isinstance(value, Expr) for part in value.symbols} == {symbol}:
+            return guard.location
+    return None
+
+
+# -- the report
+
+
+class _Names:
+    """What the symbols of the sizes are called, and what was promised about them."""
+
+    def __init__(self, sizes: Sequence[DynamicSize]) -> None:
+        self.sizes = sizes
+        self.roots: dict[Symbol, Dim] = {}
+        self.sources: dict[Symbol, str] = {}
+        self.standing: dict[Symbol, Standing] = {}
+        for size in sizes:
+            for symbol in size.expression.symbols:
+                if isinstance(size.dimension, Dim):
+                    self.roots.setdefault(symbol, size.dimension.root)
+                standing = _standing(size.dimension)
+                self.standing[symbol] = max(standing, self.standing.get(symbol, standing))
+            if isinstance(size.expression, Symbol):
+                self.sources.setdefault(size.expression, size.source)
+
+    def accepted(self, environment: Environment, symbol: Symbol) -> Range:
+        """The values that the program takes: all that were promised, or all that the guards leave."""
+        promised = self.standing.get(symbol, Standing.NAMED) is Standing.NAMED
+        return symbol.declared if promised else environment.range(symbol)
+
+    def text(self, expression: Expr) -> str:
+        """The expression over the places of the sizes."""
+        names = {symbol: dim.name for symbol, dim in self.roots.items()}
+        return python_source(expression, {**names, **self.sources})
+
+    def subject(self, symbol: Symbol) -> str:
+        """A named symbol and where it is."""
+        name = self.roots[symbol].name
+        if symbol in self.sources:
+            return f"{name} = {self.sources[symbol]}"
+        for size in self.sizes:
+            if isinstance(size.dimension, Dim) and symbol in size.expression.symbols:
+                return f"{name} (where {size.dimension.name} = {size.source})"
+        return name
+
+    def named(self, symbols: Sequence[Symbol]) -> list[Symbol]:
+        """Those that have names, in the order of declaration."""
+        return [symbol for symbol in self.roots if symbol in symbols]
+
+
+class _Report:
+    """The problems that a solution shows, and the fixes."""
+
+    def __init__(self, names: _Names, solution: Solution) -> None:
+        self.names = names
+        self.solution = solution
+        self.fixes = suggest(solution, names.roots)
+        for size in names.sizes:
+            if isinstance(size.dimension, DimHint) and size.dimension.kind == "DYNAMIC":
+                value = substitute(size.expression, {part: solution.value(part) for part in size.expression.symbols})
+                if type(value) is int:
+                    self.fixes[size.source] = value
+
+    def text(self) -> str:
+        specialized: dict[str, None] = {}
+        violated: dict[str, None] = {}
+        for step in self.solution.steps:
+            if step.kind == "fixed":
+                specialized.update(dict.fromkeys(self._fixed(step)))
+            elif step.kind == "related":
+                violated.update(dict.fromkeys(self._related(step)))
+            else:
+                violated.update(dict.fromkeys(self._narrowed(step)))
+        declared = {dim.name for dim in self.names.roots.values()}
+        fixed = [name for name, fix in self.fixes.items() if isinstance(fix, int)]
+        others = [name for name, fix in self.fixes.items() if name in declared and name not in fixed]
+        lines: list[str] = []
+        if specialized:
+            lines += [_header("Specializations unexpectedly required", dict.fromkeys(fixed)), *specialized]
+        if violated:
+            lines += [_header("Constraints violated", dict.fromkeys(others or fixed)), *violated]
+        return "\n".join([*lines, "Suggested fixes:", *fix_lines(self.fixes, declared)])
+
+    def _narrowed(self, step: Step) -> Iterator[str]:
+        for symbol in self.names.named(step.symbols)[:1]:
+            promised = _range_text(self.names.roots[symbol].name, symbol.declared)
+            yield (
+                f"  - Not all values of {self.names.subject(symbol)} in the specified range {promised} satisfy "
+                f"the generated guard {self.names.text(step.guard.condition)}.{_at(step.guard.location)}"
+            )
+
+    def _related(self, step: Step) -> Iterator[str]:
+        pair = [self._spokesman(side, step.guard) for side in (step.symbols, step.others)]
+        left, right = pair
+        if left is None or right is None:
+            return
+        order = list(self.names.roots)
+        earlier, later = sorted((left, right), key=order.index)
+        earlier, later, relation = self._relation(earlier, later, step)
+        yield (
+            f"  - The values of {self.names.subject(later)} must always be related to the values of "
+            f"{self.names.subject(earlier)} by {relation}.{_at(step.guard.location)}"
+        )
+
+    def _spokesman(self, symbols: Sequence[Symbol], guard: Guard) -> Symbol | None:
+        """The named symbol of a side that the guard itself mentions, else the first."""
+        named = self.names.named(symbols)
+        mentioned = [symbol for symbol in named if symbol in guard.condition.symbols]
+        return next(iter(mentioned or named), None)
+
+    def _relation(self, earlier: Symbol, later: Symbol, step: Step) -> tuple[Symbol, Symbol, str]:
+        """Which symbol is written in terms of which, and how."""
+        first, second = self._line(earlier), self._line(later)
+        if first is None or second is None:
+            return earlier, later, self.names.text(step.guard.condition)
+        (scale, offset), (other_scale, other_offset) = first, second
+        # scale*later - other_scale*earlier == scale*other_offset - other_scale*offset
+        common = gcd(scale, other_scale)
+        a, b = scale // common, other_scale // common
+        constant = (scale * other_offset - other_scale * offset) // common
+        if b == 1 and a > 1:
+            earlier, later, a, b, constant = later, earlier, b, a, -constant
+        sign = "" if constant == 0 else f" + {constant}" if constant > 0 else f" - {-constant}"
+        names = [self.names.roots[symbol].name for symbol in (later, earlier)]
+        left, right = (
+            name if factor == 1 else f"{factor}*{name}" for name, factor in zip(names, (a, b), strict=True)
+        )
+        return earlier, later, f"{left} = {right}{sign}"
+
+    def _line(self, symbol: Symbol) -> tuple[int, int] | None:
+        """(a, b) when the symbol is ``a*t + b``; None when it turned out to be one number."""
+        value = self.solution.value(symbol)
+        if not isinstance(value, Expr):
+            return None
+        found = scaled_symbol(value)
+        assert found is not None
+        return found[1], found[2]
+
+    def _fixed(self, step: Step) -> Iterator[str]:
+        seen: set[str] = set()
+        for size in self.names.sizes:
+            if _standing(size.dimension) is Standing.AUTO or size.expression.symbols.isdisjoint(step.symbols):
+                continue
+            value = substitute(size.expression, {part: self.solution.value(part) for part in size.expression.symbols})
+            name = f"{size.dimension.name} = " if isinstance(size.dimension, Dim) else ""
+            if isinstance(value, Expr) or (name and name in seen):
+                continue
+            seen.add(name)
+            guard = step.guard
+            reason = "because the guards generated for it are too complex:"
+            if not step.forced and guard.condition.symbols == {size.expression}:
+                reason = "because of the guard"
+            yield (
+                f"  - {name}{size.source} must be specialized to {value} {reason} "
+                f"{self.names.text(guard.condition)}.{_at(guard.location)}"
+            )
+
+
+def _standing(dimension: Dim | DimHint) -> Standing:
+    if isinstance(dimension, Dim):
+        return Standing.NAMED
+    return Standing.DYNAMIC if dimension.kind == "DYNAMIC" else Standing.AUTO
+
+
+def _header(what: str, names: Mapping[str, None]) -> str:
+    return f"{what} ({', '.join(names)})! {_MORE}"
+
+
+def _at(location: Location | None) -> str:
+    """The line that a guard comes from, with its text where the file can be read."""
+    if location is None:
+        return ""
+    line = linecache.getline(location.filename, location.line).strip()
+    return f" ({location}: {line})" if line else f" ({location})"
+
+
+def _range_text(name: str, bounds: Range) -> str:
+    lower, upper = bounds
+    if upper == INFINITY:
+        return f"{name} >= {lower}"
+    return f"{lower} <= {name} <= {upper}" if lower > 0 else f"{name} <= {upper}"
+
+
+def _bounded_dim(name: str, lower: float, upper: float) -> Dim:
+    return Dim(name, min=int(lower) or None, max=None if upper == INFINITY else int(upper))
+
+
+def _example_names(examples: Sequence[tuple[Dim | DimHint, int, str]]) -> Iterator[str]:
+    for dimension, size, source in examples:
+        if size not in Range(dimension.min, dimension.max):
+            yield dimension.root.name if isinstance(dimension, Dim) else source

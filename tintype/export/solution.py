@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tintype.symbolic import (
     Condition,
@@ -66,6 +66,13 @@ def is_implied(condition: Condition) -> bool:
     return decide(condition, Facts()) is True
 
 
+def parameter_of(scratch: Environment, hint: int, bounds: Range) -> Symbol:
+    """A new symbol of a scratch environment."""
+    lower, upper = bounds
+    assert lower != -INFINITY, "sizes have a least value"
+    return scratch.backed(hint, lower=int(lower), upper=None if upper == INFINITY else int(upper))
+
+
 def scaled_symbol(expression: Expr) -> tuple[Symbol, int, int] | None:
     """(t, a, b) of the expression ``a*t + b``; None when it is something else."""
     if len(expression.terms) != 1:
@@ -100,10 +107,12 @@ class Solution:
         self.members: dict[Symbol, list[Symbol]] = {}
         self._scratch = Environment()
         self._replaced: dict[Symbol, Size] = {}
+        # Complex conditions that were looked at already; they change when a parameter does.
+        self._seen: set[Expr] = set()
         self._first: dict[Symbol, Symbol] = {}
         for symbol in environment.symbols.values():
             if symbol.hint is not None and symbol.kind == "int":
-                parameter = self._new_parameter(symbol.hint, symbol.declared)
+                parameter = parameter_of(self._scratch, symbol.hint, symbol.declared)
                 self._first[symbol] = parameter
                 self.members[parameter] = [symbol]
         known = {symbol: value for symbol, value in environment.replacements.items() if symbol.hint is None}
@@ -126,11 +135,7 @@ class Solution:
 
     # -- parameters
 
-    def _new_parameter(self, hint: int, bounds: Range) -> Symbol:
-        lower, upper = bounds
-        return self._scratch.backed(hint, lower=lower, upper=None if upper == INFINITY else int(upper))  # type: ignore[arg-type]
-
-    def _current(self, expression: Condition | Size) -> Condition | Size:
+    def _current(self, expression: Any) -> Any:
         """The expression over the parameters that are still in use."""
         while isinstance(expression, Expr) and not expression.symbols.isdisjoint(self._replaced):
             expression = substitute(expression, self._replaced)
@@ -144,7 +149,7 @@ class Solution:
                 self.members.setdefault(part, []).extend(moved)
 
     def _standing(self, parameter: Symbol) -> Standing:
-        return max((self.standing.get(symbol, Standing.AUTO) for symbol in self.members[parameter]))
+        return max(self.standing.get(symbol, Standing.AUTO) for symbol in self.members[parameter])
 
     def _is_named(self, parameter: Symbol) -> bool:
         return self._standing(parameter) is Standing.NAMED
@@ -163,17 +168,22 @@ class Solution:
             if len(self._replaced) == before:
                 return
 
-    def _absorb(self, guard: Guard, condition: Condition | Size) -> Condition:
+    def _absorb(self, guard: Guard, condition: Condition) -> Condition:
         """Make the condition part of the solution; returns what is left of it, True for nothing."""
         condition = self._current(condition)
         if not isinstance(condition, Expr):
             assert condition, f"the example does not satisfy {guard.condition}"
             return True
+        if condition in self._seen:
+            return condition
         if condition.operation == "and":
             return and_(*[self._absorb(guard, part) for part in condition.arguments])
         if condition.operation in ("eq", "le", "ne") and self._absorb_relation(guard, condition):
             return True
-        return True if is_implied(condition) else condition
+        if is_implied(condition):
+            return True
+        self._seen.add(condition)
+        return condition
 
     def _absorb_relation(self, guard: Guard, condition: Expr) -> bool:
         operation = condition.operation
@@ -230,7 +240,7 @@ class Solution:
             return
         self.steps.append(Step("narrowed", guard, tuple(self.members[parameter])))
         assert parameter.hint is not None
-        self._replace(parameter, self._new_parameter(parameter.hint, known))
+        self._replace(parameter, parameter_of(self._scratch, parameter.hint, known))
 
     def _fix(self, guard: Guard, parameter: Symbol, *, forced: bool = False) -> None:
         """Every value of the parameter but the example's is excluded."""
@@ -245,7 +255,7 @@ class Solution:
         if bounds.is_point:
             self._fix(guard, parameter)
             return
-        other = self._new_parameter((parameter.hint - offset) // scale, bounds)
+        other = parameter_of(self._scratch, (parameter.hint - offset) // scale, bounds)
         self._replace(parameter, scale * other + offset)
 
     def _relate(self, guard: Guard, difference: Expr) -> None:
@@ -276,7 +286,7 @@ class Solution:
             self._fix(guard, left)
             self._fix(guard, right)
             return
-        parameter = self._new_parameter((left.hint - p) // b, bounds)
+        parameter = parameter_of(self._scratch, (left.hint - p) // b, bounds)
         for side, _, scale, offset in sides:
             self._replace(side, scale * parameter + offset)
 
@@ -337,7 +347,8 @@ class Solution:
 
     def _force_moduli(self, guard: Guard, condition: Expr) -> bool:
         """Sizes that something must be divisible by are fixed before those that are divided."""
-        moduli = {symbol for divisor in _divisors(condition) if isinstance(divisor, Expr) for symbol in divisor.symbols}
+        divisors = [divisor for divisor in _divisors(condition) if isinstance(divisor, Expr)]
+        moduli = {symbol for divisor in divisors for symbol in divisor.symbols}
         for parameter in sorted(moduli, key=lambda symbol: symbol.serial):
             self._fix(guard, parameter, forced=True)
         return bool(moduli)

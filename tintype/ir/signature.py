@@ -62,7 +62,13 @@ ArgumentSpec = (
 
 
 class InputKind(enum.Enum):
-    """What a graph input stands for."""
+    """What a graph input stands for.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> [spec.kind.name for spec in ep.graph_signature.input_specs]
+    ['PARAMETER', 'PARAMETER', 'USER_INPUT']
+    """
 
     USER_INPUT = enum.auto()
     PARAMETER = enum.auto()
@@ -73,7 +79,13 @@ class InputKind(enum.Enum):
 
 
 class OutputKind(enum.Enum):
-    """What a graph output stands for."""
+    """What a graph output stands for.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(lambda x: x.add_(1), (torch.ones(4),))
+    >>> [spec.kind.name for spec in ep.graph_signature.output_specs]
+    ['USER_INPUT_MUTATION', 'USER_OUTPUT']
+    """
 
     USER_OUTPUT = enum.auto()
     LOSS_OUTPUT = enum.auto()
@@ -92,7 +104,13 @@ STATE_KINDS = frozenset(
 
 @dataclasses.dataclass
 class InputSpec:
-    """One graph input. ``target`` is the fully qualified name of the state it stands for, if it is state."""
+    """One graph input. ``target`` is the fully qualified name of the state it stands for, if it is state.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> print(ep.graph_signature.input_specs[0])
+    p_weight: PARAMETER target='weight'
+    """
 
     kind: InputKind
     arg: ArgumentSpec
@@ -107,7 +125,13 @@ class InputSpec:
 
 @dataclasses.dataclass
 class OutputSpec:
-    """One graph output. ``target`` names the state or input that a mutation or gradient belongs to."""
+    """One graph output. ``target`` names the state or input that a mutation or gradient belongs to.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(lambda x: x.add_(1), (torch.ones(4),))
+    >>> print(ep.graph_signature.output_specs[0])
+    add: USER_INPUT_MUTATION target='x'
+    """
 
     kind: OutputKind
     arg: ArgumentSpec
@@ -129,7 +153,13 @@ class ExportBackwardSignature:
 
 @dataclasses.dataclass
 class ExportGraphSignature:
-    """All inputs and outputs of a graph, in order, with the views on them that callers ask for."""
+    """All inputs and outputs of a graph, in order, with the views on them that callers ask for.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> ep.graph_signature.inputs_to_parameters
+    {'p_weight': 'weight', 'p_bias': 'bias'}
+    """
 
     input_specs: list[InputSpec]
     output_specs: list[OutputSpec]

@@ -24,7 +24,7 @@ from tintype.errors import (
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
-from tintype.ir.graph import eliminate_dead_code, set_meta
+from tintype.ir.graph import eliminate_dead_code, output_node, set_meta
 from tintype.ir.node_info import NodeMeta, is_internal
 from tintype.ir.process_switches import collector_paused, compiling
 from tintype.ir.signature import (
@@ -45,6 +45,7 @@ from tintype.symbolic.expression import Expr, Size
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
+from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
@@ -249,7 +250,7 @@ class Capture:
             self.origins.leave()
             self.context.session = None
             changes = snapshot.restore()
-        self._note_changes(changes)
+        self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems)
         eliminate_dead_code(self.graph)
         return self._finish(output_specs, out_spec)
@@ -298,15 +299,20 @@ class Capture:
             "with torch.utils._pytree.register_pytree_node or tintype.register_dataclass",
         )
 
-    def _note_changes(self, changes: list[Change]) -> None:
-        """A buffer that was assigned a new tensor is a mutation; other assigned tensors are a problem."""
+    def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
+        """A buffer that was assigned another tensor is a mutation; other assigned tensors are a problem."""
+        assigned: list[tuple[FakeTensor, FakeTensor]] = []
         for change in changes:
-            if type(change.after) is not FakeTensor:
+            before, after = change.before, change.after
+            if not isinstance(after, torch.Tensor):
                 continue
-            before = change.before
             known = before is not MISSING and isinstance(before, torch.Tensor)
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
-                self._assign_buffer(before, change.after)
+                value = after if type(after) is FakeTensor else self.recorder.fake_of(after)
+                if self._can_assign(before, value):
+                    assigned.append((self.recorder.fake_of(before), value))
+                continue
+            if type(after) is not FakeTensor:
                 continue
             self.recorder.problems.append(
                 StateChangedError(
@@ -316,24 +322,26 @@ class Capture:
                     "the tensor instead",
                 )
             )
+        if assigned:
+            assign_buffers(self.graph, self.context, assigned)
+            results: Any = output_node(self.graph).args[0]
+            for spec, result in zip(output_specs, results, strict=True):
+                if isinstance(spec.arg, TensorArgument):
+                    spec.arg = TensorArgument(result.name)
 
-    def _assign_buffer(self, buffer: torch.Tensor, value: FakeTensor) -> None:
+    def _can_assign(self, buffer: torch.Tensor, value: FakeTensor) -> bool:
         old = self.recorder.fake_of(buffer)
-        if old.info.sizes != value.info.sizes or old.info.dtype is not value.info.dtype:
-            name = self.state.by_id[id(buffer)].target
-            self.recorder.problems.append(
-                StateChangedError(
-                    f"the program assigned a tensor of size {list(value.info.sizes)} and {value.info.dtype} to the "
-                    f"buffer {name!r} of size {list(old.info.sizes)} and {old.info.dtype}",
-                    remedy="keep the size and dtype of a buffer, or return the tensor instead",
-                )
+        if old.info.sizes == value.info.sizes and old.info.dtype is value.info.dtype:
+            return True
+        name = self.state.by_id[id(buffer)].target
+        self.recorder.problems.append(
+            StateChangedError(
+                f"the program assigned a tensor of size {list(value.info.sizes)} and {value.info.dtype} to the "
+                f"buffer {name!r} of size {list(old.info.sizes)} and {old.info.dtype}",
+                remedy="keep the size and dtype of a buffer, or return the tensor instead",
             )
-            return
-        output = next(iter(self.graph.find_nodes(op="output")))
-        with self.graph.inserting_before(output):
-            node = self.graph.call_function(torch.ops.aten.copy_.default, (old.node, value.node))
-        node.meta = NodeMeta({"val": old})
-        old.info.storage.written = True
+        )
+        return False
 
     def _finish(self, output_specs: list[OutputSpec], out_spec: tree.TreeSpec) -> CapturedGraph:
         for node in self.graph.find_nodes(op="placeholder"):

@@ -167,10 +167,19 @@ def _view_again(emit: Emitter, base: Node, view: View) -> Node:
 
 
 def _reinterpret_again(emit: Emitter, base: Node, view: View) -> Node:
-    info = _info(base)
-    if not lies_alike(info.sizes, info.strides, view.base.strides):
+    if not _can_reinterpret(_info(base), view):
         base = _contiguous(emit, base)
     return emit.call(view.target, base, *view.args)
+
+
+def _can_reinterpret(base: TensorInfo, view: View) -> bool:
+    """Whether a tensor's bits can be seen as elements of another size where they are."""
+    ratio = view.info.dtype.itemsize // base.dtype.itemsize
+    if ratio == 1:
+        return True
+    if not base.sizes or not same(base.strides[-1], 1):
+        return False
+    return ratio == 0 or all(same(step % ratio, 0) for step in (*base.strides[:-1], base.offset))
 
 
 def _as_strided_again(emit: Emitter, base: Node, view: View) -> Node:

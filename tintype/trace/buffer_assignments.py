@@ -1,0 +1,60 @@
+"""``self.buffer = tensor`` in a program: the module's buffer gets the tensor's value when the program ends.
+
+In eager mode the module holds another tensor from then on, and the old one is the program's alone. A captured
+program keeps the module's tensors and copies into them, so whatever else still has the old tensor - a result, or
+the new value of another buffer - gets a copy of its own first.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.fake.context import FakeContext
+from tintype.fake.info import Storage, TensorInfo, preserved_strides
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import append_call, meta_of, output_node
+from tintype.ir.node_info import NodeMeta
+
+aten = torch.ops.aten
+
+
+def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[FakeTensor, FakeTensor]]) -> None:
+    """Record the assignments of (buffer, new value), all at once, at the end of a graph."""
+    output = output_node(graph)
+    storages = {buffer.info.storage for buffer, _ in assigned}
+    copies: dict[Node, Node] = {}
+
+    def apart(node: Node) -> Node:
+        info = _info_of(node)
+        if info is None or info.storage not in storages:
+            return node
+        if node not in copies:
+            copies[node] = _clone(graph, context, node, info)
+        return copies[node]
+
+    with graph.inserting_before(output):
+        results = torch.fx.node.map_arg(output.args[0], apart)
+        values = [apart(value.node) for _, value in assigned]
+        for (buffer, _), value in zip(assigned, values, strict=True):
+            meta = NodeMeta({"val": buffer}, meta_of(value).origin)
+            append_call(graph, aten.copy_.default, (buffer.node, value), {}, "copy_", meta)
+            _mark_written(buffer.info.storage)
+    output.args = (results,)
+
+
+def _clone(graph: Graph, context: FakeContext, node: Node, info: TensorInfo) -> Node:
+    strides = preserved_strides(info.sizes, info.strides)
+    copy = TensorInfo(info.sizes, strides, info.dtype, info.device, requires_grad=info.requires_grad)
+    meta = NodeMeta({"val": make_fake(copy, context)}, meta_of(node).origin)
+    return append_call(graph, aten.clone.default, (node,), {}, "clone", meta)
+
+
+def _info_of(node: Node) -> TensorInfo | None:
+    value = node.meta.get("val")
+    return value.info if type(value) is FakeTensor else None
+
+
+def _mark_written(storage: Storage | None) -> None:
+    if storage is not None:
+        storage.written = True
