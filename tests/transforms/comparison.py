@@ -96,7 +96,6 @@ def compare_sharing(expected: Observation, actual: Observation, what: str) -> No
     if expected.places != actual.places:
         raise Difference(f"{what}: results lie otherwise: {actual.places}, not {expected.places}")
 
-
     if expected.poked is not None:
         for name, value in expected.poked.items():
             if not torch.equal(value.nan_to_num(7), actual.poked[name].nan_to_num(7)):  # type: ignore[index]
@@ -130,20 +129,25 @@ def observe(module: torch.nn.Module, make_inputs: MakeInputs, seeds: tuple[int, 
     return observations
 
 
+def _module(program: tintype.ExportedProgram) -> torch.nn.Module:
+    program.validate()
+    return program.module()
+
+
 def _exported(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
-    return tintype.export(model, inputs).module()
+    return _module(tintype.export(model, inputs))
 
 
 def _decomposed(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
-    return tintype.export(model, inputs).run_decompositions().module()
+    return _module(tintype.export(model, inputs).run_decompositions())
 
 
 def _for_training(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
-    return tintype.export_for_training(model, inputs).module()
+    return _module(tintype.export_for_training(model, inputs))
 
 
 def _retraced(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.nn.Module:
-    return tintype.export(tintype.export(model, inputs).module(), inputs).module()
+    return _module(tintype.export(tintype.export(model, inputs).module(), inputs))
 
 
 # The ways from a model to a program that runs.

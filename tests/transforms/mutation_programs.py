@@ -345,10 +345,7 @@ class Author:
             name
             for name, candidate in self.tensors.items()
             if candidate.dim() <= tensor.dim()
-            and all(
-                a in (1, b)
-                for a, b in zip(reversed(candidate.shape), reversed(tensor.shape), strict=False)
-            )
+            and all(a in (1, b) for a, b in zip(reversed(candidate.shape), reversed(tensor.shape), strict=False))
         ]
         return self.choose.one_of(fitting) if fitting else "1"
 
@@ -496,7 +493,7 @@ VIEWS: list[Maker] = [
     _permutation,
     _two_dimensions("transpose", "swapaxes", "movedim"),
     _without_arguments(".t()", ".mT", ".squeeze()", ".flatten()", ".ravel()", ""),
-    _without_arguments(".detach()", ".data", ".view_as({0})".replace("({0})", "(x0)")),
+    _without_arguments(".detach()", ".data", ".view_as(x0)"),
     _select,
     _narrow,
     lambda author, name, tensor: f"{name}[{author.subscript(tensor)}]",
@@ -528,6 +525,11 @@ def _conversion(author: Author, name: str, tensor: torch.Tensor) -> str:
     return f"{name}.{author.choose.one_of(list(DTYPES))}"
 
 
+def _dropout(author: Author, name: str, tensor: torch.Tensor) -> str:
+    # torch resolves the conjugate before an operator can be recorded, so that it is no alias any more
+    return f"{name}.clone()" if tensor.is_conj() else f"F.dropout({name}, 0.5, False)"
+
+
 COMPUTATIONS: list[Maker] = [
     _binary,
     _binary,
@@ -538,7 +540,7 @@ COMPUTATIONS: list[Maker] = [
     _without_arguments(".sum(0)", ".sum(-1, keepdim=True)", ".cumsum(0)", ".flip(0)", ".resolve_conj()"),
     lambda author, name, tensor: f"torch.where({name} > 0, {name}, {author.other(tensor)})",
     lambda author, name, tensor: f"torch.matmul({name}, {author._tensor()[0]})",
-    lambda author, name, tensor: f"F.dropout({name}, 0.5, {author.choose.one_of(['False', 'training=False'])})",
+    _dropout,
     lambda author, name, tensor: f"torch.zeros_like({name})",
     lambda author, name, tensor: f"{name}.new_ones({list(tensor.shape)})",
     lambda author, name, tensor: f"torch.tensor([{', '.join('123456'[: author.choose.number(1, 6)])}])",
@@ -577,6 +579,8 @@ def _masked(author: Author, name: str, tensor: torch.Tensor) -> str | None:
     if tensor.dim() == 0:  # torch asks for the value of a mask without dimensions
         return None
     value = author.apart(author.other(torch.empty(())), tensor)
+    if value in author.tensors and author.tensors[value].is_complex() and not tensor.is_complex():
+        value = "1"  # eager mode converts some complex numbers
     number = f"2, dtype={tensor.dtype}"
     return author.choose.one_of(
         [
@@ -635,7 +639,9 @@ def _metadata(author: Author, name: str, tensor: torch.Tensor) -> str | None:
 
 def _batch_norm(author: Author, name: str, tensor: torch.Tensor) -> str | None:
     images = [
-        other for other, candidate in author.tensors.items() if candidate.dim() > 1 and candidate.dtype is torch.float32
+        other
+        for other, candidate in author.tensors.items()
+        if candidate.dim() > 1 and candidate.dtype is torch.float32
     ]
     if not images:
         return None

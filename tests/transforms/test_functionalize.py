@@ -313,6 +313,7 @@ def test_outputs_that_share_memory_with_each_other() -> None:
         part.add_(1)
         flat = fresh.t().view(-1)
         flat[3:].mul_(2)
+        part.sub_(1)
         return fresh, part, flat
 
     check(program, matrix)

@@ -109,5 +109,3 @@ def report(outcomes: collections.Counter[str]) -> None:
     for outcome, count in outcomes.most_common():
         print(f"{count:6} {outcome}")
     assert total - outcomes["same as eager mode"] <= MOST_REFUSED * total
-
-

@@ -49,6 +49,7 @@ class Expectation:
             return
         where = self.where()
         if not isinstance(given, torch.Tensor):
+            _refuse_container(where, given)
             raise InputMismatchError(
                 f"Expected input at {where} to be a tensor, but got {type(given).__name__}",
                 remedy=f"pass a tensor of size {_sizes_text(self.sizes)} and {self.dtype}",
@@ -68,7 +69,8 @@ class Expectation:
             )
 
     def _check_value(self, given: Any) -> None:
-        if type(given) is not type(self.value) or given != self.value:
+        if type(given) is not type(self.value) or (given != self.value and not _both_nan(given, self.value)):
+            _refuse_container(self.where(), given)
             raise InputMismatchError(
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
                 remedy="the program was exported for this value only; export it again for another one",
@@ -154,7 +156,14 @@ class InputChecks:
 def _differs(writer: Writer, name: str, expected: Any) -> str:
     if expected is None or isinstance(expected, bool):
         return f"{name} is not {expected!r}"
-    return f"{name} != {spell(writer, expected)}"
+    if _both_nan(expected, expected):
+        return f"{name} == {name}"
+    # 5.0 and True equal 5 and 1, but a program may do other things with them
+    return f"type({name}) is not {writer.bind(type(expected))} or {name} != {spell(writer, expected)}"
+
+
+def _both_nan(first: Any, second: Any) -> bool:
+    return isinstance(first, float) and isinstance(second, float) and math.isnan(first) and math.isnan(second)
 
 
 def _write_tensor_check(
@@ -233,8 +242,21 @@ def flatten_call(
     given = ((*positional, *rest), {**ordered, **named})
     leaves, spec = tree.flatten(given)
     if spec != in_spec:
-        _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])
+        try:
+            return in_spec.flatten_up_to(given)  # dictionaries may have their keys in another order
+        except ValueError:
+            _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])
     return leaves
+
+
+def _refuse_container(where: str, given: Any) -> None:
+    spec = tree.flatten(given)[1]
+    if not spec.is_leaf():
+        raise InputStructureError(
+            f"Trying to flatten user inputs with exported input tree spec:\n* at {where}\nbut actually got inputs with "
+            f"tree spec of:\n{spec}",
+            remedy="call the program with arguments of the structure it was exported with",
+        )
 
 
 def _refuse_structure(expected: tree.TreeSpec, given: tree.TreeSpec) -> None:

@@ -28,6 +28,8 @@ class ProgramModule(GraphModule):
     itself exportable, and what is exported from it keeps the names and origins of the original program.
     """
 
+    # who captures such a module again takes its arguments' names from it
+    is_captured_program = True
     _entry: Callable[..., Any] | None
 
     def __init__(
@@ -62,6 +64,10 @@ class ProgramModule(GraphModule):
         if self._text is None:
             self._text = self.graph.python_code(root_module="self").src
         return self._text
+
+    @property
+    def _code(self) -> str:  # type: ignore[override]
+        return self.code  # fx's own methods look here
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""

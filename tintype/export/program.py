@@ -16,9 +16,11 @@ from tintype import tree
 from tintype.export.checks import Expectation, InputChecks
 from tintype.export.input_sizes import DynamicSize
 from tintype.export.module import ProgramModule
+from tintype.export.owned_state import OwnedState
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of, output_node, placeholders
+from tintype.ir.printing import describe_value
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ArgumentSpec,
@@ -31,6 +33,7 @@ from tintype.ir.signature import (
 from tintype.symbolic import Expr, Range
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.plan import plan_for
+from tintype.transforms.functionalize import storages_of, written_storages
 
 aten = torch.ops.aten
 
@@ -256,32 +259,29 @@ class ExportedProgram:
 
     def _module_state(self) -> dict[str, tuple[Any, str]]:
         signature = self.graph_signature
-        written = set(signature.buffers_to_mutate.values()) | set(signature.parameters_to_mutate.values())
-        if self._stage is Stage.TRAINING:
-            written = set(signature.buffers) | set(signature.parameters)  # whatever it writes to, it writes in place
-        copies: dict[int, Any] = {}
-
-        def owned(name: str, value: Any) -> Any:
-            if name not in written or not isinstance(value, torch.Tensor):
-                return value
-            if self._stage is Stage.TRAINING and isinstance(value, torch.nn.Parameter):
-                return value
-            if id(value) not in copies:
-                copy_of_value = value.detach().clone()
-                if isinstance(value, torch.nn.Parameter):
-                    copy_of_value = torch.nn.Parameter(copy_of_value, value.requires_grad)
-                copies[id(value)] = copy_of_value
-            return copies[id(value)]
-
+        owned = OwnedState(self._written_tensors())
         state: dict[str, tuple[Any, str]] = {}
         buffers = set(signature.buffers)
         for name, value in self.state_dict.items():
             is_parameter = isinstance(value, torch.nn.Parameter) and name not in buffers
-            state[name] = (owned(name, value), "parameter" if is_parameter else "buffer")
+            state[name] = (owned.own(value), "parameter" if is_parameter else "buffer")
         volatile = set(signature.non_persistent_buffers)
         for name, value in self.constants.items():
-            state[name] = (owned(name, value), "volatile" if name in volatile else "constant")
+            state[name] = (owned.own(value), "volatile" if name in volatile else "constant")
         return state
+
+    def _written_tensors(self) -> list[torch.Tensor]:
+        """The state that a module of this program writes to."""
+        specs = self.graph_signature.input_specs
+        if self._stage is Stage.TRAINING:
+            written = written_storages(self.graph)
+            nodes = zip(placeholders(self.graph), specs, strict=True)
+            targets = {spec.target for node, spec in nodes if written.intersection(storages_of(node))}
+        else:
+            signature = self.graph_signature
+            targets = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
+        values = {**self.state_dict, **self.constants}
+        return [values[target] for target in targets if isinstance(values.get(target or ""), torch.Tensor)]
 
     def run_decompositions(
         self,
@@ -329,6 +329,9 @@ class ExportedProgram:
 
         return program_html(self.graph_module, self.graph_signature, self._stage.value)
 
+    def _input_descriptions(self) -> list[str]:
+        return [describe_value(node.meta.get("val")) for node in placeholders(self.graph)]
+
     def same_structure(self, other: ExportedProgram) -> bool:
         """Whether two programs are the same but for the values of their state and where they came from.
 
@@ -342,6 +345,7 @@ class ExportedProgram:
             self._graph_signature == other._graph_signature
             and self._call_spec == other._call_spec
             and str(self.graph_module.code) == str(other.graph_module.code)
+            and self._input_descriptions() == other._input_descriptions()
             and {k: (v.shape, v.dtype) for k, v in self._state_dict.items()}
             == {k: (v.shape, v.dtype) for k, v in other._state_dict.items()}
         )

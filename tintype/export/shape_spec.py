@@ -17,6 +17,7 @@ import torch.utils._pytree as pytree
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.dimensions import Dim, DimHint
+from tintype.trace.capture import captured_argument_names
 
 # per dimension of a tensor: a Dim, a hint, a size that must be so, or None for the size of the example
 Entry = Dim | DimHint | int | None
@@ -110,7 +111,7 @@ class AdditionalInputs:
 
 def bound_arguments(mod: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name; those of ``*args`` and ``**kwargs`` under their own names."""
-    names = getattr(mod, "argument_names", None)
+    names = captured_argument_names(mod)
     if names is not None and len(names) == len(args) + len(kwargs):
         return {**dict(zip(names, args)), **kwargs}
     function = mod.forward if isinstance(mod, torch.nn.Module) else mod
@@ -298,7 +299,7 @@ def _owners(
     mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Mapping[str, Any]
 ) -> list[str]:
     """The parameter that takes each positional and each keyword argument."""
-    names = getattr(mod, "argument_names", None)
+    names = captured_argument_names(mod)
     if names is not None and len(names) == len(args) + len(kwargs):
         return list(names)
     function: Callable[..., Any] = mod.forward if isinstance(mod, torch.nn.Module) else mod

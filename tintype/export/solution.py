@@ -116,11 +116,11 @@ class Solution:
                 self._first[symbol] = parameter
                 self.members[parameter] = [symbol]
         known = {symbol: value for symbol, value in environment.replacements.items() if symbol.hint is None}
-        for guard in environment.guards:
-            condition = substitute(guard.condition, known)
-            # What is left over data is asserted when the program runs, not promised by inputs.
-            if isinstance(condition, bool) or not condition.has_unbacked:
-                self.pending.append((guard, substitute(condition, self._first)))
+        conditions = [(guard, substitute(guard.condition, known)) for guard in environment.guards]
+        # What is left over data is asserted when the program runs, not promised by inputs.
+        backed = [(guard, rest) for guard, rest in conditions if isinstance(rest, Expr) and not rest.has_unbacked]
+        for guard, condition in _connected(backed, {symbol for symbol, standing in standing.items() if standing}):
+            self.pending.append((guard, substitute(condition, self._first)))
 
     def solve(self, *, force: bool) -> None:
         """Absorb the guards; with ``force`` also those complex ones that restrict named sizes."""
@@ -180,7 +180,8 @@ class Solution:
             return and_(*[self._absorb(guard, part) for part in condition.arguments])
         if condition.operation in ("eq", "le", "ne") and self._absorb_relation(guard, condition):
             return True
-        if is_implied(condition):
+        # Complex guards on sizes without a name are never forced, so it does not matter what implies them.
+        if any(self._is_named(parameter) for parameter in condition.symbols) and is_implied(condition):
             return True
         self._seen.add(condition)
         return condition
@@ -336,10 +337,16 @@ class Solution:
         return not any(_can_satisfy(condition, parameter) for parameter in unnamed)
 
     def _force_unnamed(self, guard: Guard, condition: Expr) -> bool:
-        """The sizes that were promised least are fixed first; what remains is looked at again."""
+        """What a guard asks of the named sizes when those that were promised least suit it best, or are fixed."""
         least = min(self._standing(parameter) for parameter in condition.symbols)
         if least is Standing.NAMED:
             return False
+        for parameter in condition.symbols:
+            scale = 0 if self._is_named(parameter) else _linear_scale(condition, parameter)
+            if scale and condition.operation == "le":
+                best = parameter.declared.lower if scale > 0 else parameter.declared.upper
+                self._exchange(condition, substitute(condition, {parameter: best}))
+                return True
         for parameter in condition.symbols:
             if self._standing(parameter) is least:
                 self._fix(guard, parameter, forced=True)
@@ -369,8 +376,11 @@ class Solution:
             return False
         hints = {symbol: symbol.hint for symbol in condition.symbols}
         chosen = next(part for part in condition.arguments if evaluate(part, hints))
-        self.pending = [(guard, chosen) if rest is condition else (other, rest) for other, rest in self.pending]
+        self._exchange(condition, chosen)
         return True
+
+    def _exchange(self, condition: Expr, other: Condition) -> None:
+        self.pending = [(guard, other if rest is condition else rest) for guard, rest in self.pending]
 
     def _force_all(self, guard: Guard, condition: Expr) -> bool:
         for parameter in sorted(condition.symbols, key=lambda symbol: symbol.serial):
@@ -378,22 +388,44 @@ class Solution:
         return True
 
 
+def _connected(guards: list[tuple[Guard, Expr]], promised: set[Symbol]) -> list[tuple[Guard, Expr]]:
+    """The guards that have to do with promised sizes, if only by way of other sizes."""
+    guards_with: dict[Symbol, list[int]] = {}
+    for index, (_, condition) in enumerate(guards):
+        for symbol in condition.symbols:
+            guards_with.setdefault(symbol, []).append(index)
+    reached: set[int] = set()
+    waiting = list(promised)
+    while waiting:
+        for index in guards_with.pop(waiting.pop(), ()):
+            if index not in reached:
+                reached.add(index)
+                waiting.extend(guards[index][1].symbols)
+    return [guards[index] for index in sorted(reached)]
+
+
 def _can_satisfy(condition: Expr, parameter: Symbol) -> bool:
     """Whether some value of ``parameter`` makes the condition hold for all values of the others."""
     lower, upper = parameter.declared
-    if condition.operation in ("le", "ne"):
-        difference = condition.arguments[0]
-        scale = difference.terms.get(parameter, 0)
-        rest = difference - scale * parameter
-        if scale and not (isinstance(rest, Expr) and parameter in rest.symbols):
-            if condition.operation == "ne" or (upper if scale < 0 else lower) in (INFINITY, -INFINITY):
-                return True
+    scale = _linear_scale(condition, parameter)
+    if scale and (condition.operation == "ne" or (scale < 0 and upper == INFINITY)):
+        return True
     values = {lower, upper, parameter.hint}
     values.update(-(-lower // divisor) * divisor for divisor in _divisors(condition) if type(divisor) is int)
     return any(
         type(value) is int and value in parameter.declared and is_implied(substitute(condition, {parameter: value}))
         for value in values
     )
+
+
+def _linear_scale(condition: Expr, parameter: Symbol) -> int:
+    """The factor of a parameter that occurs but once in an inequality or disequality; 0 when it is not so."""
+    if condition.operation not in ("le", "ne"):
+        return 0
+    difference = condition.arguments[0]
+    scale: int = difference.terms.get(parameter, 0)
+    rest = difference - scale * parameter
+    return 0 if isinstance(rest, Expr) and parameter in rest.symbols else scale
 
 
 def _divisors(expression: Expr) -> Iterator[Size]:

@@ -9,6 +9,7 @@ import torch
 from tintype.errors import CaptureError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo
 from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.location import user_location
 
 if TYPE_CHECKING:
     from tintype.fake.context import FakeContext
@@ -78,6 +79,7 @@ class FakeTensor(torch.Tensor):
     def data_ptr(self) -> NoReturn:
         raise CaptureError(
             "Cannot access data pointer of a tensor without data (data_ptr() while a program is captured)",
+            location=user_location(),
             remedy="wrap code that needs the memory itself into a custom operator (torch.library.custom_op)",
         )
 

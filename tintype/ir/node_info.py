@@ -8,10 +8,14 @@ Formatting eagerly would cost more than the whole rest of a capture.
 
 from __future__ import annotations
 
+import ast
 import linecache
+import os
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
+
+from tintype.symbolic.location import is_internal
 
 # One step of a call stack: the code that ran and the instruction it was at.
 Step = tuple[CodeType, int]
@@ -46,14 +50,20 @@ class ModuleCall:
 
 
 class Origin:
-    """Where a node arose: the module call it was made in and the frames inside of that call."""
+    """Where a node arose: the module call it was made in and the frames inside of that call.
 
-    __slots__ = ("call", "function", "steps")
+    ``function`` is the operator that was called, for the ``serial``-th time in this program.
+    """
 
-    def __init__(self, call: ModuleCall | None, steps: tuple[Step, ...], function: str | None = None) -> None:
+    __slots__ = ("call", "function", "serial", "steps")
+
+    def __init__(
+        self, call: ModuleCall | None, steps: tuple[Step, ...], function: str | None = None, serial: int = 1
+    ) -> None:
         self.call = call
         self.steps = steps
         self.function = function
+        self.serial = serial
 
     def stack(self) -> Iterator[Step]:
         """All frames, outermost first."""
@@ -71,12 +81,8 @@ class Origin:
         return code.co_filename, line_number(code, offset), code.co_name
 
 
+_TINTYPE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INTERNAL_FUNCTIONS = frozenset({"_call_impl", "_wrapped_call_impl", "call_wrapped", "__torch_dispatch__"})
-
-
-def is_internal(filename: str) -> bool:
-    """Whether a source file belongs to torch or tintype rather than to the user."""
-    return "/torch/" in filename or "/tintype/" in filename or filename.startswith("<")
 
 
 def line_number(code: CodeType, offset: int) -> int:
@@ -91,7 +97,7 @@ def format_stack(origin: Origin) -> str:
     """The call stack in the form of a Python traceback, without the machinery of modules."""
     lines = []
     for code, offset in origin.stack():
-        if code.co_name in _INTERNAL_FUNCTIONS or "/tintype/" in code.co_filename:
+        if code.co_name in _INTERNAL_FUNCTIONS or code.co_filename.startswith(_TINTYPE):
             continue
         number = line_number(code, offset)
         lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_name}')
@@ -120,9 +126,37 @@ def _source_functions(origin: Origin) -> list[tuple[str, str]] | None:
 
 
 def _torch_function(origin: Origin) -> tuple[str, str] | None:
+    """The function that the user called, and how: as a method of a tensor or as a function of torch."""
     if origin.function is None:
         return None
-    return origin.function, f"OpOverload.{origin.function}"
+    called = _called_name(origin) or origin.function
+    kind = "builtin_function_or_method" if "." in called else "method_descriptor"
+    return f"{origin.function}_{origin.serial}", f"{kind}.{called.rpartition('.')[2]}"
+
+
+_MODULE_NAMES = frozenset({"torch", "F", "functional"})
+
+
+def _called_name(origin: Origin) -> str | None:
+    """What stands in the source at the call: ``cos`` for ``x.cos()``, ``torch.cos`` for ``torch.cos(x)``."""
+    if not origin.steps:
+        return None
+    code, offset = origin.steps[0]
+    line, end_line, column, end_column = next(
+        (p for i, p in enumerate(code.co_positions()) if i == offset // 2), (None, None, None, None)
+    )
+    if line is None or line != end_line:
+        return None
+    source = linecache.getline(code.co_filename, line).encode()[column:end_column].decode()
+    try:
+        call = ast.parse(source.strip(), mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    owner = call.func.value
+    is_module = isinstance(owner, ast.Attribute) or (isinstance(owner, ast.Name) and owner.id in _MODULE_NAMES)
+    return f"torch.{call.func.attr}" if is_module else call.func.attr
 
 
 _LAZY = {
@@ -178,9 +212,38 @@ class NodeMeta(dict[str, Any]):
             return True
         return key in _LAZY and self._materialize(str(key)) is not None
 
+    def _complete(self) -> None:
+        """Make all entries real, for somebody who goes through them."""
+        for key in _LAZY:
+            if not dict.__contains__(self, key):
+                self._materialize(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._complete()
+        return dict.__iter__(self)
+
+    def __len__(self) -> int:
+        self._complete()
+        return dict.__len__(self)
+
+    def keys(self) -> Any:
+        """As for a dictionary."""
+        self._complete()
+        return dict.keys(self)
+
+    def values(self) -> Any:
+        """As for a dictionary."""
+        self._complete()
+        return dict.values(self)
+
+    def items(self) -> Any:
+        """As for a dictionary."""
+        self._complete()
+        return dict.items(self)
+
     def copy(self) -> NodeMeta:
         """A copy that shares the origin."""
-        return NodeMeta(self, self.origin, self.consumer)
+        return NodeMeta(dict(dict.items(self)), self.origin, self.consumer)
 
     __copy__ = copy
 
@@ -193,8 +256,7 @@ class NodeMeta(dict[str, Any]):
         return meta
 
     def __reduce__(self) -> Any:
-        values = {**{k: v for k in _LAZY if (v := self.get(k)) is not None}, **self}
-        return NodeMeta, (values,)
+        return NodeMeta, (dict(self.items()),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeMeta:
         # values are immutable descriptions: sharing them is what a copy of a graph wants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -15,8 +16,6 @@ _PACKAGES = tuple(
     for path in (torch.__file__, os.path.dirname(os.path.abspath(__file__)))
 )
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
-# Whether a file is the user's, by its name: asked for every frame of every guard.
-_is_users: dict[str, bool] = {}
 
 
 def user_location() -> Location | None:
@@ -25,16 +24,15 @@ def user_location() -> Location | None:
     while frame is not None:
         code = frame.f_code
         filename = code.co_filename
-        users = _is_users.get(filename)
-        if users is None:
-            users = _is_users[filename] = not _is_internal(filename)
-        if users:
+        if not is_internal(filename):
             return Location(filename, frame.f_lineno, code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
 
-def _is_internal(filename: str) -> bool:
+@functools.cache  # asked for every frame of every guard
+def is_internal(filename: str) -> bool:
+    """Whether a source file belongs to torch, tintype or Python rather than to the user."""
     # Code without a file is the user's ("<stdin>", "<ipython-input-1>"), except these.
     if filename.startswith(("<frozen ", "<__array_function__", *_PACKAGES)):
         return True

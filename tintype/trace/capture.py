@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import inspect
 import re
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,7 +26,8 @@ from tintype.errors import (
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import eliminate_dead_code, output_node, set_meta
-from tintype.ir.node_info import NodeMeta, is_internal
+from tintype.ir.node_info import NodeMeta
+from tintype.symbolic.location import is_internal
 from tintype.ir.process_switches import collector_paused, compiling
 from tintype.ir.signature import (
     ArgumentSpec,
@@ -216,8 +218,7 @@ class Capture:
         """A tensor or object that is no registered state becomes a constant of the program."""
         target = self.state.attribute_name(value)
         if target is None:
-            target = f"lifted_tensor_{self._lifted_count}"
-            self._lifted_count += 1
+            target = self._new_constant_name()
         kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
         self.constants[target] = value
         lifted = self._add_state(kind, target, value)
@@ -225,11 +226,19 @@ class Capture:
             self.recorder.constant_inputs[lifted.node] = value
         return lifted
 
+    def _new_constant_name(self) -> str:
+        while True:
+            name = f"lifted_tensor_{self._lifted_count}"
+            self._lifted_count += 1
+            if name not in self.constants and not hasattr(self.root, name):
+                return name
+
     # --- the run -------------------------------------------------------------------------------------------
 
     def run(self, after_inputs: Callable[[], None] | None = None) -> CapturedGraph:
         """Record the program. ``after_inputs`` is called when the inputs are there, before the program runs."""
-        with collector_paused():
+        # one at a time: a program may assign fakes to attributes of a model that another thread is looking at
+        with _one_at_a_time, collector_paused():
             return self._run(after_inputs)
 
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
@@ -304,15 +313,15 @@ class Capture:
         assigned: list[tuple[FakeTensor, FakeTensor]] = []
         for change in changes:
             before, after = change.before, change.after
-            if not isinstance(after, torch.Tensor):
+            if not isinstance(after, torch.Tensor) and not holds_fake(after):
                 continue
             known = before is not MISSING and isinstance(before, torch.Tensor)
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
-                value = after if type(after) is FakeTensor else self.recorder.fake_of(after)
+                value = after if type(after) is FakeTensor else self.recorder.fake_of(after)  # type: ignore[arg-type]
                 if self._can_assign(before, value):
                     assigned.append((self.recorder.fake_of(before), value))
                 continue
-            if type(after) is not FakeTensor:
+            if not holds_fake(after):
                 continue
             self.recorder.problems.append(
                 StateChangedError(
@@ -368,6 +377,18 @@ class Capture:
         )
 
 
+_one_at_a_time = threading.RLock()
+
+
+def holds_fake(value: Any) -> bool:
+    """Whether a value is a tensor without data, or a container of such."""
+    if type(value) is FakeTensor:
+        return True
+    if isinstance(value, dict):
+        return any(holds_fake(item) for item in value.values())
+    return isinstance(value, (list, tuple, set)) and any(holds_fake(item) for item in value)
+
+
 def _comes_from_autograd(error: BaseException) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and frames[-1].filename.replace("\\", "/").endswith(_ENGINE)
@@ -402,7 +423,7 @@ def _capturing(recorder: Recorder) -> Iterator[None]:
     """The thread's state while a program runs on fakes; all of it is put back afterwards."""
     grad = torch.is_grad_enabled()
     cache = torch.is_autocast_cache_enabled()
-    generator_state = torch.random.get_rng_state()
+    seed, generator_state = torch.initial_seed(), torch.random.get_rng_state()
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
         with compiling(), torch._C._AutoDispatchBelowADInplaceOrView(), recorder:
@@ -415,7 +436,8 @@ def _capturing(recorder: Recorder) -> Iterator[None]:
     finally:
         torch.set_autocast_cache_enabled(cache)
         torch.set_grad_enabled(grad)
-        torch.random.set_rng_state(generator_state)
+        if torch.initial_seed() != seed:  # the program called torch.manual_seed(); nothing else draws or sets
+            torch.random.set_rng_state(generator_state)
 
 
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -473,11 +495,16 @@ def describe_path(path: tree.KeyPath) -> str:
     return side + tree.path_text(path[1:])
 
 
+def captured_argument_names(root: Any) -> list[str] | None:
+    """The names of the arguments of a program that was captured before, None for any other module."""
+    return list(root.argument_names) if getattr(type(root), "is_captured_program", False) else None
+
+
 def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
     """The names of the positional arguments of a call, ``args_0`` for those that have none, then keywords."""
-    known = getattr(root, "argument_names", None)
-    if known is not None and len(known) == len(args) + len(kwargs):  # a program that was captured before
-        return list(known)
+    known = captured_argument_names(root)
+    if known is not None and len(known) == len(args) + len(kwargs):
+        return known
     forward = root.forward
     try:
         parameters = list(inspect.signature(forward).parameters.values())

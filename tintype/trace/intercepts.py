@@ -15,7 +15,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, ge, le
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.sizes import product
-from tintype.trace.origin import user_location
+from tintype.symbolic.location import user_location
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import NOT_HANDLED, Recorder
 

@@ -13,8 +13,8 @@ import torch
 from tintype.errors import MutationError
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.symbolic.bridge import to_torch
+from tintype.symbolic.location import user_location
 from tintype.trace.intercepts import intercept
-from tintype.trace.origin import user_location
 from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from tintype.errors import Location
-from tintype.ir.node_info import ModuleCall, Origin, Step, is_internal
+from tintype.ir.node_info import ModuleCall, Origin, Step
 
 _CALL = torch.nn.Module._call_impl.__code__
 
@@ -29,6 +28,7 @@ class OriginTracker:
         for path, module in modules:
             self.paths.setdefault(id(module), path)
         self.entry: FrameType | None = None
+        self._serials: dict[str | None, int] = {}
         self._calls: list[tuple[FrameType, ModuleCall]] = []
 
     def enter(self) -> None:
@@ -43,20 +43,21 @@ class OriginTracker:
     def origin(self, depth: int, function: str | None = None) -> Origin:
         """The origin of an operator; ``depth`` frames above the caller are not part of it."""
         frame: FrameType | None = sys._getframe(depth + 1)
+        serial = self._serials[function] = self._serials.get(function, 0) + 1
         calls = self._calls
         top = calls[-1][0] if calls else None
         entry = self.entry
         steps: list[Step] = []
         while frame is not None and frame is not entry:
             if frame is top:
-                return Origin(calls[-1][1], tuple(steps), function)
+                return Origin(calls[-1][1], tuple(steps), function, serial)
             code = frame.f_code
             if code is _CALL and self._is_known(frame):
-                return Origin(self._follow(frame), tuple(steps), function)
+                return Origin(self._follow(frame), tuple(steps), function, serial)
             steps.append((code, frame.f_lasti))
             frame = frame.f_back
         calls.clear()
-        return Origin(None, tuple(steps), function)
+        return Origin(None, tuple(steps), function, serial)
 
     def _is_known(self, frame: FrameType) -> bool:
         return id(frame.f_locals["self"]) in self.paths
@@ -95,14 +96,3 @@ class OriginTracker:
         path = self.paths[id(module)]
         cls = type(module)
         return ModuleCall(parent, path, path, f"{cls.__module__}.{cls.__qualname__}", steps)
-
-
-def user_location() -> Location | None:
-    """The innermost line on the call stack that is neither torch's nor tintype's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not is_internal(code.co_filename):
-            return Location(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back
-    return None

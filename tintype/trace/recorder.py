@@ -37,7 +37,8 @@ from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.trace.function_mode import SymbolicFunctionMode
 from tintype.trace.numbers import Numbers
-from tintype.trace.origin import OriginTracker, user_location
+from tintype.symbolic.location import user_location
+from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
 
 aten = torch.ops.aten

@@ -123,7 +123,7 @@ class Functionalization:
         if self.replaced:
             name_in_order(self.graph)
             for spec, node in zip(specs, output_node(self.graph).args[0], strict=False):  # type: ignore[arg-type]
-                spec.arg = TensorArgument(node.name)  # type: ignore[union-attr]
+                spec.arg = TensorArgument(node.name)
         return specs
 
     def _visit(self, node: Node) -> None:
@@ -166,7 +166,6 @@ class Functionalization:
 
     def _enter(self, node: Node, info: TensorInfo, parent: Handle | None) -> Handle:
         storage = info.storage
-        assert storage is not None
         handle = Handle(node, info, storage, parent)
         handle.version = self.versions[storage]
         self.handles[node] = handle
@@ -537,9 +536,8 @@ def written_nodes(node: Node, writes: tuple[int | str, ...]) -> list[Node]:
         argument: Any = node.kwargs.get(where) if isinstance(where, str) else None
         if isinstance(where, int) and where < len(node.args):
             argument = node.args[where]
-        for item in argument if isinstance(argument, (list, tuple)) else (argument,):
-            if isinstance(item, Node):
-                found.append(item)
+        items = argument if isinstance(argument, (list, tuple)) else (argument,)
+        found += [item for item in items if isinstance(item, Node)]
     return found
 
 
@@ -547,9 +545,9 @@ def storages_of(node: Node) -> list[Storage]:
     """The storages of the tensors that a node's value consists of."""
     value = node.meta.get("val")
     if type(value) is FakeTensor:
-        return [value.info.storage]  # type: ignore[list-item]
+        return [value.info.storage]
     if isinstance(value, (list, tuple)):
-        return [item.info.storage for item in value if type(item) is FakeTensor]  # type: ignore[misc]
+        return [item.info.storage for item in value if type(item) is FakeTensor]
     return []
 
 
@@ -567,21 +565,22 @@ def _differs(old: Node, new: Node) -> bool:
 
 def _alike(a: TensorInfo, b: TensorInfo) -> bool:
     """Whether operators treat two tensors alike; where in its memory a tensor begins matters to none."""
-    return a.strides == b.strides and a.sizes == b.sizes and a.key()[2:4] == b.key()[2:4] and a.key()[5:] == b.key()[5:]
+    return (
+        a.strides == b.strides
+        and a.sizes == b.sizes
+        and (a.dtype, a.device, a.conjugate, a.negative) == (b.dtype, b.device, b.conjugate, b.negative)
+    )
 
 
 def _with_storage(node: Node, storage: Storage | None, context: FakeContext) -> FakeTensor:
     info = info_of(node)
     assert info is not None
-    copy = info.view(info.sizes, info.strides)
-    copy.storage = storage
-    return make_fake(copy, context)
+    return make_fake(info.with_storage(storage), context)
 
 
 def _moved_fake(new: TensorInfo, old: FakeTensor, context: FakeContext) -> FakeTensor:
     """A value that lies otherwise in memory, for what is the same tensor to the program."""
-    info = new.view(new.sizes, new.strides)
-    info.storage = old.info.storage
+    info = new.with_storage(old.info.storage)
     info.requires_grad = old.info.requires_grad
     return make_fake(info, context)
 

@@ -85,9 +85,7 @@ def _normalized(
             tensor, weight, bias, mean, variance, momentum, epsilon,
         )  # fmt: skip
     if mean is None:
-        return emit.call(
-            aten._native_batch_norm_legit.no_stats, tensor, weight, bias, True, momentum, epsilon
-        )
+        return emit.call(aten._native_batch_norm_legit.no_stats, tensor, weight, bias, True, momentum, epsilon)
     handles = [functional.handle_of(statistic) for statistic in (mean, variance)]
     result = emit.call(
         aten._native_batch_norm_legit_functional.default,

@@ -73,8 +73,7 @@ def arguments_after_base(node: Node) -> tuple[Any, ...]:
         return node.args[1:]
     arguments = node.target._schema.arguments  # type: ignore[union-attr]
     given = list(node.args)
-    for argument in arguments[len(given) :]:
-        given.append(node.kwargs[argument.name] if argument.name in node.kwargs else argument.default_value)
+    given += [node.kwargs.get(argument.name, argument.default_value) for argument in arguments[len(given) :]]
     return tuple(given[1:])
 
 
@@ -117,9 +116,7 @@ def laid_out(emit: Emitter, value: Node, wanted: TensorInfo) -> Node:
 
 def lies_alike(sizes: tuple[Size, ...], first: tuple[Size, ...], second: tuple[Size, ...]) -> bool:
     """Whether two strides mean the same for a size."""
-    return first == second or all(
-        is_one(size) or same(a, b) for size, a, b in zip(sizes, first, second, strict=True)
-    )
+    return first == second or all(is_one(size) or same(a, b) for size, a, b in zip(sizes, first, second, strict=True))
 
 
 def overlaps(info: TensorInfo) -> bool:
@@ -129,10 +126,11 @@ def overlaps(info: TensorInfo) -> bool:
         return False
     if any(is_zero(stride) for _, stride in pairs):
         return True
-    if not all(type(size) is int and type(stride) is int for size, stride in pairs):
+    known = [(size, stride) for size, stride in pairs if isinstance(size, int) and isinstance(stride, int)]
+    if len(known) < len(pairs):
         return not is_dense(info.sizes, info.strides)
     reach = 0  # of all dimensions so far, from the innermost outwards
-    for size, stride in sorted(pairs, key=lambda pair: pair[1]):
+    for size, stride in sorted(known, key=lambda pair: pair[1]):
         if stride <= reach:
             return True
         reach += (size - 1) * stride

@@ -1,0 +1,44 @@
+"""The state of a module made from a program: shared with the program, but for what the module writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+class OwnedState:
+    """Copies of the tensors that a module will write to.
+
+    Memory is copied once: tensors that shared it, under several names or as views of each other, share the copy.
+    """
+
+    def __init__(self, written: Iterable[torch.Tensor]) -> None:
+        self._written = {_memory(tensor) for tensor in written}
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._copies: dict[int, torch.Tensor] = {}
+
+    def own(self, value: Any) -> Any:
+        """The value that the module holds in place of the program's."""
+        if not isinstance(value, torch.Tensor) or _memory(value) not in self._written:
+            return value
+        if id(value) not in self._copies:
+            self._copies[id(value)] = self._copy(value)
+        return self._copies[id(value)]
+
+    def _copy(self, value: torch.Tensor) -> torch.Tensor:
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            return value.detach().clone()
+        key = _memory(value)
+        if key not in self._storages:
+            self._storages[key] = value.untyped_storage().clone()
+        copy = torch.empty(0, dtype=value.dtype, device=value.device)
+        copy.set_(self._storages[key], value.storage_offset(), value.size(), value.stride())  # type: ignore[call-overload]
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(copy, value.requires_grad)
+        return copy.requires_grad_(value.requires_grad)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
