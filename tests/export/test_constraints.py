@@ -524,14 +524,14 @@ def suggested(capture: Capture) -> dict[str, Any]:
     return {} if error is None else error.suggested_fixes
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(named_sizes(), recipes(SIMPLE, 5))
 def test_fixes_for_simple_guards_are_exact(sizes: list[tuple[Dim, int]], guards: list[Recipe]) -> None:
     fixes = suggested(capture_of(sizes, guards))
     assert allowed(sizes, fixes) == satisfying(sizes, guards)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(named_sizes(), recipes(ALL, 4))
 def test_fixes_are_sound_and_keep_the_example(sizes: list[tuple[Dim, int]], guards: list[Recipe]) -> None:
     found = allowed(sizes, suggested(capture_of(sizes, guards)))
@@ -539,7 +539,7 @@ def test_fixes_are_sound_and_keep_the_example(sizes: list[tuple[Dim, int]], guar
     assert tuple(hint for _, hint in sizes) in found
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(named_sizes(), recipes(ALL, 4), st.lists(st.sampled_from([None, None, AUTO, DYNAMIC]), min_size=3, max_size=3))
 def test_fixed_sizes_have_no_problem(
     sizes: list[tuple[Dim, int]], guards: list[Recipe], kinds: list[DimHint | None]
@@ -564,7 +564,7 @@ def test_fixed_sizes_have_no_problem(
     assert suggested(Capture(of_shape(*varying), *map(ask, guards))) == {}
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(named_sizes(), recipes(ALL, 4))
 def test_every_fix_is_reported(sizes: list[tuple[Dim, int]], guards: list[Recipe]) -> None:
     capture = capture_of(sizes, guards)
@@ -597,7 +597,7 @@ def checked_at_the_inputs(capture: Capture, values: Sequence[int]) -> bool:
     return True
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(named_sizes(), recipes(ALL, 4), st.booleans())
 def test_assertions_and_input_checks_are_all_guards(
     sizes: list[tuple[Dim, int]], guards: list[Recipe], automatic: bool
@@ -620,7 +620,7 @@ def test_assertions_and_input_checks_are_all_guards(
         assert accepted == all(evaluate(guard.condition, chosen) for guard in capture.environment.guards)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(named_sizes(), recipes(ALL, 1), st.integers(0, 2))
 def test_a_guard_on_a_name_and_others_leaves_the_name_free(
     sizes: list[tuple[Dim, int]], guards: list[Recipe], position: int

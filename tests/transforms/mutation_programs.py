@@ -556,6 +556,8 @@ def _fill(author: Author, name: str, tensor: torch.Tensor) -> str:
 
 def _in_place(author: Author, name: str, tensor: torch.Tensor) -> str:
     method = author.choose.one_of(["add_", "mul_", "sub_", "copy_", "fill_", "div_", "clamp_min_"])
+    if method == "div_":  # by a power of two: a rounding error could grow to any size
+        return f"{name}.div_({author.choose.one_of(['2', '-4'])})"
     return f"{name}.{method}({author.apart(author.other(tensor), tensor)})"
 
 

@@ -225,6 +225,16 @@ def test_writes_to_other_views_of_the_same_bits() -> None:
     check(program, matrix, lambda make: make.complexes(6))
 
 
+def test_writes_to_nothing() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        x[:, 4:4].view(torch.int16).add_(1)
+        x[:0].expand(2, 0, 6).fill_(3)
+        self.state[6:].unfold(0, 0, 1).zero_()
+        return x.mul_(2)
+
+    check(program, matrix)
+
+
 def test_batch_norm_in_training_writes_its_statistics() -> None:
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -467,6 +477,16 @@ def test_overlapping_writes_are_refused() -> None:
     assert "several tensors that share memory" in refused(
         lambda x: torch._foreach_add_([x, x[0]], 1), torch.ones(2, 3)
     )
+
+
+def test_writes_after_a_refused_one_are_looked_at_too() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        windows = x.unfold(0, 2, 1)
+        windows.add_(1).mul_(2)
+        return windows
+
+    message = refused(program, torch.ones(4))
+    assert "aten.add_" in message and "aten.mul_" in message
 
 
 def test_as_strided_beyond_a_written_tensor_is_refused() -> None:

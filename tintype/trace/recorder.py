@@ -13,6 +13,7 @@ operator follows from its :class:`~tintype.trace.plan.Plan`:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -129,7 +130,7 @@ class Recorder(TorchDispatchMode):
         grad = _any_requires_grad(infos)
         if grad and not torch.is_grad_enabled():
             grad = False
-            if self.grad_enabled:
+            if self.grad_enabled and not _inside_autograd_function():
                 nodes = self._detached(args)
         if type(results) is TensorInfo:
             if results.storage is not None and results in infos:  # the operator returned its argument
@@ -251,7 +252,12 @@ class Recorder(TorchDispatchMode):
         """The results of an operator without a shape rule."""
         custom = _fake_kernel(func)
         if custom is not None:
-            return self._run_fake_kernel(custom, args, kwargs)
+            try:
+                return self._run_fake_kernel(custom, args, kwargs)
+            except RuntimeError as error:
+                if "no fake impl registered" not in str(error):
+                    raise
+                raise _unknown_result(func, str(error)) from error
         if plan.composite:
             return self._infer_composite(func, infos, kwarg_infos, args, kwargs)
         try:
@@ -260,17 +266,19 @@ class Recorder(TorchDispatchMode):
             decomposition = torch._decomp.decomposition_table.get(func)
             if decomposition is not None:
                 return self._run_fake_kernel(decomposition, args, kwargs)
-            raise UnsupportedOperatorError(
-                f"the result of {func} can't be known without running it: it has neither a shape rule nor a "
-                f"meta kernel ({first_sentence(str(error))})",
-                location=user_location(),
-                remedy=f"register one: torch.library.register_fake({func.name()!r}, ...)",
-            ) from error
+            raise _unknown_result(func, str(error)) from error
 
     def _run_fake_kernel(self, kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Results by running Python code on fakes, unrecorded."""
         with torch._library.fake_impl.set_ctx_getter(lambda: _FakeKernelContext(self.context)):
-            results, _ = self.quietly(lambda: kernel(*args, **kwargs))
+            try:
+                results, _ = self.quietly(lambda: kernel(*args, **kwargs))
+            except NeedsRecordingError as error:
+                raise DataDependentError(
+                    f"{error}: a fake kernel has no data to look at",
+                    location=user_location(),
+                    remedy="describe the result by the sizes and dtypes of the arguments alone",
+                ) from error
         return _to_infos(results, self)
 
     def _infer_composite(
@@ -565,6 +573,29 @@ class Recorder(TorchDispatchMode):
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         """A deep copy that the program asked for."""
         return self.inside(lambda: torch.ops.aten.clone.default(fake))
+
+
+def _unknown_result(func: Any, reason: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"the result of {func} can't be known without running it: it has neither a shape rule nor a meta kernel "
+        f"({first_sentence(reason)})",
+        location=user_location(),
+        remedy=f"register one: torch.library.register_fake({func.name()!r}, ...)",
+    )
+
+
+def _inside_autograd_function() -> bool:
+    """Whether a ``torch.autograd.Function`` is running: its forward runs without gradients, which then come from its
+    backward. In a captured program they come from the operators that its forward consists of."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _APPLY:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 def first_sentence(text: str) -> str:

@@ -335,10 +335,11 @@ class Functionalization:
 
     def _write_to_memory(self, handle: Handle, value: Node) -> None:
         """A write to a view of something expanded: the other copies of its elements must change with it."""
-        assert handle.parent is not None
-        memory = _memory_of(handle.parent, handle.info)
+        memory = _memory_of(handle, handle.info)
         value = self._fit(handle, value)
-        new = scatter_strided(self.emit, self.read(memory), value, handle.info, memory.info)
+        new = None
+        if memory is not handle:
+            new = scatter_strided(self.emit, self.read(memory), value, handle.info, memory.info)
         if new is None:
             self.problems.append(_written_overlap(self.emit.at))
             return
@@ -372,11 +373,10 @@ class Functionalization:
     def _write(self, node: Node, writes: tuple[int | str, ...]) -> None:
         target: Any = node.target
         handles = [self.handles[written] for written in written_nodes(node, writes)]
-        if len({handle.storage for handle in handles}) < len(handles):
-            self.problems.append(_several_writes(node))
-            return
-        if target not in _SAME_EVERYWHERE and any(handle.crowded and overlaps(handle.info) for handle in handles):
-            self.problems.append(_written_overlap(node))
+        problem = self._problem_of(node, handles)
+        if problem is not None:
+            self.problems.append(problem)
+            self._forward(node, handles)  # go on, to find the other problems
             return
         self._read_arguments(node)
         counterpart = functional_counterpart(target)
@@ -392,6 +392,15 @@ class Functionalization:
         for handle, new in zip(handles, values, strict=True):
             self.write(handle, new)
         self._forward(node, handles)
+
+    def _problem_of(self, node: Node, handles: list[Handle]) -> MutationError | None:
+        """Why a write can't be captured: what it leaves depends on the order in which it writes to elements."""
+        if len({handle.storage for handle in handles}) < len(handles):
+            return _several_writes(node)
+        if node.target not in _SAME_EVERYWHERE:
+            if any(handle.crowded and overlaps(handle.info) for handle in handles):
+                return _written_overlap(node)
+        return None
 
     def _forward(self, node: Node, handles: list[Handle]) -> None:
         """Let a node that returned what it wrote to stand for the handle from here on."""

@@ -16,7 +16,7 @@ from torch.fx import Node
 from tintype.fake.info import TensorInfo, is_dense, memory_order, preserved_strides
 from tintype.fake.rules.views import view_strides, wrap_dimension
 from tintype.symbolic import Size, maximum
-from tintype.symbolic.sizes import at_least, is_one, is_zero, less, product, same
+from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, is_zero, less, product, same
 from tintype.transforms.emit import Emitter, info_of
 
 aten = torch.ops.aten
@@ -61,6 +61,8 @@ class View:
 
     def scatter(self, emit: Emitter, base: Node, value: Node) -> Node | None:
         """The new value of the base after the view was given one; None if that can't be expressed."""
+        if any(is_zero(size) for size in self.info.sizes):
+            return base
         if self.target is aten.as_strided.default:
             return scatter_strided(emit, base, value, self.info, self.base)
         inverse = SCATTER.get(self.target)
@@ -140,7 +142,7 @@ def overlaps(info: TensorInfo) -> bool:
 def _contiguous(emit: Emitter, value: Node) -> Node:
     """A value whose bits can be reinterpreted."""
     info = _info(value)
-    if info.is_contiguous() and info.offset == 0:
+    if info.strides == contiguous_strides(info.sizes) and info.offset == 0:
         return value
     return emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
 
@@ -215,8 +217,6 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
     sizes, strides = list(info.sizes), list(info.strides)
     for dimension, (size, stride) in enumerate(zip(info.sizes, info.strides, strict=True)):
         if is_zero(stride) and not is_one(size):  # expanded: all copies were given the same value
-            if is_zero(size):
-                return base
             value = emit.call(aten.slice.Tensor, value, dimension, 0, 1)
             sizes[dimension] = 1
     if overlaps(info.view(sizes, strides)):
@@ -245,8 +245,6 @@ def _same_elements(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]
 def _expand(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
     """Eager mode lets a program write through expanded dimensions where all copies get the same value."""
     sizes = _sizes(base)
-    if any(is_zero(size) for size in _sizes(value)):
-        return base
     shift = len(_sizes(value)) - len(sizes)
     for _ in range(shift):
         value = emit.call(aten.select.int, value, 0, 0)
