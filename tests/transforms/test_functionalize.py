@@ -229,6 +229,7 @@ def test_writes_to_nothing() -> None:
     def program(self: Holder, x: torch.Tensor) -> Any:
         x[:, 4:4].view(torch.int16).add_(1)
         x[:0].expand(2, 0, 6).fill_(3)
+        x[:, 0].expand(1, 4)[:0].mul_(3)
         self.state[6:].unfold(0, 0, 1).zero_()
         return x.mul_(2)
 

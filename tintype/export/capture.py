@@ -52,7 +52,7 @@ def export(
     torch.Size([7, 2])
     """
     captured, sizes = _capture(mod, args, kwargs, dynamic_shapes, strict, prefer_deferred_runtime_asserts_over_guards)
-    mutations = functionalize(captured.graph, captured.context, captured.input_specs)
+    mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
     captured.output_specs = [*mutations, *_renamed_outputs(captured)]
     return _program(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes)
 

@@ -96,7 +96,7 @@ def _named_after(signature: ExportGraphSignature, graph: Any) -> ExportGraphSign
         argument = spec.arg
         if isinstance(result, Node) and not isinstance(argument, ConstantArgument):
             argument = dataclasses.replace(argument, name=result.name)
-        outputs.append(OutputSpec(spec.kind, argument, spec.target))
+        outputs.append(dataclasses.replace(spec, arg=argument))
     return ExportGraphSignature(inputs, outputs)
 
 

@@ -13,12 +13,12 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from tintype import tree
 from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import Writer, build_container, is_name, last_uses, spell, variable, write_call
+from tintype.export.owned_state import replace_state
 from tintype.ir.graph import copy_graph, placeholders
 from tintype.ir.node_info import NodeMeta
-from tintype.trace.recorder import Recorder
+from tintype.trace.recorder import Recorder, active_recorder
 
 _modes_active = torch._C._len_torch_dispatch_stack
-_mode_at = torch._C._get_dispatch_stack_at
 
 
 class ProgramModule(GraphModule):
@@ -88,10 +88,9 @@ class ProgramModule(GraphModule):
         # constants move with the module, though they are not part of its state
         for name in self._constants:
             owner, _, attribute = name.rpartition(".")
-            module = self.get_submodule(owner)
-            value = getattr(module, attribute)
-            if isinstance(value, torch.Tensor):
-                setattr(module, attribute, fn(value))
+            attributes = vars(submodule_at(self, owner))
+            if isinstance(attributes[attribute], torch.Tensor):
+                attributes[attribute] = fn(attributes[attribute])
         return super()._apply(fn, recurse)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
@@ -116,7 +115,7 @@ class ProgramModule(GraphModule):
             state[name] = (buffer, "buffer" if name in persistent else "volatile")
         for name in self._constants:
             owner, _, attribute = name.rpartition(".")
-            state[name] = (getattr(self.get_submodule(owner), attribute), "constant")
+            state[name] = (vars(submodule_at(self, owner))[attribute], "constant")
         return state
 
     def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -143,6 +142,10 @@ class ProgramModule(GraphModule):
         if node.op == "get_attr":
             return attribute_of(self, str(node.target))
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        if node.target is replace_state:
+            owner, _, name = args[0].rpartition(".")
+            submodule_at(self, owner)._buffers[name] = args[1]
+            return None
         if node.op == "call_module":
             return self.get_submodule(str(node.target))(*args, **kwargs)
         if node.op == "call_method":
@@ -152,8 +155,21 @@ class ProgramModule(GraphModule):
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
     """The attribute at a dotted path."""
-    owner, _, name = path.rpartition(".")
-    return getattr(module.get_submodule(owner), name)
+    owner_path, _, name = path.rpartition(".")
+    owner = submodule_at(module, owner_path)
+    for table in (owner._parameters, owner._buffers, owner._modules, vars(owner)):
+        if name in table:
+            return table[name]
+    raise AttributeError(path)
+
+
+def submodule_at(module: torch.nn.Module, path: str) -> torch.nn.Module:
+    """The module at a dotted path; also where a class has an attribute of that name (``graph``, ``code``)."""
+    for part in path.split(".") if path else ():
+        child = module._modules[part]
+        assert child is not None
+        module = child
+    return module
 
 
 def attach_state(module: torch.nn.Module, state: dict[str, tuple[Any, str]]) -> None:
@@ -165,7 +181,7 @@ def attach_state(module: torch.nn.Module, state: dict[str, tuple[Any, str]]) -> 
             child = owner._modules.get(part)
             if child is None:
                 child = torch.nn.Module()
-                owner.add_module(part, child)
+                owner._modules[part] = child
             owner = child
         if kind == "parameter":
             owner._parameters[name] = value
@@ -199,6 +215,9 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             writer.line(f"return {build_container(writer, module._out_spec, leaves)}")
         elif node.op == "get_attr":
             writer.line(f"{variable(node)} = {_attribute(writer, module, str(node.target))}")
+        elif node.target is replace_state:
+            path, value = node.args
+            writer.line(f"{_attribute(writer, module, str(path))} = {spell(writer, value)}.detach()")
         elif node.op == "call_function":
             write_call(writer, node)
         else:
@@ -211,7 +230,7 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
 
 def _attribute(writer: Writer, module: ProgramModule, path: str) -> str:
     owner_path, _, name = path.rpartition(".")
-    owner = module.get_submodule(owner_path)
+    owner = submodule_at(module, owner_path)
     for table in (owner._parameters, owner._buffers, owner._modules):
         if name in table:
             return f"{writer.bind(table)}[{name!r}]"
@@ -257,12 +276,3 @@ def _write_arguments(writer: Writer, module: ProgramModule, inputs: list[Node]) 
     else:
         writer.line(f"{target} = {slow}")
     module._checks.write(writer, variables)
-
-
-def active_recorder() -> Recorder | None:
-    """The recorder of the capture that is going on in this thread, if one is."""
-    for position in reversed(range(_modes_active())):
-        mode = _mode_at(position)
-        if isinstance(mode, Recorder):
-            return mode
-    return None

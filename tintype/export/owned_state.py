@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from tintype.ir.signature import StateWrite
+from tintype.trace.recorder import active_recorder
+
 
 class OwnedState:
     """Copies of the tensors that a module will write to.
@@ -38,6 +41,22 @@ class OwnedState:
         if isinstance(value, torch.nn.Parameter):
             return torch.nn.Parameter(copy, value.requires_grad)
         return copy.requires_grad_(value.requires_grad)
+
+
+def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Write to state without autograd taking it for a mutation: what it saved of the old value stays usable where
+    eager mode would not have written there either."""
+    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(target):
+        target.copy_(value)
+    recorder = active_recorder()
+    if recorder is not None:
+        recorder.state_writes.setdefault(target, StateWrite.UNTRACKED)
+    return target
+
+
+def replace_state(path: str, value: torch.Tensor) -> torch.Tensor:
+    """Stands in a module's graph for ``self.<path> = value``; the module that holds the graph carries it out."""
+    raise RuntimeError(f"{path} can only be replaced by the module that the graph belongs to")
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -16,7 +16,7 @@ from tintype import tree
 from tintype.export.checks import Expectation, InputChecks
 from tintype.export.input_sizes import DynamicSize
 from tintype.export.module import ProgramModule
-from tintype.export.owned_state import OwnedState
+from tintype.export.owned_state import OwnedState, replace_state, write_untracked
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of, output_node, placeholders
@@ -27,6 +27,7 @@ from tintype.ir.signature import (
     ExportGraphSignature,
     InputKind,
     OutputKind,
+    StateWrite,
     SymIntArgument,
     TensorArgument,
 )
@@ -409,9 +410,12 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             # the program wrote to it under no_grad(); autograd must not mind that here either
             destination = graph.create_node("call_function", aten.detach.default, (target,), name="detach")
             destination.meta = meta_of(source).copy()
-        copy_node = graph.create_node(
-            "call_function", aten.copy_.default, (destination, values[result]), name="copy_"
-        )
+        if spec.write is StateWrite.REPLACED:
+            node = graph.create_node("call_function", replace_state, (spec.target, values[result]), name="replace_state")
+            node.meta = meta_of(result).copy()
+            continue
+        write: Any = write_untracked if spec.write is StateWrite.UNTRACKED else aten.copy_.default
+        copy_node = graph.create_node("call_function", write, (destination, values[result]), name="copy_")
         copy_node.meta = meta_of(result).copy()
         rebased.setdefault(result, (copy_node if destination is target else target, _bytes_between(result, source)))
     final = [

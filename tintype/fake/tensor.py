@@ -42,22 +42,6 @@ class FakeTensor(torch.Tensor):
             "or a list); keep only what the program returns",
         )
 
-    # Whether gradients flow is noted in the info. To torch's autograd engine fakes never require any: below
-    # autograd it would take every one of them for a leaf.
-    @property
-    def requires_grad(self) -> bool:  # type: ignore[override]
-        """Whether gradients flow through this tensor."""
-        return self.info.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        self.info.requires_grad = value
-
-    def requires_grad_(self, requires_grad: bool = True) -> FakeTensor:
-        """As for any tensor."""
-        self.info.requires_grad = requires_grad
-        return self
-
     @property
     def fake_mode(self) -> FakeContext:
         """The context that all fakes of one capture share."""
@@ -109,7 +93,8 @@ def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeT
     offset: Any = info.offset
     try:
         fake = _make(
-            FakeTensor, sizes, strides, offset, None, info.dtype, torch.strided, info.device
+            FakeTensor, sizes, strides, offset, None, info.dtype, torch.strided, info.device, False,
+            info.requires_grad,
         )  # fmt: skip
     except TypeError:  # symbolic sizes
         fake = _make(
@@ -121,6 +106,8 @@ def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeT
             info.dtype,
             torch.strided,
             info.device,
+            False,
+            info.requires_grad,
         )
     fake.info = info
     fake.node = node

@@ -97,6 +97,16 @@ class OutputKind(enum.Enum):
     TOKEN = enum.auto()
 
 
+class StateWrite(enum.Enum):
+    """How state gets its new value, which is what autograd sees of it."""
+
+    IN_PLACE = enum.auto()
+    # in place, but not a mutation to autograd: the running statistics of batch norm
+    UNTRACKED = enum.auto()
+    # the module holds another tensor from then on: ``self.buffer = tensor``
+    REPLACED = enum.auto()
+
+
 STATE_KINDS = frozenset(
     {InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ}
 )
@@ -136,6 +146,8 @@ class OutputSpec:
     kind: OutputKind
     arg: ArgumentSpec
     target: str | None = None
+    # how the state gets the new value
+    write: StateWrite = StateWrite.IN_PLACE
 
     def __str__(self) -> str:
         target = f" target={self.target!r}" if self.target is not None else ""

@@ -37,6 +37,7 @@ from tintype.ir.signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    StateWrite,
     SymBoolArgument,
     SymFloatArgument,
     SymIntArgument,
@@ -70,6 +71,8 @@ class CapturedGraph:
     state_dict: dict[str, torch.Tensor]
     constants: dict[str, Any]
     module_paths: list[str]
+    # inputs that get their new value in another way than by a write that autograd sees
+    state_writes: dict[str, StateWrite]
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -332,6 +335,9 @@ class Capture:
                 )
             )
         if assigned:
+            for change in changes:
+                if isinstance(change.before, torch.Tensor):
+                    self.recorder.state_writes[change.before] = StateWrite.REPLACED
             assign_buffers(self.graph, self.context, assigned)
             results: Any = output_node(self.graph).args[0]
             for spec, result in zip(output_specs, results, strict=True):
@@ -351,6 +357,14 @@ class Capture:
             )
         )
         return False
+
+    def _state_writes(self) -> dict[str, StateWrite]:
+        names = {spec.target: spec.arg.name for spec in self.state_specs}
+        return {
+            names[entry.target]: write
+            for tensor, write in self.recorder.state_writes.items()
+            if (entry := self.state.by_id.get(id(tensor))) is not None
+        }
 
     def _finish(self, output_specs: list[OutputSpec], out_spec: tree.TreeSpec) -> CapturedGraph:
         for node in self.graph.find_nodes(op="placeholder"):
@@ -374,6 +388,7 @@ class Capture:
             state_dict,
             self.constants,
             [path for path, _ in self.modules],
+            self._state_writes(),
         )
 
 

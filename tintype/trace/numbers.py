@@ -19,7 +19,7 @@ from torch.fx import Graph, Node
 from tintype.errors import CaptureError
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
-from tintype.symbolic.bridge import to_torch
+from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size, Symbol, ordered_terms
 from tintype.symbolic.text import sides
 
@@ -54,6 +54,17 @@ class Numbers:
                 rest = size - factor * symbol if factor else size
                 if factor and type(rest) is int:
                     self._derived.setdefault(symbol, (size, factor, rest))
+
+    def define_all(self) -> None:
+        """Let symbols come from the nodes of the graph that have them, each from the first one."""
+        for node in self.graph.nodes:
+            value = node.meta.get("val")
+            if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                number = from_torch(value)
+                if isinstance(number, Symbol):
+                    self.define(number, node)
+            elif isinstance(value, torch.Tensor):
+                self.define_sizes(node, tuple(from_torch(size) for size in value.shape))
 
     def node(self, number: Any, origin: Any) -> Any:
         """The node that computes a number; a plain number as it is."""

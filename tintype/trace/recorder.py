@@ -34,6 +34,7 @@ from tintype.fake.meta_kernels import NoMetaKernel, freeze, infer
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call, append_item, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
+from tintype.ir.signature import StateWrite
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.trace.function_mode import SymbolicFunctionMode
@@ -89,6 +90,8 @@ class Recorder(TorchDispatchMode):
         # a program that is captured without gradients as a whole needs no cuts
         self.grad_enabled = torch.is_grad_enabled()
         self._cut_nodes: dict[Node, Node] = {}
+        # state that gets its new value in another way than by a write that autograd sees
+        self.state_writes: dict[torch.Tensor, StateWrite] = {}
         self._function_mode: SymbolicFunctionMode | None = None
 
     # --- entry ---------------------------------------------------------------------------------------------
@@ -390,6 +393,10 @@ class Recorder(TorchDispatchMode):
             if not isinstance(where, int) or where < len(args)
         ]
         self._check_written(func, plan, infos, kwarg_infos, written)
+        if not torch.is_grad_enabled() and plan.writes == (0,) and self._recording:
+            fake = args[0] if type(args[0]) is FakeTensor else self.fake_of(args[0])
+            if fake.info.requires_grad and not _inside_autograd_function():
+                nodes[0] = self._cut(fake)  # autograd does not mind a write to a parameter without gradients
         self._mark_written([info.storage for info in _flat_infos([info for _, info in written])])
         if len(func._schema.returns) == len(written) and plan.aliases:
             return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
@@ -616,6 +623,15 @@ class _FakeKernelContext:
     def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
         """The old name of :meth:`new_dynamic_size`."""
         return self.new_dynamic_size(min=min, max=max)
+
+
+def active_recorder() -> Recorder | None:
+    """The recorder of the capture that is going on in this thread, if one is."""
+    for position in reversed(range(torch._C._len_torch_dispatch_stack())):
+        mode = torch._C._get_dispatch_stack_at(position)
+        if isinstance(mode, Recorder):
+            return mode
+    return None
 
 
 def _refuse_constant(value: Any) -> Any:

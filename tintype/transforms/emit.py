@@ -12,6 +12,9 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, infer
 from tintype.fake.rules import RULES
 from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Expr
+from tintype.trace.numbers import Numbers
 from tintype.ir.graph import append_call, append_item, meta_of
 
 
@@ -25,7 +28,9 @@ def as_infos(arguments: Any) -> Any:
     """Arguments of a node as shape rules take them."""
     if isinstance(arguments, Node):
         value = arguments.meta.get("val")
-        return value.info if type(value) is FakeTensor else value
+        if type(value) is FakeTensor:
+            return value.info
+        return from_torch(value) if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) else value
     if isinstance(arguments, (list, tuple)):
         return [as_infos(item) for item in arguments]
     if isinstance(arguments, dict):
@@ -55,6 +60,7 @@ class Emitter:
         self.graph = graph
         self.context = context
         self.at: Node | None = None
+        self._numbers: Numbers | None = None
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """Insert a call that returns one tensor (or, for several, see :meth:`item`)."""
@@ -65,7 +71,23 @@ class Emitter:
         name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
         meta = meta_of(self.at).derived(val=self._fakes(results))
         with self.graph.inserting_before(self.at):
-            return append_call(self.graph, target, args, kwargs, name, meta)
+            return append_call(self.graph, target, self._with_nodes(args), self._with_nodes(kwargs), name, meta)
+
+    def _with_nodes(self, value: Any) -> Any:
+        """Arguments in which symbolic numbers are the nodes that compute them."""
+        if isinstance(value, Expr):
+            return self._number_nodes().node(value, meta_of(self.at).origin)  # type: ignore[arg-type]
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._with_nodes(item) for item in value])
+        if isinstance(value, dict):
+            return {name: self._with_nodes(item) for name, item in value.items()}
+        return value
+
+    def _number_nodes(self) -> Numbers:
+        if self._numbers is None:
+            self._numbers = Numbers(self.graph)
+            self._numbers.define_all()
+        return self._numbers
 
     def item(self, node: Node, index: int) -> Node:
         """Insert the selection of one of a call's results."""

@@ -14,7 +14,7 @@ Only nodes over written storages are touched, and each is visited once.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output_node, set_meta
 from tintype.ir.process_switches import collector_paused
-from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, StateWrite, TensorArgument
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
 from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, lies_within, overlaps, scatter_strided
@@ -77,12 +77,17 @@ class Handle:
 class Functionalization:
     """The state of one pass."""
 
-    def __init__(self, graph: Graph, context: FakeContext, input_specs: list[InputSpec]) -> None:
+    def __init__(
+        self, graph: Graph, context: FakeContext, input_specs: list[InputSpec], state_writes: Mapping[str, StateWrite] | None = None
+    ) -> None:
         self.graph = graph
         self.context = context
         self.input_specs = input_specs
         self.emit = Emitter(graph, context)
         self.problems: list[TintypeError] = []
+        self.first_writes: dict[Storage, Node] = {}
+        # inputs that get their new value in another way than by a write that autograd sees
+        self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
         self.written = written_storages(graph)
         self.handles: dict[Node, Handle] = {}
         self.versions: dict[Storage, int] = dict.fromkeys(self.written, 0)
@@ -378,15 +383,18 @@ class Functionalization:
             self.problems.append(problem)
             self._forward(node, handles)  # go on, to find the other problems
             return
+        for handle in handles:
+            self.first_writes.setdefault(handle.storage, node)
         self._read_arguments(node)
         counterpart = functional_counterpart(target)
         if counterpart is None:
             WITHOUT_COUNTERPART[0](self, node)
             return
         options = {name: value for name, value in node.kwargs.items() if name not in writes}
-        if counterpart is aten.copy.default and not isinstance(node.args[1], Node):
-            counterpart = aten.fill.Scalar  # a number where the schema says tensor
-        value = self.emit.call(counterpart, *node.args, **options)
+        if counterpart is aten.copy.default:
+            value = self._copied(handles[0], node)
+        else:
+            value = self.emit.call(counterpart, *node.args, **options)
         several = isinstance(value.meta["val"], (list, tuple))
         values = [self.emit.item(value, i) for i in range(len(handles))] if several else [value]
         for handle, new in zip(handles, values, strict=True):
@@ -401,6 +409,25 @@ class Functionalization:
             if any(handle.crowded and overlaps(handle.info) for handle in handles):
                 return _written_overlap(node)
         return None
+
+    def _copied(self, handle: Handle, node: Node) -> Node:
+        """What ``copy_`` leaves in a tensor: ``aten.copy`` would do, but gradients don't flow through it."""
+        source: Any = node.args[1]
+        if not isinstance(source, Node):  # a number where the schema says tensor
+            return self.emit.call(aten.fill.Scalar, *node.args[:2])
+        info = info_of(source)
+        assert info is not None
+        target = handle.info
+        options: dict[str, Any] = {}
+        if info.dtype is not target.dtype:
+            options["dtype"] = target.dtype
+        if info.device != target.device:
+            options["device"] = target.device
+        value = self.emit.call(aten._to_copy.default, source, **options) if options else source
+        if info.sizes != target.sizes:
+            value = self.emit.call(aten.expand.default, value, list(target.sizes))
+            return self.emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
+        return value if options else self.emit.call(aten.clone.default, value)
 
     def _forward(self, node: Node, handles: list[Handle]) -> None:
         """Let a node that returned what it wrote to stand for the handle from here on."""
@@ -491,12 +518,14 @@ class Functionalization:
             value = self.read(handle)
             target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
             if spec.kind not in _MUTATION_KINDS:
-                self.problems.append(_written_constant(spec))
+                self.problems.append(_written_constant(spec, self.first_writes.get(handle.storage)))
                 continue
             if overlaps(handle.info):
                 self.problems.append(_written_overlapping_input(node))
                 continue
-            specs.append(OutputSpec(_MUTATION_KINDS[spec.kind], TensorArgument(value.name), target))
+            argument = TensorArgument(value.name)
+            write = self.state_writes.get(node.name, StateWrite.IN_PLACE)
+            specs.append(OutputSpec(_MUTATION_KINDS[spec.kind], argument, target, write))
             values.append(value)
         raise_all(self.problems)
         if values:
@@ -511,14 +540,16 @@ _MUTATION_KINDS = {
 }
 
 
-def functionalize(graph: Graph, context: FakeContext, input_specs: list[InputSpec]) -> list[OutputSpec]:
+def functionalize(
+    graph: Graph, context: FakeContext, input_specs: list[InputSpec], state_writes: Mapping[str, StateWrite] | None = None
+) -> list[OutputSpec]:
     """Rewrite a recorded graph, in place, into one without mutation.
 
     Returns the specs of the outputs that were added in front of the program's own: new values of buffers and
     inputs that the program wrote to.
     """
     with collector_paused():
-        return Functionalization(graph, context, input_specs).run()
+        return Functionalization(graph, context, input_specs, state_writes).run()
 
 
 def written_storages(graph: Graph) -> set[Storage]:
@@ -649,9 +680,10 @@ def _several_writes(node: Node) -> MutationError:
     )
 
 
-def _written_constant(spec: InputSpec) -> MutationError:
+def _written_constant(spec: InputSpec, write: Node | None) -> MutationError:
     return MutationError(
         f"the program writes to the constant {spec.target!r}",
+        location=None if write is None else location_of(write),
         remedy="register it as a buffer: self.register_buffer(name, tensor)",
     )
 

@@ -9,6 +9,7 @@ from torch.fx import Node
 
 from tintype.symbolic.sizes import is_zero
 from tintype.transforms.emit import info_of
+from tintype.ir.signature import StateWrite
 from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite, storages_of
 
 aten = torch.ops.aten
@@ -93,6 +94,7 @@ def _normalized(
     )  # fmt: skip
     for handle, index in zip(handles, (3, 4), strict=True):
         functional.write(handle, emit.item(result, index))
+        functional.state_writes.setdefault(handle.source.name, StateWrite.UNTRACKED)
     return result
 
 

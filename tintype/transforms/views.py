@@ -130,7 +130,7 @@ def overlaps(info: TensorInfo) -> bool:
         return True
     known = [(size, stride) for size, stride in pairs if isinstance(size, int) and isinstance(stride, int)]
     if len(known) < len(pairs):
-        return not is_dense(info.sizes, info.strides)
+        return False  # of views only expand() and unfold() overlap: the one has a stride of 0, the other fixed sizes
     reach = 0  # of all dimensions so far, from the innermost outwards
     for size, stride in sorted(known, key=lambda pair: pair[1]):
         if stride <= reach:
@@ -212,6 +212,8 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
 
     ``info`` is how what was written to lies in memory, ``memory`` how the tensor itself does.
     """
+    if any(is_zero(size) for size in info.sizes):
+        return base
     if not lies_within(info, memory):
         return None
     sizes, strides = list(info.sizes), list(info.strides)
