@@ -236,6 +236,17 @@ def test_writes_to_nothing() -> None:
     check(program, matrix)
 
 
+def test_a_view_of_all_elements_is_another_tensor_than_its_base() -> None:
+    def program(self: Holder, x: torch.Tensor) -> Any:
+        same, alike = x.view_as(x), self.state.detach()
+        same[2:2] = 1
+        same.add_(1)
+        alike.mul_(2)
+        return same, alike
+
+    check(program, matrix)
+
+
 def test_batch_norm_in_training_writes_its_statistics() -> None:
     class Model(torch.nn.Module):
         def __init__(self) -> None:

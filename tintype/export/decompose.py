@@ -25,6 +25,23 @@ from tintype.transforms.decompose import decompose_graph
 from tintype.transforms.functionalize import functionalize, written_storages
 
 
+def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """A user's table with an entry per overload; an operator without one stands for all of its overloads."""
+    result: dict[Any, Callable[..., Any]] = {}
+    for operator, decomposition in table.items():
+        if isinstance(operator, torch._ops.OpOverloadPacket):
+            result.update({getattr(operator, name): decomposition for name in operator.overloads()})
+        elif isinstance(operator, torch._ops.OperatorBase):
+            result[operator] = decomposition
+        else:
+            raise InvalidRequestError(
+                f"{operator!r} is not an operator overload", remedy="name one, such as torch.ops.aten.relu.default"
+            )
+        if not callable(decomposition):
+            raise InvalidRequestError(f"the decomposition of {operator} is {decomposition!r}, which can't be called")
+    return result
+
+
 class InvalidPreservationError(InvalidRequestError, CaptureError):
     """An operator that can't be preserved when a program is decomposed."""
 
@@ -37,6 +54,7 @@ def decompose_program(
     """A decomposed copy of a program; the program itself stays as it is."""
     for operator in preserve:
         _check_preservable(operator)
+    table = None if table is None else _by_overload(table)
     with collector_paused():
         return _decompose(program, table, preserve)
 

@@ -45,7 +45,7 @@ class ProgramModule(GraphModule):
         # fx would make buffers of all tensors that a graph uses: state is attached before the graph is
         super().__init__({}, Graph(), "ProgramModule")
         attach_state(self, state)
-        self.graph = graph
+        GraphModule.graph.fset(self, graph)  # type: ignore[attr-defined]  # also for a model with a child of that name
         self._in_spec: tree.TreeSpec = in_spec
         self._out_spec: tree.TreeSpec = out_spec
         self.argument_names = list(argument_names)

@@ -33,6 +33,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic import Expr, Range
 from tintype.symbolic.bridge import from_torch
+from tintype.trace.buffer_assignments import REPLACES
 from tintype.trace.plan import plan_for
 from tintype.transforms.functionalize import storages_of, written_storages
 
@@ -381,7 +382,14 @@ def _unlift(program: ExportedProgram) -> Graph:
         new.meta = meta_of(node).copy()
         values[node] = new
     for node in old.nodes:
-        if node.op not in ("placeholder", "output"):
+        if node.op in ("placeholder", "output"):
+            continue
+        replaced = node.meta.get(REPLACES)
+        if replaced is not None and node.target is aten.copy_.default:
+            arguments = (replaced, values[node.args[1]])  # type: ignore[index]
+            values[node] = graph.create_node("call_function", replace_state, arguments, name="replace_state")
+            values[node].meta = meta_of(node).copy()
+        else:
             values[node] = graph.node_copy(node, values.__getitem__)
     _write_back(graph, old, program, values)
     return graph

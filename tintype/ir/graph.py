@@ -127,11 +127,14 @@ def _is_random(target: torch._ops.OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in target.tags
 
 
-def eliminate_dead_code(graph: Graph) -> None:
-    """Remove pure calls whose results nobody uses. One sweep from the end, so it is linear."""
+def eliminate_dead_code(graph: Graph) -> int:
+    """Remove pure calls whose results nobody uses, and say how many. One sweep from the end, so it is linear."""
+    count = 0
     for node in reversed(graph.nodes):
         if not node.users and node.op not in ("placeholder", "output") and is_pure(node):
             graph.erase_node(node)
+            count += 1
+    return count
 
 
 def base_name(target: Any) -> str:

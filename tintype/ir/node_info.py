@@ -139,9 +139,10 @@ _MODULE_NAMES = frozenset({"torch", "F", "functional"})
 
 def _called_name(origin: Origin) -> str | None:
     """What stands in the source at the call: ``cos`` for ``x.cos()``, ``torch.cos`` for ``torch.cos(x)``."""
-    if not origin.steps:
+    place = next((step for step in origin.steps if not step[0].co_filename.startswith(_TINTYPE)), None)
+    if place is None:
         return None
-    code, offset = origin.steps[0]
+    code, offset = place
     line, end_line, column, end_column = next(
         (p for i, p in enumerate(code.co_positions()) if i == offset // 2), (None, None, None, None)
     )

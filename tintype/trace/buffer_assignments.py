@@ -18,11 +18,14 @@ from tintype.ir.node_info import NodeMeta
 
 aten = torch.ops.aten
 
+# marks the copy of such a node, in the training stage, with the name of the buffer that it stands for replacing
+REPLACES = "replaces"
 
-def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[FakeTensor, FakeTensor]]) -> None:
-    """Record the assignments of (buffer, new value), all at once, at the end of a graph."""
+
+def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[str, FakeTensor, FakeTensor]]) -> None:
+    """Record the assignments of (name, buffer, new value), all at once, at the end of a graph."""
     output = output_node(graph)
-    storages = {buffer.info.storage for buffer, _ in assigned}
+    storages = {buffer.info.storage for _, buffer, _ in assigned}
     copies: dict[Node, Node] = {}
 
     def apart(node: Node) -> Node:
@@ -35,9 +38,9 @@ def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[Fake
 
     with graph.inserting_before(output):
         results = torch.fx.node.map_arg(output.args[0], apart)
-        values = [apart(value.node) for _, value in assigned]
-        for (buffer, _), value in zip(assigned, values, strict=True):
-            meta = NodeMeta({"val": buffer}, meta_of(value).origin)
+        values = [apart(value.node) for _, _, value in assigned]
+        for (name, buffer, _), value in zip(assigned, values, strict=True):
+            meta = NodeMeta({"val": buffer, REPLACES: name}, meta_of(value).origin)
             append_call(graph, aten.copy_.default, (buffer.node, value), {}, "copy_", meta)
             _mark_written(buffer.info.storage)
     output.args = (results,)

@@ -120,9 +120,13 @@ class Capture:
         self.argument_names = argument_names(self.root, self.args, self.kwargs)
         # the user's names come first: state makes way for them
         names = [self._reserve(name) for name in self._leaf_names(leaves)]
-        for entry in self.state.entries:
-            self._add_state(entry.kind, entry.target, entry.value, entry.persistent)
         problems: list[TintypeError] = []
+        for entry in self.state.entries:
+            try:
+                self._add_state(entry.kind, entry.target, entry.value, entry.persistent)
+            except TintypeError as error:
+                error.fact = f"{entry.kind.name.lower()} {entry.target!r}: {error.fact}"
+                problems.append(error)
         values = []
         for position, (name, (path, leaf)) in enumerate(zip(names, leaves, strict=True)):
             node = self._placeholder(name)
@@ -313,7 +317,7 @@ class Capture:
 
     def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
         """A buffer that was assigned another tensor is a mutation; other assigned tensors are a problem."""
-        assigned: list[tuple[FakeTensor, FakeTensor]] = []
+        assigned: list[tuple[str, FakeTensor, FakeTensor]] = []
         for change in changes:
             before, after = change.before, change.after
             if not isinstance(after, torch.Tensor) and not holds_fake(after):
@@ -322,7 +326,7 @@ class Capture:
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
                 value = after if type(after) is FakeTensor else self.recorder.fake_of(after)  # type: ignore[arg-type]
                 if self._can_assign(before, value):
-                    assigned.append((self.recorder.fake_of(before), value))
+                    assigned.append((self.state.by_id[id(before)].target, self.recorder.fake_of(before), value))
                 continue
             if not holds_fake(after):
                 continue

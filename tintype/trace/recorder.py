@@ -395,7 +395,7 @@ class Recorder(TorchDispatchMode):
         self._check_written(func, plan, infos, kwarg_infos, written)
         if not torch.is_grad_enabled() and plan.writes == (0,) and self._recording:
             fake = args[0] if type(args[0]) is FakeTensor else self.fake_of(args[0])
-            if fake.info.requires_grad and not _inside_autograd_function():
+            if fake.info.requires_grad and fake.node.op == "placeholder":
                 nodes[0] = self._cut(fake)  # autograd does not mind a write to a parameter without gradients
         self._mark_written([info.storage for info in _flat_infos([info for _, info in written])])
         if len(func._schema.returns) == len(written) and plan.aliases:

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from tintype.errors import DataDependentError
+from tintype.errors import DataDependentError, InvalidRequestError
 from tintype.fake.context import FakeContext
-from tintype.fake.info import Storage, TensorInfo, is_dense
+from tintype.fake.info import Storage, TensorInfo, is_dense, memory_order
 from tintype.fake.meta_kernels import freeze
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, base_name, eliminate_dead_code, meta_of, set_meta
+from tintype.ir.graph import append_call, base_name, eliminate_dead_code, meta_of, name_in_order, set_meta
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.printing import describe_value
 from tintype.ir.verifier import KEPT_WHOLE
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
@@ -38,11 +39,32 @@ def core_table() -> dict[Any, Callable[..., Any]]:
     """The decompositions that lead to core ATen."""
     global _core
     if _core is None:
-        _core = torch._decomp._core_aten_decompositions_post_autograd()
+        _core = {**torch._decomp._core_aten_decompositions_post_autograd(), **_OWN_DECOMPOSITIONS}
     return _core
 
 
 _core: dict[Any, Callable[..., Any]] | None = None
+
+
+def _copy_decomposition(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """``aten.copy`` in terms of operators that gradients flow through."""
+    value = aten._to_copy.default(source, dtype=target.dtype, device=target.device)
+    if value.shape == target.shape:
+        return value
+    return aten.clone.default(aten.expand.default(value, target.shape), memory_format=torch.contiguous_format)
+
+
+def _dropout_decomposition(tensor: torch.Tensor, p: float, train: bool) -> Any:
+    """Dropout of everything draws no random numbers, as in eager mode."""
+    if train and p == 1:
+        return tensor * torch.zeros((), dtype=tensor.dtype, device=tensor.device)
+    return aten.dropout.default.decompose(tensor, p, train)
+
+
+_OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    aten.copy.default: _copy_decomposition,
+    aten.dropout.default: _dropout_decomposition,
+}
 
 
 class Decomposer(Recorder):
@@ -125,14 +147,15 @@ class Decomposition:
                 self._visit(node)
         finally:
             self.context.session = session
-        eliminate_dead_code(self.graph)
+        if eliminate_dead_code(self.graph):
+            name_in_order(self.graph)
         return self.graph
 
     def _visit(self, node: Node) -> None:
         if node.op == "placeholder":
             self._copy_placeholder(node)
         elif node.op == "output":
-            results = torch.fx.node.map_arg(node.args[0], self.node_for)
+            results = torch.fx.node.map_arg(node.args[0], self._result_for)
             self.graph.output(results).meta = meta_of(node).copy()
         elif node.op == "call_function":
             if node.target is aten.item.default:
@@ -143,6 +166,14 @@ class Decomposition:
                 self._decompose(node)
         else:
             self._copy_other(node)
+
+    def _result_for(self, node: Node) -> Node:
+        """An output, with the strides that the program's results have."""
+        value, wanted = self.values[node], info_of(node)
+        if type(value) is FakeTensor and node in self.moved and wanted is not None:
+            self.recorder.replayed = meta_of(node)
+            return self._restrided(value, wanted).node
+        return self.node_for(node)
 
     def node_for(self, node: Node) -> Node:
         """The node in the new graph that has an old node's value."""
@@ -219,12 +250,17 @@ class Decomposition:
         """A tensor laid out in memory as it was before decomposition."""
         if wanted is None or fake.info.strides == wanted.strides or not is_dense(wanted.sizes, wanted.strides):
             return fake
-        empty = self.recorder.inside(
-            lambda: aten.empty_strided.default(
-                list(wanted.sizes), list(wanted.strides), dtype=wanted.dtype, device=wanted.device
-            )
-        )
-        return self.recorder.inside(lambda: aten.copy.default(empty, fake))
+        # a copy of the dimensions in the order in which they lie in memory, seen in their own order again
+        order = memory_order(wanted.sizes, [wanted.strides])
+        inverse = [order.index(dimension) for dimension in range(len(order))]
+
+        def copy() -> FakeTensor:
+            copied = aten.clone.default(aten.permute.default(fake, order), memory_format=torch.contiguous_format)
+            return aten.permute.default(copied, inverse)
+
+        if order == sorted(order):
+            return self.recorder.inside(lambda: aten.clone.default(fake, memory_format=torch.contiguous_format))
+        return self.recorder.inside(copy)
 
     # --- nodes that are decomposed -------------------------------------------------------------------------
 
@@ -263,6 +299,7 @@ class Decomposition:
             return
         if type(result) is FakeTensor:
             if type(old) is FakeTensor:
+                _check_result(node, old, result)
                 self.storages[old.info.storage] = result.info.storage
             if type(old) is FakeTensor and old.info.strides != result.info.strides:
                 self.moved.add(node)
@@ -285,6 +322,14 @@ class Decomposition:
         set_meta(node, NodeMeta({"val": fake}))
         self.lifted.append((node, value))
         return fake
+
+
+def _check_result(node: Node, old: FakeTensor, new: FakeTensor) -> None:
+    if old.info.sizes != new.info.sizes or old.info.dtype is not new.info.dtype:
+        raise InvalidRequestError(
+            f"the decomposition of {node.target} returns {describe_value(new)}, but the operator {describe_value(old)}",
+            remedy="a decomposition must return what the operator it replaces returns",
+        )
 
 
 class Template:

@@ -27,6 +27,7 @@ from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output_node, set_meta
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, StateWrite, TensorArgument
+from tintype.symbolic.sizes import is_zero
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
 from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, lies_within, overlaps, scatter_strided
@@ -242,7 +243,8 @@ class Functionalization:
     def _give(self, handle: Handle, value: Node) -> None:
         handle.value, handle.version = value, self.versions[handle.storage]
         handle.viewed = None
-        self.handles[value] = handle
+        # a view of all elements in the same size may have its value in common with its parent
+        self.handles.setdefault(value, handle)
 
     def _current(self, node: Node) -> Node:
         handle = self.handles.get(node)
@@ -321,6 +323,8 @@ class Functionalization:
         if storage.frozen:
             self.problems.append(_frozen(self.emit.at))
             return
+        if any(is_zero(size) for size in handle.info.sizes):
+            return  # there is nothing to write to
         if handle.parent is not None and handle.parent.crowded:
             self._write_to_memory(handle, value)
             return

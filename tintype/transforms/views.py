@@ -61,8 +61,6 @@ class View:
 
     def scatter(self, emit: Emitter, base: Node, value: Node) -> Node | None:
         """The new value of the base after the view was given one; None if that can't be expressed."""
-        if any(is_zero(size) for size in self.info.sizes):
-            return base
         if self.target is aten.as_strided.default:
             return scatter_strided(emit, base, value, self.info, self.base)
         inverse = SCATTER.get(self.target)
@@ -212,8 +210,6 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
 
     ``info`` is how what was written to lies in memory, ``memory`` how the tensor itself does.
     """
-    if any(is_zero(size) for size in info.sizes):
-        return base
     if not lies_within(info, memory):
         return None
     sizes, strides = list(info.sizes), list(info.strides)
