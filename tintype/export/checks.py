@@ -49,7 +49,6 @@ class Expectation:
             return
         where = self.where()
         if not isinstance(given, torch.Tensor):
-            _refuse_container(where, given)
             raise InputMismatchError(
                 f"Expected input at {where} to be a tensor, but got {type(given).__name__}",
                 remedy=f"pass a tensor of size {_sizes_text(self.sizes)} and {self.dtype}",
@@ -70,7 +69,6 @@ class Expectation:
 
     def _check_value(self, given: Any) -> None:
         if type(given) is not type(self.value) or (given != self.value and not _both_nan(given, self.value)):
-            _refuse_container(self.where(), given)
             raise InputMismatchError(
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
                 remedy="the program was exported for this value only; export it again for another one",
@@ -133,11 +131,15 @@ def _sizes_text(sizes: Sequence[Size]) -> str:
 class InputChecks:
     """All expectations of a program."""
 
-    def __init__(self, expectations: Sequence[Expectation]) -> None:
+    def __init__(self, expectations: Sequence[Expectation], in_spec: tree.TreeSpec) -> None:
         self.expectations = list(expectations)
+        self.in_spec = in_spec
 
     def check(self, leaves: Sequence[Any]) -> None:
         """Raise for the first input that is not as expected."""
+        given = tree.flatten(tree.unflatten(list(leaves), self.in_spec))[1]
+        if given != self.in_spec:  # a container where a tensor or a number was expected
+            _refuse_structure(self.in_spec, given)
         symbols: dict[Symbol, int] = {}
         for expectation, leaf in zip(self.expectations, leaves, strict=True):
             expectation.check(leaf, symbols)
@@ -247,16 +249,6 @@ def flatten_call(
         except ValueError:
             _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])
     return leaves
-
-
-def _refuse_container(where: str, given: Any) -> None:
-    spec = tree.flatten(given)[1]
-    if not spec.is_leaf():
-        raise InputStructureError(
-            f"Trying to flatten user inputs with exported input tree spec:\n* at {where}\nbut actually got inputs with "
-            f"tree spec of:\n{spec}",
-            remedy="call the program with arguments of the structure it was exported with",
-        )
 
 
 def _refuse_structure(expected: tree.TreeSpec, given: tree.TreeSpec) -> None:

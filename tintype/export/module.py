@@ -42,15 +42,16 @@ class ProgramModule(GraphModule):
         checks: InputChecks,
     ) -> None:
         graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(argument_names), in_spec, out_spec)))
-        # fx would make buffers of all tensors that a graph uses: state is attached before the graph is
+        # fx would make buffers of all tensors that a graph uses: state is attached before the graph is, and what the
+        # module itself needs before its state, whose names may be the same
         super().__init__({}, Graph(), "ProgramModule")
-        attach_state(self, state)
-        GraphModule.graph.fset(self, graph)  # type: ignore[attr-defined]  # also for a model with a child of that name
         self._in_spec: tree.TreeSpec = in_spec
         self._out_spec: tree.TreeSpec = out_spec
         self.argument_names = list(argument_names)
         self._checks = checks
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
+        attach_state(self, state)
+        GraphModule.graph.fset(self, graph)  # type: ignore[attr-defined]
 
     def recompile(self) -> Any:
         """Take an edit of the graph into account, when the module is next called or its code asked for."""

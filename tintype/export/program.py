@@ -242,7 +242,8 @@ class ExportedProgram:
             for node, spec in zip(placeholders(self.graph), self.graph_signature.input_specs, strict=True)
             if spec.kind is InputKind.USER_INPUT
         ]
-        checks = InputChecks([self._expectation(path, value) for path, value in zip(paths, values, strict=True)])
+        expectations = [self._expectation(path, value) for path, value in zip(paths, values, strict=True)]
+        checks = InputChecks(expectations, self.call_spec.in_spec)
         return ProgramModule(
             graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, checks
         )
@@ -308,7 +309,7 @@ class ExportedProgram:
         """Check that the program keeps the rules of its stage; raises a VerificationError that shows where not."""
         from tintype.ir.verifier import verify
 
-        verify(self.graph_module, self.graph_signature, self._stage.value)
+        verify(self.graph_module, self.graph_signature, self._stage.value, {*self._state_dict, *self._constants})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refused: a program is not a module."""
@@ -419,7 +420,9 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             destination = graph.create_node("call_function", aten.detach.default, (target,), name="detach")
             destination.meta = meta_of(source).copy()
         if spec.write is StateWrite.REPLACED:
-            node = graph.create_node("call_function", replace_state, (spec.target, values[result]), name="replace_state")
+            node = graph.create_node(
+                "call_function", replace_state, (spec.target, values[result]), name="replace_state"
+            )
             node.meta = meta_of(result).copy()
             continue
         write: Any = write_untracked if spec.write is StateWrite.UNTRACKED else aten.copy_.default

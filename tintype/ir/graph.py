@@ -6,6 +6,7 @@ nodes whose arguments are known to be well formed, so it appends them directly.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from torch.fx.graph import _Namespace
 from tintype.ir.node_info import NodeMeta
 
 __all__ = [
+    "NUMBER_FUNCTIONS",
     "LazyGraphModule",
     "append_call",
     "append_item",
@@ -98,10 +100,20 @@ def is_pure(node: Node) -> bool:
         return node.op == "get_attr"
     if isinstance(target, torch._ops.OpOverload):
         return not target._schema.is_mutable and target not in _EFFECTFUL and not _is_random(target)
-    return target is operator.getitem or getattr(target, "is_pure", False) or target in _NUMBER_FUNCTIONS
+    return getattr(target, "is_pure", False) or target in NUMBER_FUNCTIONS
 
 
-_NUMBER_FUNCTIONS = frozenset(getattr(operator, name) for name in operator.__all__)
+# Functions of numbers: what a graph computes sizes with.
+NUMBER_FUNCTIONS = frozenset(
+    {
+        *(getattr(operator, name) for name in operator.__all__),
+        *(getattr(torch, name) for name in dir(torch) if name.startswith(("sym_", "_sym_"))),
+        math.floor,
+        math.ceil,
+        math.trunc,
+        round,
+    }
+)
 
 # Operators that must stay although nobody uses their results: assertions, and those that write to arguments
 # without saying so in their schema.

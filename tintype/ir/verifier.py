@@ -6,17 +6,16 @@ around it.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import VerificationError
-from tintype.ir.graph import is_pure, output_node, placeholders
+from tintype.ir.graph import NUMBER_FUNCTIONS, is_pure, output_node, placeholders
 from tintype.ir.printing import spell_call
-from tintype.ir.signature import ConstantArgument, ExportGraphSignature, OutputKind
+from tintype.ir.signature import STATE_KINDS, ConstantArgument, ExportGraphSignature, OutputKind
 
 _CONTEXT = 2
 
@@ -28,15 +27,28 @@ KEPT_WHOLE = frozenset(
 )
 
 
-def verify(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> None:
-    """Raise a VerificationError unless the program keeps the rules of its stage."""
+def verify(
+    graph_module: GraphModule, signature: ExportGraphSignature, stage: str, state: Collection[str] | None = None
+) -> None:
+    """Raise a VerificationError unless the program keeps the rules of its stage.
+
+    ``state`` are the names of the tensors and objects that the program has.
+    """
     graph = graph_module.graph
     _check_structure(graph)
     _check_signature(graph, signature)
+    if state is not None:
+        _check_state(signature, state)
     check = {"training": _check_training, "functional": _check_functional, "core": _check_core}[stage]
     for node in graph.nodes:
         if node.op == "call_function":
             check(node)
+
+
+def _check_state(signature: ExportGraphSignature, state: Collection[str]) -> None:
+    missing = [str(spec.target) for spec in signature.input_specs if spec.kind in STATE_KINDS and spec.target not in state]
+    if missing:
+        raise VerificationError(f"the program has no value for its state {', '.join(missing)}")
 
 
 def _fault(node: Node, fact: str) -> VerificationError:
@@ -111,15 +123,31 @@ def _allowed_function(node: Node) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return True
     module = getattr(target, "__module__", "") or ""
-    return target is operator.getitem or module.partition(".")[0] in _FUNCTION_HOMES
+    return target in NUMBER_FUNCTIONS or module.startswith("tintype.")
 
 
-_FUNCTION_HOMES = frozenset({"_operator", "torch", "math", "builtins", "tintype"})
+def _check_arguments(node: Node) -> None:
+    """The arguments of a call are those that its operator has."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return
+    arguments = target._schema.arguments
+    positional = [argument for argument in arguments if not argument.kwarg_only]
+    if len(node.args) > len(positional):
+        raise _fault(node, f"{target} takes {len(positional)} positional arguments, but gets {len(node.args)}")
+    given = {argument.name for argument in positional[: len(node.args)]}
+    unknown = [name for name in node.kwargs if name not in {argument.name for argument in arguments}]
+    if unknown:
+        raise _fault(node, f"{target} has no argument {unknown[0]!r}")
+    for argument in arguments:
+        if argument.name not in given and argument.name not in node.kwargs and not argument.has_default_value():
+            raise _fault(node, f"{target} needs its argument {argument.name!r}")
 
 
 def _check_training(node: Node) -> None:
     if not _allowed_function(node):
         raise _fault(node, f"{node.target} is no operator, so it can't be part of a program")
+    _check_arguments(node)
     if "val" not in node.meta:
         raise _fault(node, f"{node.name!r} does not say what its value is")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import keyword
 import re
 import threading
 import traceback
@@ -154,7 +155,10 @@ class Capture:
         while name in used:
             count += 1
             name = f"{candidate}_{count}"
-        return self.graph._graph_namespace.create_name(name, None)
+        if keyword.iskeyword(name):
+            return self.graph._graph_namespace.create_name(name, None)
+        used.add(name)  # fx would also rename what is called like a builtin (``input``), which is only confusing
+        return name
 
     def _placeholder(self, name: str) -> Node:
         node = Node(self.graph, name, "placeholder", name, (), {}, None)

@@ -79,7 +79,11 @@ class Functionalization:
     """The state of one pass."""
 
     def __init__(
-        self, graph: Graph, context: FakeContext, input_specs: list[InputSpec], state_writes: Mapping[str, StateWrite] | None = None
+        self,
+        graph: Graph,
+        context: FakeContext,
+        input_specs: list[InputSpec],
+        state_writes: Mapping[str, StateWrite] | None = None,
     ) -> None:
         self.graph = graph
         self.context = context
@@ -545,7 +549,10 @@ _MUTATION_KINDS = {
 
 
 def functionalize(
-    graph: Graph, context: FakeContext, input_specs: list[InputSpec], state_writes: Mapping[str, StateWrite] | None = None
+    graph: Graph,
+    context: FakeContext,
+    input_specs: list[InputSpec],
+    state_writes: Mapping[str, StateWrite] | None = None,
 ) -> list[OutputSpec]:
     """Rewrite a recorded graph, in place, into one without mutation.
 
