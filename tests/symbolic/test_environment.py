@@ -142,7 +142,7 @@ def test_unknown_data_can_not_be_branched_on(environment: Environment) -> None:
     assert caught.value.condition is condition
     assert caught.value.location is not None
     assert caught.value.location.filename == __file__
-    assert "u0 >= 4 depends on data" in str(caught.value)
+    assert "data-dependent expression u0 >= 4" in str(caught.value)
     assert "because of u0" in str(caught.value)
     with pytest.raises(DataDependentError, match=r"its value is not known"):
         environment.specialize(u)

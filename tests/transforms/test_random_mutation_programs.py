@@ -40,7 +40,7 @@ REFUSALS = [
     "writes through a view made by aten.as_strided",
     "looks at the memory (as_strided) of the result of a conversion",
 ]
-MOST_REFUSED = 0.03
+MOST_REFUSED = 0.08
 
 
 class Drawn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,8 +33,8 @@ from tintype.ir.signature import (
 from tintype.symbolic import Expr, Range
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.buffer_assignments import REPLACES
-from tintype.trace.plan import plan_for
 from tintype.transforms.functionalize import storages_of, written_storages
+from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
 
@@ -451,7 +450,7 @@ def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[No
     chain: list[Node] = []
     step = node
     while step not in rebased:
-        base = _base_of(step)
+        base = base_of(step)
         if base is None:
             return values[node]
         chain.append(step)
@@ -467,21 +466,6 @@ def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[No
             new.args = (new.args[0], sizes, strides, offset + shift)
         rebased[view] = (new, distance)
     return rebased[node][0]
-
-
-def _base_of(node: Node) -> Node | None:
-    """What a node is a view of; for one of several views, the call that makes them."""
-    if node.op != "call_function":
-        return None
-    base = node.args[0] if node.args else None
-    if not isinstance(base, Node):
-        return None
-    if node.target is operator.getitem:
-        return base if _base_of(base) is not None else None
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return None
-    plan = plan_for(node.target)
-    return base if plan.aliases and not plan.writes else None
 
 
 def argument_for(node: Node) -> ArgumentSpec:

@@ -19,7 +19,15 @@ from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, is_dense, memory_order
 from tintype.fake.meta_kernels import freeze
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, base_name, eliminate_dead_code, meta_of, name_in_order, set_meta
+from tintype.ir.graph import (
+    append_call,
+    base_name,
+    eliminate_dead_code,
+    meta_of,
+    name_in_order,
+    output_node,
+    set_meta,
+)
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.printing import describe_value
 from tintype.ir.verifier import KEPT_WHOLE
@@ -29,6 +37,7 @@ from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
 from tintype.transforms.emit import info_of
+from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
 
@@ -136,6 +145,7 @@ class Decomposition:
         self.values: dict[Node, Any] = {}
         self.moved: set[Node] = set()
         self.storages: dict[Storage, Storage] = {}
+        self.exposed = exposed_nodes(graph)
         self.templates: dict[Any, Template] = {}
         self._first_user_input: Node | None = None
 
@@ -155,7 +165,7 @@ class Decomposition:
         if node.op == "placeholder":
             self._copy_placeholder(node)
         elif node.op == "output":
-            results = torch.fx.node.map_arg(node.args[0], self._result_for)
+            results = torch.fx.node.map_arg(node.args[0], self.node_for)
             self.graph.output(results).meta = meta_of(node).copy()
         elif node.op == "call_function":
             if node.target is aten.item.default:
@@ -166,14 +176,6 @@ class Decomposition:
                 self._decompose(node)
         else:
             self._copy_other(node)
-
-    def _result_for(self, node: Node) -> Node:
-        """An output, with the strides that the program's results have."""
-        value, wanted = self.values[node], info_of(node)
-        if type(value) is FakeTensor and node in self.moved and wanted is not None:
-            self.recorder.replayed = meta_of(node)
-            return self._restrided(value, wanted).node
-        return self.node_for(node)
 
     def node_for(self, node: Node) -> Node:
         """The node in the new graph that has an old node's value."""
@@ -293,7 +295,11 @@ class Decomposition:
         """Let a result stand for an old node, and note whether its geometry is another than before."""
         if type(result) is not FakeTensor and isinstance(result, torch.Tensor):
             result = self.recorder.fake_of(result)
-        self.values[node] = tuple(result) if isinstance(result, list) else result
+        if isinstance(result, (list, tuple)):
+            result = self._items_with_strides(node, tuple(result))
+        elif type(result) is FakeTensor and node in self.exposed:
+            result = self._restrided(result, info_of(node))
+        self.values[node] = result
         old = node.meta.get("val")
         if not isinstance(result, (list, tuple, FakeTensor)):
             return
@@ -313,6 +319,15 @@ class Decomposition:
                 if type(old_item) is FakeTensor and old_item.info.strides != item.info.strides:
                     self.moved.add(user)
 
+    def _items_with_strides(self, node: Node, results: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Several results, those that the caller gets to see with the strides they had."""
+        items = list(results)
+        for user in node.users:
+            index: Any = user.args[1] if user.target is operator.getitem else None
+            if user in self.exposed and type(items[index]) is FakeTensor:
+                items[index] = self._restrided(items[index], info_of(user))
+        return tuple(items)
+
     def _lift_constant(self, value: torch.Tensor) -> FakeTensor:
         """A tensor that a decomposition makes from Python numbers becomes an input of the new graph."""
         place = self.recorder.graph.inserting_before(self._first_user_input or next(iter(self.graph.nodes)))
@@ -322,6 +337,20 @@ class Decomposition:
         set_meta(node, NodeMeta({"val": fake}))
         self.lifted.append((node, value))
         return fake
+
+
+def exposed_nodes(graph: Graph) -> set[Node]:
+    """The tensors that a caller gets to see, or views of which he does: their strides are part of the meaning.
+
+    Views are not among them: they are as they were if what they are a view of is.
+    """
+    exposed: set[Node] = set()
+    for node in output_node(graph).all_input_nodes:
+        base = base_of(node)
+        while base is not None:
+            node, base = base, base_of(base)
+        exposed.add(node)
+    return exposed
 
 
 def _check_result(node: Node, old: FakeTensor, new: FakeTensor) -> None:

@@ -12,10 +12,10 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, infer
 from tintype.fake.rules import RULES
 from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import append_call, append_item, meta_of
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.trace.numbers import Numbers
-from tintype.ir.graph import append_call, append_item, meta_of
 
 
 def info_of(node: Node) -> TensorInfo | None:

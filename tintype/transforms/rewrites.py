@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from tintype.ir.signature import StateWrite
 from tintype.symbolic.sizes import is_zero
 from tintype.transforms.emit import info_of
-from tintype.ir.signature import StateWrite
 from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite, storages_of
 
 aten = torch.ops.aten

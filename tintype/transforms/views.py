@@ -17,6 +17,7 @@ from tintype.fake.info import TensorInfo, is_dense, memory_order, preserved_stri
 from tintype.fake.rules.views import view_strides, wrap_dimension
 from tintype.symbolic import Size, maximum
 from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, is_zero, less, product, same
+from tintype.trace.plan import plan_for
 from tintype.transforms.emit import Emitter, info_of
 
 aten = torch.ops.aten
@@ -75,6 +76,19 @@ def arguments_after_base(node: Node) -> tuple[Any, ...]:
     given = list(node.args)
     given += [node.kwargs.get(argument.name, argument.default_value) for argument in arguments[len(given) :]]
     return tuple(given[1:])
+
+
+def base_of(node: Node) -> Node | None:
+    """What a node is a view of; for one of several views, the call that makes them."""
+    base = node.args[0] if node.op == "call_function" and node.args else None
+    if not isinstance(base, Node):
+        return None
+    if node.target is operator.getitem:
+        return base if base_of(base) is not None else None
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    plan = plan_for(node.target)
+    return base if plan.aliases and not plan.writes else None
 
 
 def is_view_of_several(target: Any) -> bool:
