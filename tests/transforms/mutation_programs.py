@@ -684,7 +684,8 @@ def _swap(author: Author, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _assign_buffer(author: Author, name: str, tensor: torch.Tensor) -> str | None:
-    names = [name for name in author.tensors if name.startswith("self.")]
+    """A new tensor that lies in memory as the old one: what views mean in the next call depends on that."""
+    names = [name for name in author.tensors if name.startswith("self.") and author.tensors[name].is_contiguous()]
     if not names:
         return None
     buffer = author.choose.one_of(names)
@@ -695,7 +696,7 @@ def _assign_buffer(author: Author, name: str, tensor: torch.Tensor) -> str | Non
         if candidate.shape == old.shape and candidate.dtype is old.dtype and not candidate.is_conj()
     ]
     value = author.choose.one_of(fitting)
-    if author.run(f"{buffer} = {value}{author.choose.one_of(['.clone()', ' * 1', ' + 0'])}"):
+    if author.run(f"{buffer} = {value}.clone(memory_format=torch.contiguous_format)"):
         author.tensors[buffer] = eval(buffer, author.scope)
     return None
 

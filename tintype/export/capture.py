@@ -18,7 +18,7 @@ from tintype.export.shape_spec import leaf_entries
 from tintype.fake.context import FakeContext
 from tintype.ir.graph import LazyGraphModule
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputKind
-from tintype.trace.capture import Capture, CapturedGraph, argument_names
+from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at_a_time
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
@@ -92,8 +92,8 @@ def _capture(
     names = argument_names(module, args, kwargs)
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
     inputs = InputSizes(context.environment, entries, paths)
-    capture = Capture(module, args, kwargs, context, inputs.sizes_of)
-    captured = capture.run(after_inputs=inputs.finish)
+    with one_at_a_time:
+        captured = Capture(module, args, kwargs, context, inputs.sizes_of).run(after_inputs=inputs.finish)
     _settle_sizes(captured, inputs, complex_as_assertions)
     return captured, inputs.dynamic
 

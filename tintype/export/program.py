@@ -18,7 +18,7 @@ from tintype.export.module import ProgramModule
 from tintype.export.owned_state import OwnedState, replace_state, write_untracked
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import meta_of, output_node, placeholders
+from tintype.ir.graph import LazyGraphModule, add_placeholder, copy_graph, meta_of, output_node, placeholders
 from tintype.ir.printing import describe_value
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
@@ -310,6 +310,17 @@ class ExportedProgram:
 
         verify(self.graph_module, self.graph_signature, self._stage.value, {*self._state_dict, *self._constants})
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
+        graph_module = LazyGraphModule({}, copy_graph(self.graph), "Program")
+        return copy_program(
+            self,
+            graph_module,
+            graph_signature=copy.deepcopy(self._graph_signature, memo),
+            state_dict=copy.deepcopy(self._state_dict, memo),
+            constants=copy.deepcopy(self._constants, memo),
+            example_inputs=copy.deepcopy(self._example_inputs, memo),
+        )
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refused: a program is not a module."""
         raise RuntimeError(
@@ -373,7 +384,7 @@ def _unlift(program: ExportedProgram) -> Graph:
     inputs.sort(key=lambda pair: pair[1].kind is not InputKind.USER_INPUT)
     for node, spec in inputs:
         if spec.kind is InputKind.USER_INPUT:
-            new = graph.placeholder(node.name)
+            new = add_placeholder(graph, node.name)
         else:
             assert spec.target is not None
             if not node.users and spec.target not in written:

@@ -24,6 +24,7 @@ from tintype.ir.node_info import NodeMeta
 __all__ = [
     "NUMBER_FUNCTIONS",
     "LazyGraphModule",
+    "add_placeholder",
     "append_call",
     "append_item",
     "base_name",
@@ -76,6 +77,25 @@ def _unique_name(namespace: _Namespace, base: str) -> str:
 def set_meta(node: Node, meta: NodeMeta) -> None:
     """Replace a node's meta. Plain assignment would take the node out of fx's tables and put it back."""
     object.__setattr__(node, "meta", meta)
+
+
+def add_placeholder(graph: Graph, name: str, meta: NodeMeta | None = None, *, after: Node | None = None) -> Node:
+    """Add an input with exactly this name, which must be free.
+
+    fx itself renames inputs that are called like a builtin function (``input``), which is only confusing.
+    """
+    node = Node(graph, name, "placeholder", name, (), {}, None)
+    if meta is not None:
+        set_meta(node, meta)
+    graph._graph_namespace._used_names.add(name)
+    graph._graph_namespace._obj_to_name[node] = name
+    if after is None:
+        graph._insert(node)
+    else:
+        after.append(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    return node
 
 
 def append_item(graph: Graph, node: Node, index: int, meta: NodeMeta | None = None) -> Node:
@@ -161,7 +181,7 @@ def name_in_order(graph: Graph) -> None:
     namespace = graph._graph_namespace = _Namespace()
     for node in graph.nodes:
         if node.op != "call_function":
-            namespace.create_name(node.name, None)
+            namespace._used_names.add(node.name)
     for node in graph.nodes:
         if node.op == "call_function":
             node.name = namespace.create_name(base_name(node.target), None)
@@ -173,7 +193,10 @@ def copy_graph(graph: Graph) -> Graph:
     new = Graph()
     copies: dict[Node, Node] = {}
     for node in graph.nodes:
-        copies[node] = new.node_copy(node, copies.__getitem__)
+        if node.op == "placeholder":
+            copies[node] = add_placeholder(new, node.name, meta_of(node).copy())
+        else:
+            copies[node] = new.node_copy(node, copies.__getitem__)
     return new
 
 

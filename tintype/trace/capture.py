@@ -26,7 +26,7 @@ from tintype.errors import (
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
-from tintype.ir.graph import eliminate_dead_code, output_node, set_meta
+from tintype.ir.graph import add_placeholder, eliminate_dead_code, output_node, set_meta
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.location import is_internal
 from tintype.ir.process_switches import collector_paused, compiling
@@ -130,7 +130,7 @@ class Capture:
                 problems.append(error)
         values = []
         for position, (name, (path, leaf)) in enumerate(zip(names, leaves, strict=True)):
-            node = self._placeholder(name)
+            node = add_placeholder(self.graph, name)
             try:
                 values.append(self._input(node, leaf, position))
             except TintypeError as error:
@@ -159,14 +159,6 @@ class Capture:
             return self.graph._graph_namespace.create_name(name, None)
         used.add(name)  # fx would also rename what is called like a builtin (``input``), which is only confusing
         return name
-
-    def _placeholder(self, name: str) -> Node:
-        node = Node(self.graph, name, "placeholder", name, (), {}, None)
-        self.graph._graph_namespace.associate_name_with_obj(name, node)
-        self.graph._insert(node)
-        self.graph._find_nodes_lookup_table.insert(node)
-        self.graph._len += 1
-        return node
 
     def _input(self, node: Node, leaf: Any, position: int) -> Any:
         argument: ArgumentSpec
@@ -217,11 +209,7 @@ class Capture:
 
     def _state_placeholder(self, name: str) -> Node:
         """A placeholder in its place: after the state that is there already, before the user's inputs."""
-        node = Node(self.graph, name, "placeholder", name, (), {}, None)
-        self.graph._graph_namespace.associate_name_with_obj(name, node)
-        (self.graph._root if self._last_state is None else self._last_state).append(node)
-        self.graph._find_nodes_lookup_table.insert(node)
-        self.graph._len += 1
+        node = add_placeholder(self.graph, name, after=self._last_state or self.graph._root)
         self._last_state = node
         return node
 
@@ -248,8 +236,7 @@ class Capture:
 
     def run(self, after_inputs: Callable[[], None] | None = None) -> CapturedGraph:
         """Record the program. ``after_inputs`` is called when the inputs are there, before the program runs."""
-        # one at a time: a program may assign fakes to attributes of a model that another thread is looking at
-        with _one_at_a_time, collector_paused():
+        with one_at_a_time, collector_paused():
             return self._run(after_inputs)
 
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
@@ -400,7 +387,9 @@ class Capture:
         )
 
 
-_one_at_a_time = threading.RLock()
+# A program may assign fakes to attributes of a model that another thread is about to look at: from looking at a
+# model to having put it back, captures take turns.
+one_at_a_time = threading.RLock()
 
 
 def holds_fake(value: Any) -> bool:

@@ -20,6 +20,7 @@ from tintype.fake.info import Storage, TensorInfo, is_dense, memory_order
 from tintype.fake.meta_kernels import freeze
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
+    add_placeholder,
     append_call,
     base_name,
     eliminate_dead_code,
@@ -185,7 +186,7 @@ class Decomposition:
     # --- nodes that stay -----------------------------------------------------------------------------------
 
     def _copy_placeholder(self, node: Node) -> None:
-        new = self.graph.placeholder(node.name)
+        new = add_placeholder(self.graph, node.name)
         if self._first_user_input is None and node.name in self.user_inputs:
             self._first_user_input = new
         value = node.meta.get("val")
