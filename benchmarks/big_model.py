@@ -158,9 +158,7 @@ def measure(shape: Shape, tokens: int) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_write_argument(parser)
     default = Shape()
     parser.add_argument("--layers", type=int, default=default.layers)

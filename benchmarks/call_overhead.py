@@ -68,9 +68,7 @@ def row(name: str, times: dict[str, float]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_corpus_argument(parser)
     add_write_argument(parser)
     parser.add_argument("--cases", default=CASES, help="models of the corpus, with commas; '' for none")

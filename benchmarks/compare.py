@@ -101,9 +101,7 @@ def render(document: dict[str, Any]) -> str:
 
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_corpus_argument(parser)
     add_write_argument(parser)
     parser.add_argument("--task", default=",".join(TASKS), help="export, decomp or both, with a comma")
@@ -115,9 +113,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--results", type=Path, default=REPOSITORY / "build" / "benchmarks", help="folder for the raw JSON"
     )
-    parser.add_argument(
-        "--render-only", action="store_true", help="make the tables from an earlier run's JSON"
-    )
+    parser.add_argument("--render-only", action="store_true", help="make the tables from an earlier run's JSON")
     options = parser.parse_args(arguments)
     options.tasks = options.task.split(",")
     if unknown := set(options.tasks) - set(TASKS):

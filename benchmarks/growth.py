@@ -56,9 +56,7 @@ def table(measurements: list[Measurement]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_write_argument(parser)
     parser.add_argument("--layers", default="256,1024,4096", help="lengths of the chain, with commas")
     parser.add_argument("--repeat", type=int, default=3, help="the best of so many calls counts")

@@ -40,9 +40,7 @@ def one_round() -> tuple[float, float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_write_argument(parser)
     parser.add_argument("--rounds", type=int, default=7, help="processes; the fastest counts")
     options = parser.parse_args(arguments)

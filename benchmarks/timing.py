@@ -20,9 +20,7 @@ def best_of(function: Callable[[], Any], repeat: int) -> tuple[float, Any]:
     return best, result
 
 
-def interleaved_minimum(
-    contenders: Mapping[str, Callable[[], Any]], seconds: float, rounds: int
-) -> dict[str, float]:
+def interleaved_minimum(contenders: Mapping[str, Callable[[], Any]], seconds: float, rounds: int) -> dict[str, float]:
     """Microseconds per call of each contender: the minimum over rounds in which they take turns.
 
     Each turn lasts about `seconds`, so that slow and fast contenders meet the same noise.

@@ -20,9 +20,7 @@ def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **op
     return tintype.export(mod, args, kwargs, **options)
 
 
-def export_with_switches(
-    mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any
-) -> Any:
+def export_with_switches(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any) -> Any:
     """The private entry point; a pre-dispatch export is what tintype's always is."""
     return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **export_options(options))
 

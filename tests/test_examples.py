@@ -16,9 +16,7 @@ PAGES = ["README.md", "docs/tour.md"]
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(path)], cwd=REPOSITORY, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([sys.executable, str(path)], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

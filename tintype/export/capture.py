@@ -10,8 +10,8 @@ import torch
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.errors import InvalidRequestError
-from tintype.export.constraints import check_constraints, complex_guards
-from tintype.export.input_sizes import DynamicSize, InputSizes
+from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
+from tintype.export.input_sizes import InputSizes
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
 from tintype.export.shape_spec import leaf_entries
@@ -183,9 +183,7 @@ def _renamed_outputs(captured: CapturedGraph) -> list[Any]:
     ]
 
 
-def _program(
-    captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]
-) -> ExportedProgram:
+def _program(captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]) -> ExportedProgram:
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     graph_module = LazyGraphModule({}, captured.graph, "Program")
     call_spec = CallSpec(captured.in_spec, captured.out_spec)

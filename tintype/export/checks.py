@@ -257,4 +257,3 @@ def _refuse_structure(expected: tree.TreeSpec, given: tree.TreeSpec) -> None:
         f"{expected}\nbut actually got inputs with tree spec of:\n{given}",
         remedy="call the program with arguments of the structure it was exported with",
     )
-

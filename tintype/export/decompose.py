@@ -17,7 +17,6 @@ from tintype.ir.signature import (
     ExportGraphSignature,
     InputKind,
     InputSpec,
-    OutputSpec,
     TensorArgument,
 )
 from tintype.trace.plan import plan_for

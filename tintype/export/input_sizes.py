@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from tintype.errors import ConstraintViolationError
+from tintype.export.constraints import DynamicSize
 from tintype.export.dimensions import DerivedDim, Dim, DimHint
 from tintype.export.shape_spec import Entry
 from tintype.symbolic import Environment, Expr, Size
 from tintype.symbolic.expression import Symbol
-
-
-@dataclasses.dataclass(frozen=True)
-class DynamicSize:
-    """One dimension of one input that may vary."""
-
-    dimension: Dim | DimHint
-    expression: Expr
-    source: str
 
 
 class InputSizes:

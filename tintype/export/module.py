@@ -67,7 +67,7 @@ class ProgramModule(GraphModule):
         return self._text
 
     @property
-    def _code(self) -> str:  # type: ignore[override]
+    def _code(self) -> str:
         return self.code  # fx's own methods look here
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -97,9 +97,7 @@ class ProgramModule(GraphModule):
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
         graph = copy_graph(self.graph)
         state = {name: (copy.deepcopy(value, memo), kind) for name, (value, kind) in self._state().items()}
-        return ProgramModule(
-            graph, state, self._in_spec, self._out_spec, self.argument_names, self._checks
-        )
+        return ProgramModule(graph, state, self._in_spec, self._out_spec, self.argument_names, self._checks)
 
     def __copy__(self) -> ProgramModule:
         return ProgramModule(
@@ -142,6 +140,8 @@ class ProgramModule(GraphModule):
             return next(leaves)
         if node.op == "get_attr":
             return attribute_of(self, str(node.target))
+        args: Any
+        kwargs: Any
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         if node.target is replace_state:
             owner, _, name = args[0].rpartition(".")

@@ -37,7 +37,7 @@ class OwnedState:
         if key not in self._storages:
             self._storages[key] = value.untyped_storage().clone()
         copy = torch.empty(0, dtype=value.dtype, device=value.device)
-        copy.set_(self._storages[key], value.storage_offset(), value.size(), value.stride())  # type: ignore[call-overload]
+        copy.set_(self._storages[key], value.storage_offset(), value.size(), value.stride())
         if isinstance(value, torch.nn.Parameter):
             return torch.nn.Parameter(copy, value.requires_grad)
         return copy.requires_grad_(value.requires_grad)

@@ -13,7 +13,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.export.checks import Expectation, InputChecks
-from tintype.export.input_sizes import DynamicSize
+from tintype.export.constraints import DynamicSize
+from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule
 from tintype.export.owned_state import OwnedState, replace_state, write_untracked
 from tintype.fake.context import FakeContext
@@ -30,7 +31,7 @@ from tintype.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
-from tintype.symbolic import Expr, Range
+from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.buffer_assignments import REPLACES
 from tintype.transforms.functionalize import storages_of, written_storages
@@ -251,9 +252,21 @@ class ExportedProgram:
         if type(value) is not FakeTensor:
             return Expectation(path, value)
         environment = self._context.environment
-        sizes = tuple(environment.simplify(size) for size in value.info.sizes)
-        ranges = [environment.range(size) if isinstance(size, Expr) else None for size in sizes]
-        return Expectation(path, value.info, sizes, ranges)
+        promised = {
+            size.expression: size.dimension for size in self._dynamic_sizes if isinstance(size.dimension, Dim)
+        }
+        sizes: list[Size] = []
+        ranges: list[Range | None] = []
+        for size in value.info.sizes:
+            dimension = promised.get(size) if isinstance(size, Expr) else None
+            if dimension is not None:  # what was promised is what is checked; more is asserted by the graph
+                sizes.append(size)
+                ranges.append(Range(dimension.min, dimension.max))
+            else:
+                size = environment.simplify(size)
+                sizes.append(size)
+                ranges.append(environment.range(size) if isinstance(size, Expr) else None)
+        return Expectation(path, value.info, tuple(sizes), ranges)
 
     def _placeholder_tree(self) -> Any:
         count = self.call_spec.in_spec.num_leaves
@@ -283,7 +296,7 @@ class ExportedProgram:
             signature = self.graph_signature
             targets = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
         values = {**self.state_dict, **self.constants}
-        return [values[target] for target in targets if isinstance(values.get(target or ""), torch.Tensor)]
+        return [value for name, value in values.items() if name in targets and isinstance(value, torch.Tensor)]
 
     def run_decompositions(
         self,
@@ -397,7 +410,7 @@ def _unlift(program: ExportedProgram) -> Graph:
             continue
         replaced = node.meta.get(REPLACES)
         if replaced is not None and node.target is aten.copy_.default:
-            arguments = (replaced, values[node.args[1]])  # type: ignore[index]
+            arguments = (replaced, values[node.args[1]])
             values[node] = graph.create_node("call_function", replace_state, arguments, name="replace_state")
             values[node].meta = meta_of(node).copy()
         else:

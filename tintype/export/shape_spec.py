@@ -59,7 +59,9 @@ class ShapesCollection:
         for tensor, shape in self._shapes.values():
             if id(tensor) not in leaves:
                 raise InvalidRequestError(f"a tensor with the shape {shape} is not among the arguments")
-        return tree.map_leaves(lambda leaf: self._shapes[id(leaf)][1] if id(leaf) in self._shapes else None, arguments)
+        return tree.map_leaves(
+            lambda leaf: self._shapes[id(leaf)][1] if id(leaf) in self._shapes else None, arguments
+        )
 
 
 class AdditionalInputs:
@@ -99,7 +101,8 @@ class AdditionalInputs:
                 raise InvalidRequestError(f"the argument {leaf!r} differs between the inputs; only sizes may")
             return None
         return tuple(
-            Dim.DYNAMIC if any(other.shape[d] != size for other in others) else None for d, size in enumerate(leaf.shape)
+            Dim.DYNAMIC if any(other.shape[d] != size for other in others) else None
+            for d, size in enumerate(leaf.shape)
         )
 
     def verify(self, program: Any) -> None:
@@ -124,7 +127,7 @@ def bound_arguments(mod: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def leaf_entries(
     mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> list[list[Entry] | None]:
-    """For every leaf of ``(args, kwargs)``, in their order, an entry per dimension; None for a leaf that is static."""
+    """For every leaf of ``(args, kwargs)``, in their order, an entry per dimension; None for a static leaf."""
     leaves = tree.leaves((args, kwargs))
     if dynamic_shapes is None:
         return [None] * len(leaves)
@@ -295,9 +298,7 @@ def _in_call_order(
     return result
 
 
-def _owners(
-    mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Mapping[str, Any]
-) -> list[str]:
+def _owners(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Mapping[str, Any]) -> list[str]:
     """The parameter that takes each positional and each keyword argument."""
     names = captured_argument_names(mod)
     if names is not None and len(names) == len(args) + len(kwargs):

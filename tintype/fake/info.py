@@ -99,9 +99,7 @@ class TensorInfo:
     ) -> TensorInfo:
         """A new contiguous tensor like this one."""
         new_sizes = self.sizes if sizes is None else tuple(sizes)
-        return TensorInfo(
-            new_sizes, contiguous_strides(new_sizes), dtype or self.dtype, device or self.device
-        )
+        return TensorInfo(new_sizes, contiguous_strides(new_sizes), dtype or self.dtype, device or self.device)
 
     def view(self, sizes: Sequence[Size], strides: Sequence[Size], offset: Size | None = None) -> TensorInfo:
         """A view of this tensor: the same storage, dtype and bits, another geometry."""

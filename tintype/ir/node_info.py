@@ -111,10 +111,7 @@ def module_stack(origin: Origin) -> dict[str, tuple[str, str]] | None:
     """The modules around a node, root first: {key: (path, class)}."""
     if origin.call is None:
         return None
-    return {
-        call.name: (call.path, call.class_name)
-        for call in origin.call.outermost_first()
-    }
+    return {call.name: (call.path, call.class_name) for call in origin.call.outermost_first()}
 
 
 def _source_functions(origin: Origin) -> list[tuple[str, str]] | None:

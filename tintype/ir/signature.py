@@ -107,9 +107,7 @@ class StateWrite(enum.Enum):
     REPLACED = enum.auto()
 
 
-STATE_KINDS = frozenset(
-    {InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ}
-)
+STATE_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ})
 
 
 @dataclasses.dataclass

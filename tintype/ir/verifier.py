@@ -46,7 +46,9 @@ def verify(
 
 
 def _check_state(signature: ExportGraphSignature, state: Collection[str]) -> None:
-    missing = [str(spec.target) for spec in signature.input_specs if spec.kind in STATE_KINDS and spec.target not in state]
+    missing = [
+        str(spec.target) for spec in signature.input_specs if spec.kind in STATE_KINDS and spec.target not in state
+    ]
     if missing:
         raise VerificationError(f"the program has no value for its state {', '.join(missing)}")
 

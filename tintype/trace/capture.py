@@ -28,7 +28,6 @@ from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import add_placeholder, eliminate_dead_code, output_node, set_meta
 from tintype.ir.node_info import NodeMeta
-from tintype.symbolic.location import is_internal
 from tintype.ir.process_switches import collector_paused, compiling
 from tintype.ir.signature import (
     ArgumentSpec,
@@ -46,6 +45,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr, Size
+from tintype.symbolic.location import is_internal
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
@@ -271,7 +271,8 @@ class Capture:
                 raise CaptureInterrupted from error
             if _comes_from_autograd(error):
                 raise CaptureError(
-                    "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
+                    "the program computes gradients itself (backward() or torch.autograd.grad), which can't be "
+                    "captured",
                     location=_user_line(error),
                     remedy="export the forward computation alone and differentiate the result",
                 ) from error
@@ -315,7 +316,7 @@ class Capture:
                 continue
             known = before is not MISSING and isinstance(before, torch.Tensor)
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
-                value = after if type(after) is FakeTensor else self.recorder.fake_of(after)  # type: ignore[arg-type]
+                value = after if type(after) is FakeTensor else self.recorder.fake_of(after)
                 if self._can_assign(before, value):
                     assigned.append((self.state.by_id[id(before)].target, self.recorder.fake_of(before), value))
                 continue

@@ -62,7 +62,7 @@ def _select(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     remaining: list[Any] = []
     for entry in entries:
         if isinstance(entry, (int, torch.SymInt)) and not isinstance(entry, bool):
-            tensor = torch.select(tensor, dimension, entry)  # type: ignore[call-overload]
+            tensor = torch.select(tensor, dimension, entry)
             continue
         if entry is None:
             tensor = tensor.unsqueeze(dimension)

@@ -16,8 +16,8 @@ from tintype.fake.rules.views import infer_size, view_strides
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, ge, le
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.sizes import product
 from tintype.symbolic.location import user_location
+from tintype.symbolic.sizes import product
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import NOT_HANDLED, Recorder
 
@@ -39,9 +39,7 @@ def intercept(*operators: Any) -> Callable[[Any], Any]:
 
 
 @intercept(aten.to.dtype)
-def _to_dtype(
-    recorder: Recorder, func: Any, args: Any, kwargs: Any
-) -> Any:
+def _to_dtype(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return _convert(recorder, *args, **kwargs)
 
 
@@ -127,9 +125,7 @@ def _reshape(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 @intercept(aten.contiguous.default)
-def _contiguous(
-    recorder: Recorder, func: Any, args: Any, kwargs: Any
-) -> Any:
+def _contiguous(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     memory_format = kwargs.get("memory_format", torch.contiguous_format)
     tensor = args[0]
     info = (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info

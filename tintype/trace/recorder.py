@@ -37,9 +37,9 @@ from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.signature import StateWrite
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
+from tintype.symbolic.location import user_location
 from tintype.trace.function_mode import SymbolicFunctionMode
 from tintype.trace.numbers import Numbers
-from tintype.symbolic.location import user_location
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
 
@@ -60,7 +60,6 @@ NOT_HANDLED = object()
 
 class NeedsRecordingError(Exception):
     """A kernel that was run unrecorded asked about data; recorded, the answer may be known."""
-
 
 
 class Recorder(TorchDispatchMode):
@@ -428,8 +427,7 @@ class Recorder(TorchDispatchMode):
         for (_, target), result in zip(written, results, strict=False):
             if type(target) is TensorInfo and type(result) is TensorInfo and target.sizes != result.sizes:
                 raise RuntimeError(
-                    f"output with shape {list(target.sizes)} doesn't match the broadcast shape "
-                    f"{list(result.sizes)}"
+                    f"output with shape {list(target.sizes)} doesn't match the broadcast shape {list(result.sizes)}"
                 )
 
     def _record_write(

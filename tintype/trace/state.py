@@ -69,5 +69,3 @@ def _plain_attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
         for name, value in vars(module).items():
             if isinstance(value, (torch.Tensor, torch.ScriptObject)):
                 yield (f"{prefix}.{name}" if prefix else name), value
-
-

@@ -138,9 +138,7 @@ class Decomposition:
         self.user_inputs = frozenset(name for name in user_inputs if isinstance(name, str))
         self.graph = Graph()
         self.context = context
-        self.recorder = Decomposer(
-            context, self.graph, OriginTracker(()), table, preserved, keep_core
-        )
+        self.recorder = Decomposer(context, self.graph, OriginTracker(()), table, preserved, keep_core)
         self.recorder.lift_constant = self._lift_constant
         self.lifted: list[tuple[Node, torch.Tensor]] = []
         self.values: dict[Node, Any] = {}
@@ -357,7 +355,8 @@ def exposed_nodes(graph: Graph) -> set[Node]:
 def _check_result(node: Node, old: FakeTensor, new: FakeTensor) -> None:
     if old.info.sizes != new.info.sizes or old.info.dtype is not new.info.dtype:
         raise InvalidRequestError(
-            f"the decomposition of {node.target} returns {describe_value(new)}, but the operator {describe_value(old)}",
+            f"the decomposition of {node.target} returns {describe_value(new)}, but the operator "
+            f"{describe_value(old)}",
             remedy="a decomposition must return what the operator it replaces returns",
         )
 
