@@ -58,6 +58,25 @@ def less(left: Size, right: Size) -> bool:
     return _decided(lt(left, right))
 
 
+def generally_at_least(left: Size, right: Size) -> bool:
+    """Whether ``left >= right``, where it does not matter if a size is 0 or 1: those have no say in it.
+
+    For questions of layout: the strides of a dimension of size 1, or of a tensor without elements, mean nothing.
+    """
+    if type(left) is int and type(right) is int:
+        return left >= right
+    condition = ge(left, right)
+    if isinstance(condition, bool):
+        return condition
+    general = condition.environment.general_answer(condition)
+    return _decided(condition) if general is None else general
+
+
+def generally_less(left: Size, right: Size) -> bool:
+    """Whether ``left < right``; see :func:`generally_at_least`."""
+    return not generally_at_least(left, right)
+
+
 def require_same(left: Size, right: Size, message: Message) -> None:
     """Fail with ``message`` unless two sizes are equal."""
     if left is right:

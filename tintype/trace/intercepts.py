@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -14,7 +15,7 @@ from tintype.fake.info import Storage, strides_for_format
 from tintype.fake.rules.factories import target_device
 from tintype.fake.rules.views import infer_size, view_strides
 from tintype.fake.tensor import FakeTensor
-from tintype.symbolic import Expr, ge, le
+from tintype.symbolic import Expr, ge, le, maximum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import product
@@ -149,6 +150,31 @@ def _as_strided(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             remedy="call as_strided on the source, or make a copy: x.to(..., copy=True)",
         )
     return NOT_HANDLED
+
+
+@intercept(aten.pad_sequence.default)
+def _pad_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """The kernel asks which sequence is the longest; with lengths that vary the answer is a number, not a branch."""
+    names = ("sequences", "batch_first", "padding_value", "padding_side")
+    options = {**dict(zip(names, args)), **kwargs}
+    sequences = options["sequences"]
+    lengths = [_info_of(recorder, sequence).sizes[0] for sequence in sequences]
+    if all(type(length) is int for length in lengths):
+        return NOT_HANDLED
+    longest = functools.reduce(maximum, lengths)
+    before = options.get("padding_side", "right") == "left"
+    value = options.get("padding_value", 0.0)
+
+    def padded(sequence: torch.Tensor, length: Any) -> torch.Tensor:
+        missing = to_torch(longest - length)
+        sides = [0, 0] * (sequence.dim() - 1) + ([missing, 0] if before else [0, missing])
+        return aten.constant_pad_nd.default(sequence, sides, value)
+
+    def padded_together() -> torch.Tensor:
+        parts = [padded(sequence, length) for sequence, length in zip(sequences, lengths)]
+        return torch.stack(parts, 0 if options.get("batch_first", False) else 1)
+
+    return recorder.inside(padded_together)
 
 
 # --- constants -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 from tintype.errors import CaptureError
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
+from tintype.symbolic import and_, maximum, minimum, or_
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size, Symbol, ordered_terms
 from tintype.symbolic.text import sides
@@ -122,6 +123,14 @@ class Numbers:
         function = _FUNCTIONS.get(number.operation)
         if function is None:
             raise CaptureError(f"the symbolic number {number} can't be computed in a captured program")
+        if len(arguments) > 2 and number.operation in _FOLDED:  # the functions take two at a time
+            combine = _FOLDED[number.operation]
+            partial = number.arguments[0]
+            node = arguments[0]
+            for argument, operand in zip(arguments[1:], number.arguments[1:], strict=True):
+                partial = combine(partial, operand)
+                node = self._call(function, (node, argument), partial, origin)
+            return node
         return self._call(function, arguments, number, origin)
 
     def _call(
@@ -131,6 +140,8 @@ class Numbers:
         node.meta = NodeMeta({"val": to_torch(number)}, origin)
         return node
 
+
+_FOLDED: dict[str, Callable[..., Any]] = {"min": minimum, "max": maximum, "and": and_, "or": or_}
 
 _COMPARISONS: dict[str, Callable[..., Any]] = {
     "eq": operator.eq,

@@ -11,7 +11,15 @@ from tintype.fake.rules.elementwise import common_device
 from tintype.fake.rules.memory_format import looks_channels_last
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size, ge
-from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, less, product, require, require_same
+from tintype.symbolic.sizes import (
+    at_least,
+    contiguous_strides,
+    generally_less,
+    is_one,
+    product,
+    require,
+    require_same,
+)
 
 Numbers = int | Sequence[Size]
 # stride, output padding, dilation, groups
@@ -187,14 +195,14 @@ def _takes_fast_kernel(
     if input.dtype is not torch.float32:
         return input.dtype in (torch.bfloat16, torch.float16)
     pointwise = is_one(weight_sizes[-1]) and is_one(weight_sizes[-2])
-    plain = all(is_one(step) for step in (*stride, *dilation)) and less(batch, 16)
+    plain = all(is_one(step) for step in (*stride, *dilation)) and generally_less(batch, 16)
     if pointwise and plain and torch.get_num_threads() == 1:
         return False
     return (
         groups > 1
-        or (less(3, weight_sizes[-1]) and less(3, weight_sizes[-2]))
-        or less(1, batch)
-        or less(_SMALL_IMAGE, batch * product(input.sizes[-4:-1]))
+        or (generally_less(3, weight_sizes[-1]) and generally_less(3, weight_sizes[-2]))
+        or generally_less(1, batch)
+        or generally_less(_SMALL_IMAGE, batch * product(input.sizes[-4:-1]))
     )
 
 

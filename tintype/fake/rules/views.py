@@ -10,7 +10,17 @@ import torch
 from tintype.fake.info import TensorInfo, strides_for_format
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, lt, maximum, minimum
-from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, is_zero, product, require, require_same, same
+from tintype.symbolic.sizes import (
+    at_least,
+    contiguous_strides,
+    generally_at_least,
+    is_one,
+    is_zero,
+    product,
+    require,
+    require_same,
+    same,
+)
 
 
 def wrap_dimension(dim: int, count: int) -> int:
@@ -51,7 +61,7 @@ def infer_size(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
             "size -1 can be any value and is ambiguous"
         )
     inferred = numel // known
-    require_same(inferred * known, numel, invalid)
+    require_same(numel % known, 0, invalid)
     result = list(shape)
     result[missing] = inferred
     return tuple(result)
@@ -77,7 +87,7 @@ def view_strides(sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence
             continue
         # take dimensions of the new shape until they fill this run of memory-adjacent old ones
         while position >= 0 and (not same(view_numel, chunk) or is_one(shape[position])):
-            if not is_one(shape[position]) and at_least(view_numel, chunk):
+            if not is_one(shape[position]) and generally_at_least(view_numel, chunk):
                 break
             new[position] = view_numel * chunk_stride
             view_numel = view_numel * shape[position]
