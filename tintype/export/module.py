@@ -13,7 +13,7 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from tintype import tree
 from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import Writer, build_container, is_name, last_uses, spell, variable, write_call
-from tintype.export.owned_state import replace_state
+from tintype.export.owned_state import as_replacement, replace_state
 from tintype.ir.graph import copy_graph, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.trace.recorder import Recorder, active_recorder
@@ -218,7 +218,8 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             writer.line(f"{variable(node)} = {_attribute(writer, module, str(node.target))}")
         elif node.target is replace_state:
             path, value = node.args
-            writer.line(f"{_attribute(writer, module, str(path))} = {spell(writer, value)}.detach()")
+            place = _attribute(writer, module, str(path))
+            writer.line(f"{place} = {writer.bind(as_replacement)}({place}, {spell(writer, value)})")
         elif node.op == "call_function":
             write_call(writer, node)
         else:

@@ -54,6 +54,14 @@ def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return target
 
 
+def as_replacement(old: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A tensor that takes another one's place in a module, laid out in memory as the program knows it."""
+    value = value.detach()
+    if value.stride() == old.stride():
+        return value
+    return torch.empty_strided(old.size(), old.stride(), dtype=old.dtype, device=old.device).copy_(value)
+
+
 def replace_state(path: str, value: torch.Tensor) -> torch.Tensor:
     """Stands in a module's graph for ``self.<path> = value``; the module that holds the graph carries it out."""
     raise RuntimeError(f"{path} can only be replaced by the module that the graph belongs to")
