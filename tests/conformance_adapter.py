@@ -12,6 +12,7 @@ import torch
 import tintype
 from tintype import errors
 from tintype.ir import signature
+from tintype.ir.passes import GraphPass
 from tintype.tree import register_dataclass
 
 
@@ -87,6 +88,7 @@ def make_fx(function: Any, **options: Any) -> Any:
 
 
 NAMES = {
+    "torch._export.pass_base._ExportPassBaseDeprecatedDoNotUse": GraphPass,
     "torch.fx.experimental.proxy_tensor.make_fx": make_fx,
     "torch.export.Dim": tintype.Dim,
     "torch.export.dims": tintype.dims,

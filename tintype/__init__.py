@@ -24,6 +24,7 @@ _HOMES = {
     "export": "tintype.export",
     "export_for_training": "tintype.export",
     "register_dataclass": "tintype.tree",
+    "suggest_dynamic_shapes": "tintype.export",
     "ExportGraphSignature": "tintype.ir.signature",
     "InputKind": "tintype.ir.signature",
     "InputSpec": "tintype.ir.signature",

@@ -6,10 +6,10 @@ import sys
 import types
 from typing import Any
 
-from tintype.export.capture import export, export_for_training
+from tintype.export.capture import export, export_for_training, suggest_dynamic_shapes
 from tintype.export.program import ExportedProgram, Stage
 
-__all__ = ["ExportedProgram", "Stage", "export", "export_for_training"]
+__all__ = ["ExportedProgram", "Stage", "export", "export_for_training", "suggest_dynamic_shapes"]
 
 
 class _CallableModule(types.ModuleType):

@@ -9,12 +9,12 @@ import torch
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
-from tintype.errors import InvalidRequestError
+from tintype.errors import ConstraintViolationError, InvalidRequestError
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.input_sizes import InputSizes
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
-from tintype.export.shape_spec import leaf_entries
+from tintype.export.shape_spec import leaf_entries, with_fixes
 from tintype.fake.context import FakeContext
 from tintype.ir.graph import LazyGraphModule
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputKind
@@ -94,7 +94,11 @@ def _capture(
     inputs = InputSizes(context.environment, entries, paths)
     with one_at_a_time:
         captured = Capture(module, args, kwargs, context, inputs.sizes_of).run(after_inputs=inputs.finish)
-    _settle_sizes(captured, inputs, complex_as_assertions)
+    try:
+        _settle_sizes(captured, inputs, complex_as_assertions)
+    except ConstraintViolationError as error:
+        error.suggested = with_fixes(module, args, kwargs, entries, error.suggested_fixes)
+        raise
     return captured, inputs.dynamic
 
 
@@ -135,6 +139,25 @@ def _check_request(args: Any, kwargs: Any, strict: bool) -> None:
         raise InvalidRequestError(
             f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
         )
+
+
+def suggest_dynamic_shapes(error: ConstraintViolationError) -> Any:
+    """A ``dynamic_shapes`` that the program keeps, from the error that another one led to.
+
+    >>> import torch, tintype
+    >>> x, y = torch.ones(4), torch.ones(5)
+    >>> first, second = tintype.dims("first", "second")
+    >>> function = lambda x, y: x + y[1:]
+    >>> try:
+    ...     tintype.export(function, (x, y), dynamic_shapes={"x": {0: first}, "y": {0: second}})
+    ... except tintype.ConstraintViolationError as violation:
+    ...     shapes = suggest_dynamic_shapes(violation)
+    >>> shapes
+    {'x': (Dim('first'),), 'y': (first + 1,)}
+    >>> tintype.export(function, (x, y), dynamic_shapes=shapes).module()(torch.ones(7), torch.ones(8)).shape
+    torch.Size([7])
+    """
+    return error.suggested
 
 
 class EntryPoint(torch.nn.Module):

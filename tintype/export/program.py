@@ -13,7 +13,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.export.checks import Expectation, InputChecks
-from tintype.export.constraints import DynamicSize
+from tintype.export.constraints import DynamicSize, contract_lines
+from tintype.export.contract import Contract
 from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule
 from tintype.export.owned_state import OwnedState, replace_state, write_untracked
@@ -316,6 +317,10 @@ class ExportedProgram:
         from tintype.export.decompose import decompose_program
 
         return decompose_program(self, decomp_table, preserve)
+
+    def contract(self) -> Contract:
+        """What inputs the program accepts, with the lines of the user's program that decided it."""
+        return Contract(contract_lines(self._context.environment, self._dynamic_sizes))
 
     def validate(self) -> None:
         """Check that the program keeps the rules of its stage; raises a VerificationError that shows where not."""

@@ -146,6 +146,25 @@ def leaf_entries(
     return _in_call_order(mod, args, kwargs, arguments, matched)
 
 
+def with_fixes(
+    mod: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    entries: Sequence[list[Entry] | None],
+    fixes: Mapping[str, Dim | int],
+) -> Any:
+    """A ``dynamic_shapes`` in which dimensions are replaced by new definitions of their names."""
+    specs = [None if leaf is None else tuple(_fixed(entry, fixes) for entry in leaf) for leaf in entries]
+    fixed_args, fixed_kwargs = tree.unflatten(specs, tree.flatten((args, kwargs))[1])
+    return bound_arguments(mod, fixed_args, fixed_kwargs)
+
+
+def _fixed(entry: Entry, fixes: Mapping[str, Dim | int]) -> Entry:
+    if not isinstance(entry, Dim) or entry.root.name not in fixes:
+        return entry
+    return entry.scale * fixes[entry.root.name] + entry.offset
+
+
 def _all_auto(leaf: Any) -> Any:
     return (Dim.AUTO,) * leaf.dim() if isinstance(leaf, torch.Tensor) else None
 
