@@ -299,5 +299,5 @@ class Environment(Table):
             f"captured, because of {names}",
             condition=condition,
             location=location,
-            remedy="promise it with torch._check, or make both ways part of the program with torch.cond",
+            remedy="promise it with torch._check, or compute both ways and choose with torch.where",
         )

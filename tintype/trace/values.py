@@ -84,8 +84,7 @@ def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         return bool(value.item())
     return recorder.data_dependent(
         "the program branches on the value of a tensor (if, while, bool(), assert)",
-        "choose between values with torch.where, between computations with tintype.cond, or move the branch out "
-        "of the program",
+        "choose between values with torch.where, or move the branch out of the program",
     )
 
 
@@ -99,7 +98,7 @@ def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         return torch.equal(first, second)
     return recorder.data_dependent(
         "the program asks whether two tensors are equal (torch.equal)",
-        "compare with (a == b).all() and use torch.where or tintype.cond on the result",
+        "compare with (a == b).all() and use torch.where on the result",
     )
 
 
@@ -111,5 +110,5 @@ def _allclose(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         return torch.allclose(first, second, *args[2:], **kwargs)
     return recorder.data_dependent(
         "the program asks whether two tensors are close (torch.allclose)",
-        "compare with torch.isclose(a, b).all() and use torch.where or tintype.cond on the result",
+        "compare with torch.isclose(a, b).all() and use torch.where on the result",
     )
