@@ -164,6 +164,12 @@ def has_contiguous_strides(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -
     return True
 
 
+def same_strides(sizes: Sequence[Size], strides: Sequence[Size], others: Sequence[Size]) -> bool:
+    """Whether two tensors of a size lie alike in memory; strides of dimensions of size one don't count."""
+    pairs = zip(sizes, strides, others, strict=True)
+    return all(is_one(size) or same(stride, other) for size, stride, other in pairs)
+
+
 CHANNELS_LAST_ORDER = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from tintype.errors import CaptureError, UnsupportedInputError
-from tintype.fake.info import Storage, TensorInfo
+from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
 from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.expression import Size
 from tintype.symbolic.location import user_location
+from tintype.symbolic.sizes import product
 
 if TYPE_CHECKING:
     from tintype.fake.context import FakeContext
@@ -36,6 +39,9 @@ class FakeTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        known = answer(func, args)
+        if known is not NotImplemented:
+            return known
         raise CaptureError(
             f"{func} was called on a tensor without data, outside of the capture it belongs to",
             remedy="a tensor seen while a program was captured escaped from it (through a global, an attribute "
@@ -88,20 +94,14 @@ def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeT
     """The fake for an info. A fresh info gets its storage here."""
     if info.storage is None:
         info.storage = Storage()
-    sizes: Any = info.sizes
-    strides: Any = info.strides
-    offset: Any = info.offset
-    try:
-        fake = _make(
-            FakeTensor, sizes, strides, offset, None, info.dtype, torch.strided, info.device, False,
-            info.requires_grad,
-        )  # fmt: skip
-    except TypeError:  # symbolic sizes
+    if is_symbolic(info):
+        fake = _make_symbolic(info)
+    else:
         fake = _make(
             FakeTensor,
-            tuple(to_torch(s) for s in sizes),
-            tuple(to_torch(s) for s in strides),
-            to_torch(offset),
+            info.sizes,  # type: ignore[arg-type]
+            info.strides,  # type: ignore[arg-type]
+            info.offset,  # type: ignore[arg-type]
             None,
             info.dtype,
             torch.strided,
@@ -117,6 +117,78 @@ def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeT
     if info.negative:
         _set_negative(fake, True)
     return fake
+
+
+def is_symbolic(info: TensorInfo) -> bool:
+    """Whether some size, stride or offset is not a plain number."""
+    for number in info.sizes:
+        if type(number) is not int:
+            return True
+    for number in info.strides:
+        if type(number) is not int:
+            return True
+    return type(info.offset) is not int
+
+
+def _make_symbolic(info: TensorInfo) -> FakeTensor:
+    """A fake whose sizes torch asks us for (see :func:`answer`).
+
+    Given symbolic sizes, torch would work out how many elements there are and whether they are contiguous for every
+    single tensor, through our symbols, which takes longer than all the rest of recording an operator.
+    """
+    return _make(
+        FakeTensor,
+        tuple(_stand_in(size) for size in info.sizes),
+        tuple(_stand_in(stride) for stride in info.strides),
+        0,
+        None,
+        info.dtype,
+        torch.strided,
+        info.device,
+        False,
+        info.requires_grad,
+        "sizes",
+    )
+
+
+def _stand_in(size: Size) -> int:
+    """A number in the place of a symbol; nobody gets to see it."""
+    return size if type(size) is int else 2
+
+
+def answer(func: Any, args: Any) -> Any:
+    """What torch wants to know of a tensor with symbolic sizes; NotImplemented for any other operator."""
+    question = QUESTIONS.get(func)
+    if question is None or not args or type(args[0]) is not FakeTensor:
+        return NotImplemented
+    return question(args[0].info, *args[1:])
+
+
+def _contiguous_in(info: TensorInfo, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+    if memory_format is torch.contiguous_format:
+        return info.is_contiguous()
+    if info.dim != (4 if memory_format is torch.channels_last else 5):
+        return False
+    return same_strides(info.sizes, info.strides, strides_for_format(info, memory_format))
+
+
+aten = torch.ops.aten
+
+QUESTIONS: dict[Any, Callable[..., Any]] = {
+    aten.sym_size.default: lambda info: [to_torch(size) for size in info.sizes],
+    aten.size.default: lambda info: [to_torch(size) for size in info.sizes],
+    aten.sym_stride.default: lambda info: [to_torch(stride) for stride in info.strides],
+    aten.stride.default: lambda info: [to_torch(stride) for stride in info.strides],
+    aten.sym_numel.default: lambda info: to_torch(product(info.sizes)),
+    aten.numel.default: lambda info: to_torch(product(info.sizes)),
+    aten.sym_storage_offset.default: lambda info: to_torch(info.offset),
+    aten.storage_offset.default: lambda info: to_torch(info.offset),
+    aten.dim.default: lambda info: info.dim,
+    aten.is_contiguous.default: _contiguous_in,
+    aten.is_contiguous.memory_format: _contiguous_in,
+    aten.is_strides_like_format.default: lambda info, memory_format: is_channels_last(info),
+    aten.is_non_overlapping_and_dense.default: lambda info: is_dense(info.sizes, info.strides),
+}
 
 
 def describe(real: torch.Tensor, storage: Storage | None = None) -> TensorInfo:

@@ -14,7 +14,7 @@ from tintype.errors import CaptureError
 from tintype.fake.info import Storage, strides_for_format
 from tintype.fake.rules.factories import target_device
 from tintype.fake.rules.views import infer_size, view_strides
-from tintype.fake.tensor import FakeTensor
+from tintype.fake.tensor import QUESTIONS, FakeTensor, answer
 from tintype.symbolic import Expr, ge, le, maximum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
@@ -206,24 +206,16 @@ def _size(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return to_torch(_info_of(recorder, args[0]).sizes[args[1]])
 
 
-@intercept(aten.sym_size.default, aten.size.default)
-def _sizes(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    return [to_torch(size) for size in _info_of(recorder, args[0]).sizes]
-
-
 @intercept(aten.sym_stride.int, aten.stride.int)
 def _stride(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return to_torch(_info_of(recorder, args[0]).strides[args[1]])
 
 
-@intercept(aten.sym_numel.default, aten.numel.default)
-def _numel(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    return to_torch(product(_info_of(recorder, args[0]).sizes))
-
-
-@intercept(aten.sym_storage_offset.default)
-def _storage_offset(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    return to_torch(_info_of(recorder, args[0]).offset)
+@intercept(*QUESTIONS)
+def _question(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """What torch asks of tensors with symbolic sizes."""
+    tensor = args[0] if type(args[0]) is FakeTensor else recorder.fake_of(args[0])
+    return answer(func, (tensor, *args[1:], *kwargs.values()))
 
 
 # --- promises about numbers ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tintype.errors import MutationError
-from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
 from tintype.trace.intercepts import intercept
@@ -60,13 +60,14 @@ def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
         node.meta["val"] = make_fake(old_info, recorder.context, node)
         node = next((n for n in node.all_input_nodes if n.meta.get("val") is tensor), None)
     info = view.info
-    with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowADInplaceOrView():
-        aten.as_strided_.default(
-            tensor,
-            [to_torch(size) for size in info.sizes],
-            [to_torch(stride) for stride in info.strides],
-            to_torch(info.offset),
-        )
+    if not is_symbolic(old_info):  # else torch asks the info
+        with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowADInplaceOrView():
+            aten.as_strided_.default(
+                tensor,
+                [to_torch(size) for size in info.sizes],
+                [to_torch(stride) for stride in info.strides],
+                to_torch(info.offset),
+            )
     tensor.info = info
     tensor.node = view.node
 

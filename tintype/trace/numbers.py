@@ -17,6 +17,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype.errors import CaptureError
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import and_, maximum, minimum, or_
@@ -64,8 +65,8 @@ class Numbers:
                 number = from_torch(value)
                 if isinstance(number, Symbol):
                     self.define(number, node)
-            elif isinstance(value, torch.Tensor):
-                self.define_sizes(node, tuple(from_torch(size) for size in value.shape))
+            elif type(value) is FakeTensor:
+                self.define_sizes(node, value.info.sizes)
 
     def node(self, number: Any, origin: Any) -> Any:
         """The node that computes a number; a plain number as it is."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from tintype.fake.tensor import FakeTensor, is_symbolic
 from tintype.ir.graph import append_call, meta_of
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Environment, Expr, Range, ge, le
@@ -43,9 +44,9 @@ class AssertionWriter:
             if isinstance(number, Symbol) and number not in self.homes:
                 self.homes[number] = node
                 self.numbers.define(number, node)
-        elif isinstance(value, torch.Tensor):
-            sizes = tuple(from_torch(size) for size in value.shape)
-            if all(type(size) is int for size in sizes):
+        elif type(value) is FakeTensor:
+            sizes = value.info.sizes
+            if not is_symbolic(value.info):
                 return
             self.numbers.define_sizes(node, sizes)
             for size in sizes:

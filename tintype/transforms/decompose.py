@@ -18,7 +18,7 @@ from tintype.errors import DataDependentError, InvalidRequestError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, is_dense, memory_order
 from tintype.fake.meta_kernels import freeze
-from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.fake.tensor import QUESTIONS, FakeTensor, make_fake
 from tintype.ir.graph import (
     add_placeholder,
     append_call,
@@ -107,7 +107,7 @@ class Decomposer(Recorder):
         return not plan_for(target).composite or (self.keep_core and torch.Tag.core in target.tags)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._recording and not self.stays(func):
+        if self._recording and func not in QUESTIONS and not self.stays(func):
             result = self.decomposed(func, args, kwargs or {})
             if result is not NotImplemented:
                 return result
