@@ -116,7 +116,9 @@ class Solution:
                 self._first[symbol] = parameter
                 self.members[parameter] = [symbol]
         known = {symbol: value for symbol, value in environment.replacements.items() if symbol.hint is None}
-        conditions = [(guard, substitute(guard.condition, known)) for guard in environment.guards]
+        # what only rules out sizes of 0 and 1 breaks no promise: the program asserts it, and its contract says so
+        guards = [guard for guard in environment.guards if not environment.holds_from_two(guard.condition)]
+        conditions = [(guard, substitute(guard.condition, known)) for guard in guards]
         # What is left over data is asserted when the program runs, not promised by inputs.
         backed = [(guard, rest) for guard, rest in conditions if isinstance(rest, Expr) and not rest.has_unbacked]
         for guard, condition in _connected(backed, {symbol for symbol, standing in standing.items() if standing}):

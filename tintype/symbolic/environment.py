@@ -218,6 +218,10 @@ class Environment(Table):
         """The answer for all sizes but 0 and 1; None when it depends on more than that."""
         return decide(self.facts.replace(condition), self._general)
 
+    def holds_from_two(self, condition: Condition) -> bool:
+        """Whether a condition holds for all sizes but 0 and 1, whatever the program decided about them."""
+        return decide(condition, self._general) is True
+
     @contextmanager
     def following_hints(self) -> Iterator[None]:
         """Within it ``guard_or`` follows the example in everything, sizes 0 and 1 included.

@@ -67,10 +67,12 @@ class AssertionWriter:
                 self._write_condition(condition, message, place)
 
     def _is_news(self, condition: Expr) -> bool:
-        """Whether a condition says more than the ranges of its symbols, which are asserted anyway."""
+        """Whether a condition says more than the ranges of numbers from data, which are asserted anyway."""
         if len(condition.symbols) != 1:
             return True
         (symbol,) = condition.symbols
+        if symbol.hint is not None:
+            return True
         return condition not in _range_conditions(symbol, self.environment.range(symbol))
 
     def _write_range(self, symbol: Symbol, home: Node) -> None:
