@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 # Where each public name lives. Everything is loaded when it is first used.
 _HOMES = {
     "AdditionalInputs": "tintype.export.shape_spec",
+    "cond": "tintype.ops.cond",
     "Dim": "tintype.export.dimensions",
     "ExportedProgram": "tintype.export",
     "ShapesCollection": "tintype.export.shape_spec",

@@ -100,6 +100,22 @@ class MutationError(CaptureError):
     id = "mutation"
 
 
+class BranchMismatchError(CaptureError):
+    """The functions that a control-flow operator takes don't return what they have to.
+
+    >>> import torch, tintype
+    >>> try:
+    ...     tintype.export(lambda x: tintype.cond(x.sum() > 0, lambda: x, lambda: x.int()), (torch.ones(2),))
+    ... except BranchMismatchError as error:
+    ...     print(error.fact)
+    the branches of cond return different values:
+      true_fn:  f32[2] on cpu
+      false_fn: i32[2] on cpu
+    """
+
+    id = "branch-mismatch"
+
+
 class StateChangedError(CaptureError):
     """The program assigned a tensor to an attribute that is not a registered buffer."""
 

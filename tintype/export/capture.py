@@ -16,7 +16,7 @@ from tintype.export.lazy_modules import has_uninitialized_state, initialized_cop
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
 from tintype.export.shape_spec import leaf_entries, with_fixes
 from tintype.fake.context import FakeContext
-from tintype.ir.graph import LazyGraphModule
+from tintype.ir.graph import graph_module
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputKind
 from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at_a_time
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
@@ -208,10 +208,10 @@ def _renamed_outputs(captured: CapturedGraph) -> list[Any]:
 
 def _program(captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]) -> ExportedProgram:
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
-    graph_module = LazyGraphModule({}, captured.graph, "Program")
+    program_module = graph_module(captured.graph, "Program")
     call_spec = CallSpec(captured.in_spec, captured.out_spec)
     return ExportedProgram(
-        graph_module,
+        program_module,
         signature,
         captured.state_dict,
         captured.constants,

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
+from tintype.ir.graph import placeholders
+from tintype.ir.operators import OPERATORS
 from tintype.tree import TreeSpec
 
 
@@ -78,7 +80,25 @@ def callable_for(target: Any) -> Any:
     """What to call for a node's target: for operators, what lies below their Python wrapper."""
     if isinstance(target, torch._ops.OpOverload):
         return target._op
-    return target
+    declaration = OPERATORS.get(target)
+    return target if declaration is None else declaration.run
+
+
+def compile_graph(module: GraphModule) -> Callable[..., Any]:
+    """The function that runs a graph which an operator takes: flat arguments, a tuple of results."""
+    writer = Writer()
+    nodes = list(module.graph.nodes)
+    released = last_uses(nodes)
+    for node in nodes:
+        if node.op == "output":
+            writer.line(f"return {spell(writer, tuple(node.args[0]))}")
+        elif node.op == "get_attr":
+            writer.line(f"{variable(node)} = {writer.bind(compile_graph(getattr(module, str(node.target))))}")
+        elif node.op == "call_function":
+            write_call(writer, node)
+        if node in released and node.op != "placeholder":
+            writer.line(" = ".join(variable(argument) for argument in released[node]) + " = None")
+    return writer.build("run", f"({', '.join(variable(node) for node in placeholders(module.graph))})")
 
 
 def write_call(writer: Writer, node: Node) -> None:

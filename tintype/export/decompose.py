@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from tintype.errors import CaptureError, InvalidRequestError
 from tintype.export.program import ExportedProgram, Stage, copy_program
-from tintype.ir.graph import LazyGraphModule, copy_graph, output_node, placeholders
+from tintype.ir.graph import copy_graph, graph_module, output_node, placeholders
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ConstantArgument,
@@ -76,7 +76,7 @@ def _decompose(
     stage = Stage.CORE if table is None and not preserve else Stage.FUNCTIONAL
     return copy_program(
         program,
-        LazyGraphModule({}, graph, "Program"),
+        graph_module(graph, "Program"),
         graph_signature=signature,
         constants=constants,
         stage=stage,

@@ -12,9 +12,18 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
 from tintype.export.checks import InputChecks, flatten_call
-from tintype.export.codegen import Writer, build_container, is_name, last_uses, spell, variable, write_call
+from tintype.export.codegen import (
+    Writer,
+    build_container,
+    compile_graph,
+    is_name,
+    last_uses,
+    spell,
+    variable,
+    write_call,
+)
 from tintype.export.owned_state import as_replacement, replace_state
-from tintype.ir.graph import copy_graph, placeholders
+from tintype.ir.graph import attached, copy_graph, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.trace.recorder import Recorder, active_recorder
 
@@ -51,6 +60,7 @@ class ProgramModule(GraphModule):
         self._checks = checks
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         attach_state(self, state)
+        self._modules.update(attached(graph))
         GraphModule.graph.fset(self, graph)  # type: ignore[attr-defined]
 
     def recompile(self) -> Any:
@@ -233,6 +243,9 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
 def _attribute(writer: Writer, module: ProgramModule, path: str) -> str:
     owner_path, _, name = path.rpartition(".")
     owner = submodule_at(module, owner_path)
+    subgraph = owner._modules.get(name)
+    if isinstance(subgraph, GraphModule):
+        return writer.bind(compile_graph(subgraph))
     for table in (owner._parameters, owner._buffers, owner._modules):
         if name in table:
             return f"{writer.bind(table)}[{name!r}]"

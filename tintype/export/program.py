@@ -20,7 +20,7 @@ from tintype.export.module import ProgramModule
 from tintype.export.owned_state import OwnedState, replace_state, write_untracked
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import LazyGraphModule, add_placeholder, copy_graph, meta_of, output_node, placeholders
+from tintype.ir.graph import add_placeholder, copy_graph, graph_module, meta_of, output_node, placeholders
 from tintype.ir.printing import describe_value
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
@@ -329,10 +329,9 @@ class ExportedProgram:
         verify(self.graph_module, self.graph_signature, self._stage.value, {*self._state_dict, *self._constants})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
-        graph_module = LazyGraphModule({}, copy_graph(self.graph), "Program")
         return copy_program(
             self,
-            graph_module,
+            graph_module(copy_graph(self.graph), "Program"),
             graph_signature=copy.deepcopy(self._graph_signature, memo),
             state_dict=copy.deepcopy(self._state_dict, memo),
             constants=copy.deepcopy(self._constants, memo),

@@ -20,22 +20,28 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.graph import _Namespace
 
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import OPERATORS, declaration_of
 
 __all__ = [
     "NUMBER_FUNCTIONS",
     "LazyGraphModule",
     "add_placeholder",
     "append_call",
+    "append_graph",
     "append_item",
+    "attached",
     "base_name",
     "copy_graph",
     "eliminate_dead_code",
+    "graph_module",
+    "graphs_of",
     "is_pure",
     "meta_of",
     "name_in_order",
     "output_node",
     "placeholders",
     "set_meta",
+    "subgraph_at",
     "subgraphs",
 ]
 
@@ -120,6 +126,8 @@ def is_pure(node: Node) -> bool:
         return node.op == "get_attr"
     if isinstance(target, torch._ops.OpOverload):
         return not target._schema.is_mutable and target not in _EFFECTFUL and not _is_random(target)
+    if target in OPERATORS:
+        return all(_is_pure_graph(subgraph.graph) for _, subgraph in graphs_of(node))
     return getattr(target, "is_pure", False) or target in NUMBER_FUNCTIONS
 
 
@@ -173,6 +181,8 @@ def base_name(target: Any) -> str:
     """The name that a call's result starts with."""
     if isinstance(target, torch._ops.OpOverload):
         return target.overloadpacket.__name__
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return target.name()
     return getattr(target, "__name__", "value")
 
 
@@ -189,15 +199,76 @@ def name_in_order(graph: Graph) -> None:
 
 
 def copy_graph(graph: Graph) -> Graph:
-    """A copy of a graph; values and origins are shared, since they never change."""
+    """A copy of a graph and of the graphs in it; values and origins are shared, since they never change."""
     new = Graph()
     copies: dict[Node, Node] = {}
+    inner: dict[GraphModule, GraphModule] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
             copies[node] = add_placeholder(new, node.name, meta_of(node).copy())
-        else:
-            copies[node] = new.node_copy(node, copies.__getitem__)
+            continue
+        copies[node] = new.node_copy(node, copies.__getitem__)
+        subgraph = subgraph_at(node) if node.op == "get_attr" else None
+        if subgraph is not None:
+            if subgraph not in inner:
+                inner[subgraph] = graph_module(copy_graph(subgraph.graph), type(subgraph).__name__)
+            set_meta(copies[node], meta_of(node).derived(val=inner[subgraph]))
     return new
+
+
+# --- graphs in graphs ------------------------------------------------------------------------------------
+
+
+def graph_module(graph: Graph, name: str) -> GraphModule:
+    """A graph as a module, with the graphs that it refers to as its submodules."""
+    return LazyGraphModule(attached(graph), graph, name)
+
+
+def attached(graph: Graph) -> dict[str, GraphModule]:
+    """The graphs that a graph refers to, by the names it has for them."""
+    found = {}
+    for node in graph.find_nodes(op="get_attr"):
+        subgraph = subgraph_at(node)
+        if subgraph is not None:
+            found[str(node.target)] = subgraph
+    return found
+
+
+def append_graph(graph: Graph, name: str, subgraph: GraphModule) -> Node:
+    """Append a reference to a graph that is to be called ``name``, for an operator that takes it."""
+    node = graph.create_node("get_attr", name)
+    set_meta(node, NodeMeta({"val": subgraph}))
+    return node
+
+
+def subgraph_at(node: Node) -> GraphModule | None:
+    """The graph that a node refers to; None for a node that refers to something else.
+
+    It is the node's value. A node that somebody else made has none; then the module that owns the graph has it.
+    """
+    value = node.meta.get("val")
+    if isinstance(value, GraphModule):
+        return value
+    owner = node.graph.owning_module
+    if value is None and owner is not None:
+        value = getattr(owner, str(node.target), None)
+    return value if isinstance(value, GraphModule) else None
+
+
+def graphs_of(node: Node) -> list[tuple[int, GraphModule]]:
+    """The graphs that a call of an operator takes, each with the position of the argument."""
+    declaration = declaration_of(node)
+    found: list[tuple[int, GraphModule]] = []
+    for position in declaration.graphs if declaration is not None else ():
+        argument = node.args[position]
+        subgraph = subgraph_at(argument) if isinstance(argument, Node) else None
+        if subgraph is not None:
+            found.append((position, subgraph))
+    return found
+
+
+def _is_pure_graph(graph: Graph) -> bool:
+    return all(is_pure(node) for node in graph.nodes if node.op == "call_function")
 
 
 def subgraphs(module: GraphModule) -> Iterator[GraphModule]:

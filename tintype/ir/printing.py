@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from tintype.ir.graph import meta_of, output_node, placeholders
+from tintype.ir.graph import attached, meta_of, output_node, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.signature import ExportGraphSignature
 
@@ -93,6 +93,8 @@ def spell_target(target: Any) -> str:
     """The function that a node calls, by its importable name."""
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"torch.ops.higher_order.{target.name()}"
     return f"{target.__module__}.{target.__qualname__}".removeprefix("builtins.").replace("_operator.", "operator.")
 
 
@@ -121,18 +123,28 @@ def graph_lines(graph: Graph, *, comments: bool = True) -> Iterator[str]:
             yield f"    {comment}"
             last = comment
         if node.op == "get_attr":
-            yield f"    {node.name} = self.{node.target}"
+            yield f"    {node.name} = self.{node.target}()"
             continue
         annotation = describe_value(node.meta.get("val"))
         yield f'    {node.name}: "{annotation}" = {spell_call(node)}'
     yield f"    return {spell(output_node(graph).args[0])}"
 
 
+def _module_lines(graph_module: GraphModule) -> Iterator[str]:
+    """A graph as the body of a class: the graphs inside of it as classes, then its method."""
+    for name, subgraph in attached(graph_module.graph).items():
+        yield f"class {name}(torch.nn.Module):"
+        for line in _module_lines(subgraph):
+            yield f"    {line}"
+        yield ""
+    yield from graph_lines(graph_module.graph)
+
+
 def imports(graph: Graph) -> list[str]:
     """The modules that a graph's text needs besides torch."""
     names = set()
     for node in graph.nodes:
-        if node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload):
+        if node.op == "call_function" and not isinstance(node.target, torch._ops.OperatorBase):
             module = spell_target(node.target).rpartition(".")[0]
             if module and module.partition(".")[0] != "torch" and node.target not in (operator.getitem, *_INFIX):
                 names.add(module)
@@ -143,7 +155,7 @@ def print_program(graph_module: GraphModule, signature: ExportGraphSignature, st
     """A program as a Python class, followed by its signature."""
     lines = ["import torch", *(f"import {name}" for name in imports(graph_module.graph)), "", ""]
     lines.append(f"class Program(torch.nn.Module):  # {stage} stage")
-    lines += [f"    {line}" for line in graph_lines(graph_module.graph)]
+    lines += [f"    {line}" for line in _module_lines(graph_module)]
     lines += ["", "", "# Signature", *(f"# {line}".rstrip() for line in str(signature).splitlines())]
     return "\n".join(lines) + "\n"
 

@@ -54,15 +54,22 @@ def _resume_collector(was_enabled: bool) -> None:
 collector_paused = _CountedSwitch(_pause_collector, _resume_collector)
 
 
-def _start_compiling() -> tuple[bool, bool]:
+def _start_compiling() -> tuple[Any, ...]:
     flags = torch.compiler
-    saved = (flags._is_compiling_flag, flags._is_exporting_flag)
+    saved = (flags._is_compiling_flag, flags._is_exporting_flag, flags.is_dynamo_compiling)
     flags._is_compiling_flag = flags._is_exporting_flag = True
+    # torch's own control-flow functions hand their operator to whoever records only when asked by dynamo
+    flags.is_dynamo_compiling = _yes
     return saved
 
 
-def _stop_compiling(saved: tuple[bool, bool]) -> None:
-    torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = saved
+def _yes() -> bool:
+    return True
+
+
+def _stop_compiling(saved: tuple[Any, ...]) -> None:
+    flags = torch.compiler
+    flags._is_compiling_flag, flags._is_exporting_flag, flags.is_dynamo_compiling = saved
 
 
 # While a program is captured, torch.compiler.is_compiling() and its kin answer True.

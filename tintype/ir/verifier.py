@@ -6,14 +6,15 @@ around it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import VerificationError
-from tintype.ir.graph import NUMBER_FUNCTIONS, is_pure, output_node, placeholders
+from tintype.ir.graph import NUMBER_FUNCTIONS, graphs_of, is_pure, output_node, placeholders
+from tintype.ir.operators import OPERATORS
 from tintype.ir.printing import spell_call
 from tintype.ir.signature import STATE_KINDS, ConstantArgument, ExportGraphSignature, OutputKind
 
@@ -43,6 +44,22 @@ def verify(
     for node in graph.nodes:
         if node.op == "call_function":
             check(node)
+            for _, subgraph in graphs_of(node):
+                _check_subgraph(node, subgraph, check)
+
+
+def _check_subgraph(call: Node, subgraph: GraphModule, check: Callable[[Node], None]) -> None:
+    """The rules hold in the graphs that an operator takes too."""
+    _check_structure(subgraph.graph)
+    shared = OPERATORS[call.target].shared(call)
+    inputs = placeholders(subgraph.graph)
+    if len(shared) != len(inputs):
+        raise _fault(call, f"{call.name!r} gives {len(shared)} values to a graph that takes {len(inputs)}")
+    for node in subgraph.graph.nodes:
+        if node.op == "call_function":
+            check(node)
+            for _, inner in graphs_of(node):
+                _check_subgraph(node, inner, check)
 
 
 def _check_state(signature: ExportGraphSignature, state: Collection[str]) -> None:
@@ -125,7 +142,7 @@ def _allowed_function(node: Node) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return True
     module = getattr(target, "__module__", "") or ""
-    return target in NUMBER_FUNCTIONS or module.startswith("tintype.")
+    return target in NUMBER_FUNCTIONS or target in OPERATORS or module.startswith("tintype.")
 
 
 def _check_arguments(node: Node) -> None:

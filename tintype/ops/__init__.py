@@ -1,5 +1,5 @@
 """Operators that take programs or operators as arguments: one file each, with all their rules."""
 
-from tintype.ops import auto_functionalized
+from tintype.ops import auto_functionalized, cond
 
-__all__ = ["auto_functionalized"]
+__all__ = ["auto_functionalized", "cond"]

@@ -235,6 +235,27 @@ class Environment(Table):
         finally:
             self._follows_hints = before
 
+    @contextmanager
+    def branch(self) -> Iterator[None]:
+        """Within it what is learned, guarded and required belongs to one branch of the program; afterwards it is
+        forgotten. What the branch must assert for itself is asked for before (``conditions_of_branch``)."""
+        outer = self.facts, self.guards, self.assertions, self.specializations
+        self.facts, self.guards, self.assertions, self.specializations = self.facts.copy(), [], [], []
+        try:
+            yield
+        finally:
+            inner = self.facts
+            self.facts, self.guards, self.assertions, self.specializations = outer
+            # answers that were given inside must not look valid outside
+            self.facts.version = inner.version + 1
+
+    def conditions_of_branch(self) -> list[tuple[Expr, str]]:
+        """What the branch that is being recorded rests on: its guards and assertions."""
+        guards = [
+            (guard.condition, f"Runtime assertion failed for expression {guard.condition}") for guard in self.guards
+        ]
+        return [*guards, *((assertion.condition, assertion.message) for assertion in self.assertions)]
+
     def require(self, condition: Condition, message: str, *, location: Location | None = None) -> None:
         """The program can't go on unless the condition holds."""
         if not self.expect(condition, message, location=location):

@@ -71,6 +71,20 @@ class Facts:
         self._truths_with: dict[Symbol, list[Expr]] = {}
         self._replaced_by: dict[Symbol, list[Symbol]] = {}
 
+    def copy(self) -> Facts:
+        """The same facts, to which others can be added."""
+        new = Facts()
+        new.bounds = dict(self.bounds)
+        new.replacements = dict(self.replacements)
+        new.congruences = dict(self.congruences)
+        new.truths = dict(self.truths)
+        new.inequalities = list(self.inequalities)
+        new.fixed = list(self.fixed)
+        new.version = self.version
+        new._truths_with = {symbol: list(truths) for symbol, truths in self._truths_with.items()}
+        new._replaced_by = {symbol: list(symbols) for symbol, symbols in self._replaced_by.items()}
+        return new
+
     # -- questions
 
     def range(self, expression: Any) -> Range:

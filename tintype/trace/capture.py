@@ -50,6 +50,7 @@ from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (regi
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.buffer_assignments import assign_buffers
+from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
@@ -106,6 +107,7 @@ class Capture:
         self.origins = OriginTracker(self.modules)
         self.recorder = Recorder(self.context, self.graph, self.origins)
         self.recorder.lift_constant = self.lift_constant
+        self.recorder.taken_names = lambda: {name.partition(".")[0] for name in (*self.state.names, *self.constants)}
         self.context.session = self.recorder
         self.state_specs: list[InputSpec] = []
         self.input_specs: list[InputSpec] = []
@@ -260,6 +262,7 @@ class Capture:
         self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems)
         eliminate_dead_code(self.graph)
+        refuse_escaped_tensors(self.graph)
         return self._finish(output_specs, out_spec)
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

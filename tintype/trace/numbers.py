@@ -38,6 +38,12 @@ class Numbers:
         # a symbol that no tensor has as its size, but some have a multiple of it: (expression, factor, rest)
         self._derived: dict[Symbol, tuple[Expr, int, Size]] = {}
         self._nodes: dict[Expr, Node] = {}
+        # makes an input of the graph for a symbol that nothing in it has
+        self.fetch: Callable[[Symbol], Node] | None = None
+
+    def define_number(self, number: Expr, node: Node) -> None:
+        """Let a number be the value of a node."""
+        self._sources.setdefault(number, node)
 
     def define(self, symbol: Expr, source: Node | tuple[Node, int]) -> None:
         """Say where a symbol comes from; the first definition stays."""
@@ -107,6 +113,8 @@ class Numbers:
 
     def _symbol(self, symbol: Symbol, origin: Any) -> Node:
         derived = self._derived.get(symbol)
+        if derived is None and self.fetch is not None:
+            return self.fetch(symbol)
         if derived is None:
             raise CaptureError(f"the symbolic number {symbol} does not come from any tensor of the program")
         size, factor, rest = derived

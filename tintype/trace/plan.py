@@ -9,6 +9,7 @@ import torch
 
 from tintype.errors import UnsupportedOperatorError
 from tintype.fake.rules import RULES
+from tintype.symbolic.location import user_location
 
 _DISPATCH_COMPOSITE = "CompositeImplicitAutograd"
 
@@ -55,7 +56,26 @@ def is_composite(operator: Any) -> bool:
     )
 
 
-_PLANS: dict[Any, Plan] = {}
+class HigherOrderPlan:
+    """The plan of an operator that takes functions: a function of its own captures it."""
+
+    __slots__ = ("intercept",)
+
+    def __init__(self, capture: Callable[..., Any]) -> None:
+        self.intercept = lambda recorder, operator, args, kwargs: capture(recorder, *args, **kwargs)
+
+
+def captures(operator: Any) -> Callable[[Any], Any]:
+    """Register the function ``(recorder, *arguments) -> results`` that captures an operator which takes functions."""
+
+    def register(function: Any) -> Any:
+        _PLANS[operator] = HigherOrderPlan(function)
+        return function
+
+    return register
+
+
+_PLANS: dict[Any, Any] = {}
 
 
 def plan_for(operator: Any) -> Plan:
@@ -63,7 +83,11 @@ def plan_for(operator: Any) -> Plan:
     plan = _PLANS.get(operator)
     if plan is None:
         if not isinstance(operator, torch._ops.OpOverload):
-            raise UnsupportedOperatorError(f"{operator} can't be captured", remedy="call it outside of the program")
+            raise UnsupportedOperatorError(
+                f"the operator {operator} can't be captured",
+                location=user_location(),
+                remedy="call it outside of the program",
+            )
         plan = _PLANS[operator] = Plan(operator)
     return plan
 

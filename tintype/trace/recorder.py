@@ -14,7 +14,7 @@ operator follows from its :class:`~tintype.trace.plan.Plan`:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -92,6 +92,9 @@ class Recorder(TorchDispatchMode):
         # state that gets its new value in another way than by a write that autograd sees
         self.state_writes: dict[torch.Tensor, StateWrite] = {}
         self._function_mode: SymbolicFunctionMode | None = None
+        # names that a graph inside of this one must not get
+        self.taken_names: Callable[[], Collection[str]] = tuple
+        self._graph_counts: dict[str, int] = {}
 
     # --- entry ---------------------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class Recorder(TorchDispatchMode):
         if results is NOT_HANDLED:
             return self.expand(func, args, kwargs)
         if plan.hidden_writes and infos[5]:
-            self._mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
+            self.mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
         grad = _any_requires_grad(infos)
         if grad and not torch.is_grad_enabled():
             grad = False
@@ -141,7 +144,7 @@ class Recorder(TorchDispatchMode):
                 results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
             fake = make_fake(results, self.context)
             if self._recording:
-                meta = NodeMeta({"val": fake}, self._origin(plan.name))
+                meta = NodeMeta({"val": fake}, self.origin_of(plan.name))
                 fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
                 if plan.rule is None:
                     self.numbers.define_sizes(fake.node, results.sizes)
@@ -161,6 +164,14 @@ class Recorder(TorchDispatchMode):
         if self._function_mode is not None:
             torch._C._pop_torch_function_stack()
             self._function_mode = None
+
+    def graph_name(self, stem: str) -> str:
+        """A name for a graph inside of this one: ``true_graph_0``, ``true_graph_1``, ..."""
+        while True:
+            count = self._graph_counts.get(stem, 0)
+            self._graph_counts[stem] = count + 1
+            if f"{stem}_{count}" not in self.taken_names():
+                return f"{stem}_{count}"
 
     # --- arguments -----------------------------------------------------------------------------------------
 
@@ -218,7 +229,7 @@ class Recorder(TorchDispatchMode):
 
     def number_node(self, number: Expr) -> Node:
         """The node that computes a symbolic number."""
-        return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
+        return self.numbers.node(number, self.origin_of("number")) if self._recording else None  # type: ignore[return-value]
 
     def _detached(self, values: Any) -> list[Any]:
         """Arguments of an operator in a region without gradients (``torch.no_grad()``), cut off from the graph that
@@ -241,7 +252,7 @@ class Recorder(TorchDispatchMode):
             info = fake.info.with_storage(fake.info.storage)
             info.requires_grad = False
             cut = make_fake(info, self.context)
-            meta = NodeMeta({"val": cut}, self._origin("detach"))
+            meta = NodeMeta({"val": cut}, self.origin_of("detach"))
             known = append_call(self.graph, aten.detach.default, (fake.node,), {}, "detach", meta)
             self._cut_nodes[fake.node] = known
         return known
@@ -318,7 +329,7 @@ class Recorder(TorchDispatchMode):
         """Record an operator with one new tensor as its result."""
         fake = make_fake(info, self.context)
         if self._recording:
-            meta = NodeMeta({"val": fake}, self._origin(plan.name))
+            meta = NodeMeta({"val": fake}, self.origin_of(plan.name))
             fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
         return fake
 
@@ -337,7 +348,7 @@ class Recorder(TorchDispatchMode):
         origin = None
         if self._recording:
             node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
-            origin = self._origin(plan.name)
+            origin = self.origin_of(plan.name)
         if results is None:
             if node is not None:
                 node.meta = NodeMeta({"val": None}, origin)
@@ -396,7 +407,7 @@ class Recorder(TorchDispatchMode):
             fake = args[0] if type(args[0]) is FakeTensor else self.fake_of(args[0])
             if fake.info.requires_grad and fake.node.op == "placeholder":
                 nodes[0] = self._cut(fake)  # autograd does not mind a write to a parameter without gradients
-        self._mark_written([info.storage for info in _flat_infos([info for _, info in written])])
+        self.mark_written([info.storage for info in _flat_infos([info for _, info in written])])
         if len(func._schema.returns) == len(written) and plan.aliases:
             return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
         # returns something else besides (or instead of) what it writes to
@@ -435,7 +446,7 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         if self._recording:
             node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
-            origin = self._origin(plan.name)
+            origin = self.origin_of(plan.name)
             fakes = [value if type(value) is FakeTensor else self.fake_of(value) for value in written]
             node.meta = NodeMeta({"val": fakes[0] if len(fakes) == 1 else tuple(fakes)}, origin)
             for index, fake in enumerate(fakes):
@@ -444,7 +455,8 @@ class Recorder(TorchDispatchMode):
                     fake.node.meta = NodeMeta({"val": fake}, origin)
         return written[0] if len(written) == 1 else tuple(written)
 
-    def _mark_written(self, storages: list[Storage]) -> None:
+    def mark_written(self, storages: list[Storage]) -> None:
+        """Note that the program writes to memory."""
         for storage in storages:
             storage.written = True
         if self._written is not None:
@@ -478,7 +490,8 @@ class Recorder(TorchDispatchMode):
         finally:
             self._recording, self._written = recording, written
 
-    def _origin(self, function: str) -> Origin:
+    def origin_of(self, function: str) -> Origin:
+        """Where in the user's program the operator that is being recorded was called."""
         if self.replayed is not None and self.replayed.origin is not None:
             return self.replayed.origin
         return self.origins.origin(2, function)
@@ -501,7 +514,7 @@ class Recorder(TorchDispatchMode):
         else:
             fakes = make_fake(results, self.context)
             if self._recording:
-                meta = NodeMeta({"val": fakes}, self._origin(plan.name))
+                meta = NodeMeta({"val": fakes}, self.origin_of(plan.name))
                 fakes.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
         if self._recording and results is not None:
             self.watch_functions()
@@ -552,7 +565,7 @@ class Recorder(TorchDispatchMode):
         if self._recording:
             self.watch_functions()
             node = append_call(self.graph, func, (fake.node,), {}, plan_for(func).name)
-            node.meta = NodeMeta({"val": result}, self._origin(plan_for(func).name))
+            node.meta = NodeMeta({"val": result}, self.origin_of(plan_for(func).name))
             self.numbers.define(number, node)
         return result
 

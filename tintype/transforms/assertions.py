@@ -56,7 +56,7 @@ class AssertionWriter:
     def write(self, conditions: Sequence[tuple[Expr, str]]) -> None:
         """Assert the ranges of all numbers from data, and these conditions."""
         for symbol, home in list(self.homes.items()):
-            if symbol.hint is None and symbol.kind == "int" and _is_number(home):
+            if symbol.hint is None and symbol.kind == "int" and _is_number(home) and home.op != "placeholder":
                 self._write_range(symbol, home)
         for condition, message in conditions:
             if self.environment.known(condition) is True and not self._is_news(condition):

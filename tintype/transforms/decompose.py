@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import DataDependentError, InvalidRequestError
 from tintype.fake.context import FakeContext
@@ -24,12 +24,15 @@ from tintype.ir.graph import (
     append_call,
     base_name,
     eliminate_dead_code,
+    graph_module,
     meta_of,
     name_in_order,
     output_node,
     set_meta,
+    subgraph_at,
 )
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import OPERATORS
 from tintype.ir.printing import describe_value
 from tintype.ir.verifier import KEPT_WHOLE
 from tintype.symbolic.bridge import from_torch
@@ -133,19 +136,22 @@ class Decomposition:
         preserved: frozenset[Any],
         keep_core: bool,
         user_inputs: Sequence[Any],
+        *,
+        inside: bool = False,
     ) -> None:
         self.old = graph
         self.user_inputs = frozenset(name for name in user_inputs if isinstance(name, str))
         self.graph = Graph()
         self.context = context
         self.recorder = Decomposer(context, self.graph, OriginTracker(()), table, preserved, keep_core)
-        self.recorder.lift_constant = self._lift_constant
+        self.recorder.lift_constant = self._spell_constant if inside else self._lift_constant
         self.lifted: list[tuple[Node, torch.Tensor]] = []
         self.values: dict[Node, Any] = {}
         self.moved: set[Node] = set()
         self.storages: dict[Storage, Storage] = {}
         self.exposed = exposed_nodes(graph)
         self.templates: dict[Any, Template] = {}
+        self.subgraphs: dict[GraphModule, GraphModule] = {}
         self._first_user_input: Node | None = None
 
     def run(self) -> Graph:
@@ -195,7 +201,28 @@ class Decomposition:
 
     def _copy_other(self, node: Node) -> None:
         new = self.graph.node_copy(node, self.node_for)
+        subgraph = subgraph_at(node)
+        if subgraph is not None:
+            set_meta(new, meta_of(node).derived(val=self._decomposed_subgraph(subgraph)))
         self.values[node] = new
+
+    def _decomposed_subgraph(self, subgraph: GraphModule) -> GraphModule:
+        """A graph that an operator takes, decomposed likewise; one that is taken twice stays one."""
+        known = self.subgraphs.get(subgraph)
+        if known is None:
+            chosen = self.recorder
+            inner = Decomposition(
+                subgraph.graph, self.context, chosen.table, chosen.preserved, chosen.keep_core, (), inside=True
+            )
+            known = self.subgraphs[subgraph] = graph_module(inner.run(), "Subgraph")
+        return known
+
+    def _with_strides(self, node: Node) -> None:
+        """Give the operands of an operator that takes graphs the strides that the graphs were recorded with."""
+        for operand in node.all_input_nodes:
+            if operand in self.moved:
+                self.recorder.replayed = meta_of(node)
+                self.values[operand] = self._restrided(self.values[operand], info_of(operand))
 
     def _copy(self, node: Node, target: Any = None) -> None:
         target = target or node.target
@@ -204,6 +231,8 @@ class Decomposition:
             if isinstance(source, tuple):  # the results of a decomposition are there one by one
                 self.values[node] = source[node.args[1]]  # type: ignore[index]
                 return
+        if self.moved and target in OPERATORS:
+            self._with_strides(node)
         if self.moved and isinstance(target, torch._ops.OpOverload):
             if any(argument in self.moved for argument in node.all_input_nodes):
                 self._run_again(node)
@@ -336,6 +365,18 @@ class Decomposition:
         set_meta(node, NodeMeta({"val": fake}))
         self.lifted.append((node, value))
         return fake
+
+    def _spell_constant(self, value: torch.Tensor) -> FakeTensor:
+        """A tensor that a decomposition makes inside of a graph that an operator takes, which can't get further
+        inputs."""
+        if value.numel() != 1:
+            raise DataDependentError(
+                f"a decomposition uses a constant of size {list(value.shape)} inside of a branch"
+            )
+        with torch._C._DisableTorchDispatch():
+            number = value.item()
+        options = {"dtype": value.dtype, "device": value.device}
+        return self.recorder.record(aten.full.default, list(value.shape), number, **options)
 
 
 def exposed_nodes(graph: Graph) -> set[Node]:

@@ -24,7 +24,16 @@ from tintype.errors import Location, MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import eliminate_dead_code, meta_of, name_in_order, output_node, set_meta
+from tintype.ir.graph import (
+    eliminate_dead_code,
+    graphs_of,
+    meta_of,
+    name_in_order,
+    output_node,
+    placeholders,
+    set_meta,
+)
+from tintype.ir.operators import OPERATORS
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
@@ -139,7 +148,7 @@ class Functionalization:
     def _visit(self, node: Node) -> None:
         if node in self.handles:  # one of the results of an operator that returns what it wrote to
             return
-        self._note_frozen(node)
+        self.note_frozen(node)
         target = node.target
         if isinstance(target, torch._ops.OpOverload):
             writes = plan_for(target).writes
@@ -466,7 +475,8 @@ class Functionalization:
 
     # --- conversions that changed nothing ------------------------------------------------------------------
 
-    def _note_frozen(self, node: Node) -> None:
+    def note_frozen(self, node: Node) -> None:
+        """Remember the results of a node that are stale once their source is written to."""
         for storage in storages_of(node):
             if storage.frozen and storage.source is not None:
                 self.unchanged_copies.setdefault(storage.source, []).append(storage)
@@ -567,6 +577,8 @@ def written_storages(graph: Graph) -> set[Storage]:
     """The storages that some node of a graph writes to."""
     written: set[Storage] = set()
     for node in graph.nodes:
+        if node.op == "call_function" and node.target in OPERATORS:
+            written.update(_written_by_graphs(node))
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         plan = plan_for(node.target)
@@ -577,6 +589,18 @@ def written_storages(graph: Graph) -> set[Storage]:
                 argument = node.args[position]
                 if isinstance(argument, Node):
                     written.update(storages_of(argument))
+    return written
+
+
+def _written_by_graphs(node: Node) -> set[Storage]:
+    """The storages that the graphs which an operator takes write to."""
+    written: set[Storage] = set()
+    shared = OPERATORS[node.target].shared(node)
+    for _, module in graphs_of(node):
+        inside = written_storages(module.graph)
+        for value, inner in zip(shared, placeholders(module.graph), strict=False):
+            if isinstance(value, Node) and not inside.isdisjoint(storages_of(inner)):
+                written.update(storages_of(value))
     return written
 
 

@@ -1,0 +1,232 @@
+"""``cond``: one of two functions, as a truth value decides when the program runs.
+
+``cond(pred, true_graph, false_graph, operands)`` calls one of the graphs on the operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype import tree
+from tintype.errors import BranchMismatchError, InvalidRequestError
+from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.operators import HigherOrderOperator, declare
+from tintype.ir.printing import describe_value
+from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
+from tintype.ops.subgraphs import (
+    SYMBOLIC,
+    Body,
+    alias_storage,
+    captured,
+    graph_node,
+    kind_of,
+    mark_writes,
+    next_number,
+    operand_nodes,
+    record_call,
+)
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Expr
+from tintype.symbolic.location import user_location
+from tintype.symbolic.ranges import Range, point
+from tintype.trace.plan import captures
+from tintype.trace.recorder import Recorder
+from tintype.transforms.functionalize import Functionalization
+
+target = torch.ops.higher_order.cond
+
+
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    """Call ``true_fn(*operands)`` if ``pred`` holds and ``false_fn(*operands)`` if not.
+
+    ``pred`` is a truth value or a tensor with one element. In a captured program both functions are kept, and
+    which of them runs is decided when the program runs. They may use tensors from around them; what they return must agree in
+    structure, dtype and device.
+
+    >>> import torch, tintype
+    >>> def f(x):
+    ...     return tintype.cond(x.sum() > 0, torch.cos, torch.sin, (x,))
+    >>> program = tintype.export(f, (torch.ones(2),)).module()
+    >>> x = -torch.ones(2)
+    >>> bool((program(x) == x.sin()).all())
+    True
+    """
+    _check_request(pred, true_fn, false_fn, operands)
+    return captured(capture, run, pred, true_fn, false_fn, operands)
+
+
+def _check_request(pred: Any, true_fn: Any, false_fn: Any, operands: Any) -> None:
+    if not isinstance(pred, (bool, torch.Tensor, torch.SymBool)):
+        raise InvalidRequestError(f"Expected pred to be bool or tensor, but got {pred}.", location=user_location())
+    if isinstance(pred, torch.Tensor) and pred.numel() != 1:
+        raise InvalidRequestError(
+            f"Expected pred to be bool or single-element tensor, but got {describe_value(pred)}.",
+            location=user_location(),
+            remedy="reduce it first: pred.any() or pred.all()",
+        )
+    if not callable(true_fn) or not callable(false_fn):
+        raise InvalidRequestError("Expect both branches to be callable.", location=user_location())
+    if not isinstance(operands, (tuple, list)):
+        raise InvalidRequestError(
+            f"Expect operands to be a tuple or a list, but got {type(operands).__name__}.",
+            location=user_location(),
+            remedy="write (x,) for a single operand",
+        )
+
+
+def run(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """The operator on tensors with data."""
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+# --- capture ---------------------------------------------------------------------------------------------
+
+
+@captures(target)
+def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> Any:
+    leaves, spec = tree.flatten(tuple(operands))
+    first = _record_branch(recorder, "true_fn", true_fn, leaves, spec, ())
+    second = _record_branch(recorder, "false_fn", false_fn, leaves, spec, first.inner.operands)
+    first.take(second.inner.operands[len(first.inner.operands) :])
+    results = _agreed(first, second)
+    mark_writes(recorder, (first, second))
+    (predicate,) = operand_nodes(recorder, (pred,))
+    graphs = (
+        graph_node(recorder, "true_graph", first.finish()),
+        graph_node(recorder, "false_graph", second.finish()),
+    )
+    arguments = (predicate, *graphs, operand_nodes(recorder, first.inner.operands))
+    return tree.unflatten(record_call(recorder, target, arguments, results), first.spec)
+
+
+def _record_branch(
+    recorder: Recorder, title: str, function: Any, leaves: list[Any], spec: Any, known: Sequence[Any]
+) -> Body:
+    body = Body(recorder, title)
+    values = [body.operand(leaf) for leaf in leaves]
+    body.take(known[len(body.inner.operands) :])
+    body.run(function, tree.unflatten(values, spec))
+    return body
+
+
+# --- what both branches return ---------------------------------------------------------------------------
+
+
+def _agreed(first: Body, second: Body) -> list[Any]:
+    """The results of the operator; sizes and numbers in which the branches differ are known only at run time."""
+    if first.spec != second.spec:
+        raise BranchMismatchError(
+            "the branches of cond return different structures:\n"
+            f"  true_fn:  {_structure(first)}\n  false_fn: {_structure(second)}",
+            location=user_location(),
+            remedy="return the same containers with the same number of values from both",
+        )
+    sizes: dict[Any, Any] = {}
+    return [_agreed_leaf(first, second, index, sizes) for index in range(len(first.leaves))]
+
+
+def _structure(body: Body) -> str:
+    return str(tree.unflatten([describe_value(leaf) for leaf in body.leaves], body.spec))
+
+
+def _agreed_leaf(first: Body, second: Body, index: int, sizes: dict[Any, Any]) -> Any:
+    one, other = first.leaves[index], second.leaves[index]
+    if type(one) is FakeTensor and type(other) is FakeTensor:
+        return _agreed_tensor(first, second, index, sizes)
+    if type(one) is FakeTensor or type(other) is FakeTensor or (one is None) != (other is None):
+        raise _mismatch(first, second, index)
+    if one is None:
+        return None
+    one, other = (from_torch(value) if isinstance(value, SYMBOLIC) else value for value in (one, other))
+    if kind_of(one) != kind_of(other):
+        raise _mismatch(first, second, index)
+    return _agreed_number(first, second, one, other, sizes)
+
+
+def _agreed_number(first: Body, second: Body, one: Any, other: Any, known: dict[Any, Any]) -> Any:
+    same = one is other if isinstance(one, Expr) or isinstance(other, Expr) else one == other
+    if same and one not in first.private and other not in second.private:
+        return one
+    key = (one, other)
+    if key not in known:
+        kind = kind_of(one)
+        bounds = _union(_range(first, one), _range(second, other)) if kind == "int" else None
+        known[key] = next_number(first.environment, kind, bounds)
+    return known[key]
+
+
+def _union(one: Range, other: Range) -> Range:
+    return Range(min(one.lower, other.lower), max(one.upper, other.upper))
+
+
+def _range(body: Body, number: Any) -> Range:
+    if not isinstance(number, Expr):
+        return point(int(number))
+    return body.private[number] if number in body.private else body.environment.range(number)
+
+
+def _agreed_tensor(first: Body, second: Body, index: int, sizes: dict[Any, Any]) -> TensorInfo:
+    one, other = first.leaves[index].info, second.leaves[index].info
+    if (one.dtype, one.device, one.dim) != (other.dtype, other.device, other.dim):
+        raise _mismatch(first, second, index)
+    agreed = tuple(_agreed_number(first, second, a, b, sizes) for a, b in zip(one.sizes, other.sizes, strict=True))
+    if one.strides != other.strides or agreed != one.sizes or _bits(one) or _bits(other):
+        first.lay_out(index)
+        second.lay_out(index)
+        one, other = first.leaves[index].info, second.leaves[index].info
+        info = fresh(agreed, one.dtype, one.device)
+    else:
+        info = one.with_storage(None)
+        info.offset = 0
+    storages = [alias_storage(body, body.leaves[index]) for body in (first, second)]
+    info.storage = next((storage for storage in storages if storage is not None), None)  # type: ignore[assignment]
+    info.requires_grad = one.requires_grad or other.requires_grad
+    return info
+
+
+def _bits(info: TensorInfo) -> bool:
+    return info.conjugate or info.negative
+
+
+def _mismatch(first: Body, second: Body, index: int) -> BranchMismatchError:
+    paths = tree.flatten_with_paths(tree.unflatten([0] * len(first.leaves), first.spec))[0]
+    where = tree.path_text(paths[index][0])
+    return BranchMismatchError(
+        f"the branches of cond return different values{' at ' + where if where else ''}:\n"
+        f"  true_fn:  {_described(first.leaves[index])}\n  false_fn: {_described(second.leaves[index])}",
+        location=user_location(),
+        remedy="convert one of them, so that both have the same number of dimensions, dtype and device",
+    )
+
+
+def _described(leaf: Any) -> str:
+    if type(leaf) is FakeTensor:
+        return f"{describe_value(leaf)} on {leaf.info.device}"
+    return f"{type(leaf).__name__} {leaf}"
+
+
+# --- functionalization -----------------------------------------------------------------------------------
+
+
+@functionalizes(target)
+def _functionalize(functional: Functionalization, node: Node) -> None:
+    """What a branch writes to becomes a result of both branches."""
+    graphs = functional_graphs(functional, node)
+    written = sorted({index for graph in graphs for index in graph.new_values})
+    for graph in graphs:
+        graph.return_values(written)
+    operands: Any = node.args[3]
+    add_new_values(functional, node, [operands[index] for index in written])
+
+
+def _shared(node: Node) -> list[Any]:
+    operands: Any = node.args[3]
+    return list(operands)
+
+
+declare(HigherOrderOperator(target, {1: "true_graph", 2: "false_graph"}, _shared, run))

@@ -1,0 +1,119 @@
+"""Functionalization of operators that take graphs: what the graphs write to becomes a result of theirs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.fx import GraphModule, Node
+
+from tintype.errors import MutationError
+from tintype.fake.tensor import make_fake
+from tintype.ir.graph import graphs_of, meta_of, output_node, placeholders, set_meta
+from tintype.ir.operators import OPERATORS
+from tintype.ir.signature import InputKind, InputSpec, TensorArgument
+from tintype.transforms.emit import info_of
+from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite, location_of
+from tintype.transforms.views import laid_out
+
+
+class FunctionalGraph:
+    """A graph that was functionalized, and the new values of those of its inputs that it wrote to, by position."""
+
+    def __init__(self, module: GraphModule, new_values: dict[int, Node]) -> None:
+        self.module = module
+        self.new_values = new_values
+
+    def return_values(self, positions: Sequence[int]) -> None:
+        """Return the latest values of inputs, after what the graph returns already."""
+        inputs = placeholders(self.module.graph)
+        values = [self.new_values.get(position, inputs[position]) for position in positions]
+        output = output_node(self.module.graph)
+        if values:
+            output.args = ((*output.args[0], *values),)  # type: ignore[misc]
+        self.module.recompile()
+
+
+def functionalizes(target: Any) -> Callable[[Rewrite], Rewrite]:
+    """Register how a call of an operator that takes graphs is functionalized, once its arguments are up to date."""
+
+    def register(rewrite: Rewrite) -> Rewrite:
+        def prepared(functional: Functionalization, node: Node) -> None:
+            functional.note_frozen(node)
+            _lay_out_operands(functional, node)
+            rewrite(functional, node)
+
+        REWRITES[target] = prepared
+        return rewrite
+
+    return register
+
+
+def _lay_out_operands(functional: Functionalization, node: Node) -> None:
+    """Give operands the strides that the graphs were recorded with."""
+    for _, module in graphs_of(node):
+        for value, inner in zip(OPERATORS[node.target].shared(node), placeholders(module.graph), strict=False):
+            wanted = info_of(inner)
+            given = info_of(value) if isinstance(value, Node) else None
+            if wanted is not None and given is not None and given.strides != wanted.strides:
+                node.replace_input_with(value, laid_out(functional.emit, value, wanted))
+
+
+def functional_graphs(functional: Functionalization, node: Node) -> list[FunctionalGraph]:
+    """Functionalize the graphs that a call takes."""
+    return [_functional_graph(functional, module) for _, module in graphs_of(node)]
+
+
+def _functional_graph(functional: Functionalization, module: GraphModule) -> FunctionalGraph:
+    graph = module.graph
+    inputs = placeholders(graph)
+    specs = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
+    mutations = Functionalization(graph, functional.context, specs).run()
+    output = output_node(graph)
+    results: Any = output.args[0]
+    new = dict(zip([spec.target for spec in mutations], results, strict=False))
+    output.args = (results[len(mutations) :],)
+    positions = {node.name: position for position, node in enumerate(inputs)}
+    return FunctionalGraph(module, {positions[str(name)]: value for name, value in new.items()})
+
+
+def add_new_values(functional: Functionalization, node: Node, written: Sequence[Node]) -> None:
+    """Let a call return new values of operands after its other results, and write them to the operands."""
+    if not written:
+        return
+    handles = [functional.handle_of(operand) for operand in written]
+    results = node.meta["val"]
+    copies = []
+    for operand in written:
+        info = info_of(operand)
+        assert info is not None
+        copies.append(make_fake(info.with_storage(None), functional.context))
+    set_meta(node, meta_of(node).derived(val=(*results, *copies)))
+    functional.emit.at = _after_items(node)
+    for position, handle in enumerate(handles, len(results)):
+        functional.first_writes.setdefault(handle.storage, node)
+        functional.write(handle, functional.emit.item(node, position))
+
+
+def _after_items(node: Node) -> Node:
+    """The first node after a call and the selections of its results."""
+    following = node.next
+    while following.target is operator.getitem and following.args[0] is node:
+        following = following.next
+    return following
+
+
+def refuse_writes(functional: Functionalization, node: Node, graphs: Sequence[FunctionalGraph], what: str) -> None:
+    """Report the first write of a graph to an input, where it can't be captured."""
+    for graph in graphs:
+        for position in graph.new_values:
+            name = placeholders(graph.module.graph)[position].name
+            functional.problems.append(
+                MutationError(
+                    f"{what} writes to {name!r}, which can't be captured",
+                    location=location_of(node),
+                    remedy="compute a new tensor and return it, or write to a copy: clone()",
+                )
+            )
+            return

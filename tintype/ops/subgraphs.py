@@ -1,0 +1,210 @@
+"""What the operators that take functions have in common: recording those functions, and the call itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from tintype import tree
+from tintype.errors import CaptureError
+from tintype.fake.info import Storage, TensorInfo
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import (
+    append_call,
+    append_graph,
+    append_item,
+    base_name,
+    eliminate_dead_code,
+    graph_module,
+    set_meta,
+)
+from tintype.ir.node_info import NodeMeta
+from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.environment import Environment
+from tintype.symbolic.expression import Expr, Symbol
+from tintype.symbolic.location import user_location
+from tintype.symbolic.ranges import Range
+from tintype.trace.inner import InnerRecorder, refuse_escaped_tensors
+from tintype.trace.recorder import Recorder, active_recorder
+from tintype.transforms.assertions import AssertionWriter
+
+aten = torch.ops.aten
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Body:
+    """A function being recorded: its inputs first, then the call, then the finished graph."""
+
+    def __init__(self, recorder: Recorder, title: str) -> None:
+        self.recorder = recorder
+        self.title = title
+        self.inner = InnerRecorder(recorder)
+        self.environment: Environment = recorder.context.environment
+        self.leaves: list[Any] = []
+        self.spec: tree.TreeSpec
+        # of sizes that have symbols which only this function knows: their ranges
+        self.private: dict[Expr, Range] = {}
+
+    def operand(self, value: Any) -> Any:
+        """An input for a value of the program around; numbers and other constants are no inputs."""
+        is_value = isinstance(value, torch.Tensor) or (
+            isinstance(value, SYMBOLIC) and isinstance(from_torch(value), Expr)
+        )
+        return self.inner.add_operand(value) if is_value else value
+
+    def run(self, function: Callable[..., Any], args: Sequence[Any]) -> None:
+        """Call the function. What it decides about sizes is asserted in its own graph and forgotten outside."""
+        before = len(self.environment.symbols)
+        with self.environment.branch():
+            self.leaves, self.spec = self.inner.call_function(function, args)
+            for leaf in self.leaves:
+                _check_leaf(leaf, self.title)
+            if self.environment.symbols:
+                conditions = self.environment.conditions_of_branch()
+                AssertionWriter(self.inner.graph, self.environment).write(conditions)
+                self._note_private(set(list(self.environment.symbols.values())[before:]))
+
+    def _note_private(self, new: set[Symbol]) -> None:
+        for leaf in self.leaves:
+            numbers = leaf.info.sizes if type(leaf) is FakeTensor else [from_torch(leaf)]
+            for number in numbers:
+                if isinstance(number, Expr) and not new.isdisjoint(number.symbols):
+                    self.private[number] = self.environment.range(number)
+
+    def lay_out(self, index: int) -> None:
+        """Make a result contiguous in memory, with all values as they are stored."""
+        leaf = self.leaves[index]
+        if leaf.info.conjugate or leaf.info.negative:
+            leaf = self.leaves[index] = self.inner.inside(lambda: leaf.resolve_conj().resolve_neg())
+        if not leaf.info.is_contiguous():
+            self.copy(index)
+
+    def copy(self, index: int) -> None:
+        """Let a result be a contiguous copy of what the function returned."""
+        leaf = self.leaves[index]
+        self.leaves[index] = self.inner.inside(
+            lambda: aten.clone.default(leaf, memory_format=torch.contiguous_format)
+        )
+
+    def take(self, operands: Sequence[Any]) -> None:
+        """Have inputs for further values of the program around, though nothing uses them."""
+        for value in operands:
+            self.inner.add_operand(value)
+
+    def finish(self) -> GraphModule:
+        """The graph, with its outputs."""
+        graph = self.inner.graph
+        graph.output(tuple(self.inner.result_node(leaf) for leaf in self.leaves)).meta = NodeMeta()
+        eliminate_dead_code(graph)
+        refuse_escaped_tensors(graph)
+        return graph_module(graph, "Subgraph")
+
+
+def _check_leaf(leaf: Any, title: str) -> None:
+    if leaf is None or isinstance(leaf, (FakeTensor, *SYMBOLIC, int, float, bool)):
+        return
+    raise CaptureError(
+        f"{title} returns a {type(leaf).__name__}, but only tensors, numbers and None can be returned there",
+        location=user_location(),
+    )
+
+
+@contextlib.contextmanager
+def set_aside(recorder: Recorder) -> Iterator[None]:
+    """Run with a recorder taken off the stack that it is on top of, as while it handles an operator."""
+    torch._C._pop_torch_dispatch_stack(None)
+    try:
+        yield
+    finally:
+        torch._C._push_on_torch_dispatch_stack(recorder)
+
+
+def captured(capture: Callable[..., Any], run: Callable[..., Any], *args: Any) -> Any:
+    """Call an operator: captured where a program is being captured, else run."""
+    recorder = active_recorder()
+    if recorder is None:
+        return run(*args)
+    with set_aside(recorder):
+        return capture(recorder, *args)
+
+
+def operand_nodes(recorder: Recorder, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """Values of a recorder's graph as arguments of a node."""
+    return tuple(_operand_node(recorder, value) for value in operands)
+
+
+def _operand_node(recorder: Recorder, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value if type(value) is FakeTensor else recorder.fake_of(value)).node
+    if isinstance(value, SYMBOLIC):
+        number = from_torch(value)
+        return recorder.number_node(number) if isinstance(number, Expr) else number
+    return value
+
+
+def graph_node(recorder: Recorder, stem: str, subgraph: GraphModule) -> Node:
+    """The reference to a graph, under the next free name of its kind."""
+    return append_graph(recorder.graph, recorder.graph_name(stem), subgraph)
+
+
+def record_call(recorder: Recorder, target: Any, args: tuple[Any, ...], results: Sequence[Any]) -> list[Any]:
+    """Record a call; ``results`` describes them: infos of tensors, numbers, or values known already."""
+    name = base_name(target)
+    origin = recorder.origin_of(name)
+    node = append_call(recorder.graph, target, args, {}, name)
+    values: list[Any] = []
+    for index, result in enumerate(results):
+        if type(result) is TensorInfo:
+            fake = make_fake(result, recorder.context)
+            fake.node = append_item(recorder.graph, node, index, NodeMeta({"val": fake}, origin))
+            recorder.numbers.define_sizes(fake.node, result.sizes)
+            values.append(fake)
+        elif isinstance(result, Symbol) and result.hint is None:
+            item = append_item(recorder.graph, node, index, NodeMeta({"val": to_torch(result)}, origin))
+            recorder.numbers.define(result, item)
+            values.append(to_torch(result))
+        else:
+            values.append(to_torch(result) if isinstance(result, Expr) else result)
+    set_meta(node, NodeMeta({"val": tuple(values)}, origin))
+    if recorder.context.environment.symbols:
+        recorder.watch_functions()
+    return values
+
+
+def alias_storage(body: Body, leaf: FakeTensor) -> Storage | None:
+    """The memory of a result that lies in an operand's: nobody may write to it, since eager mode would write to the
+    operand too. None for a result with memory of its own."""
+    source = body.inner.shared_with(leaf)
+    return None if source is None else Storage(frozen=True, source=source)
+
+
+def mark_writes(recorder: Recorder, bodies: Sequence[Body]) -> None:
+    """Note which values of the program around the recorded functions write to."""
+    for body in bodies:
+        for outer, inner in body.inner.storages.items():
+            if inner.written:
+                recorder.mark_written([outer])
+
+
+def next_number(environment: Environment, kind: str, bounds: Range | None = None) -> Symbol:
+    """A number that is only known when the program runs."""
+    if kind == "bool":
+        return environment.unbacked_bool()
+    if kind == "float":
+        return environment.unbacked_float()
+    if bounds is None or not bounds.is_bounded:
+        lower = None if bounds is None or bounds.lower == -float("inf") else int(bounds.lower)
+        return environment.unbacked_int(lower=lower)
+    return environment.unbacked_int(lower=int(bounds.lower), upper=int(bounds.upper))
+
+
+def kind_of(value: Any) -> str:
+    """What sort of number a value is."""
+    if isinstance(value, Expr):
+        return value.kind
+    return "bool" if isinstance(value, bool) else "float" if isinstance(value, float) else "int"
