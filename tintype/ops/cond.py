@@ -45,8 +45,8 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     """Call ``true_fn(*operands)`` if ``pred`` holds and ``false_fn(*operands)`` if not.
 
     ``pred`` is a truth value or a tensor with one element. In a captured program both functions are kept, and
-    which of them runs is decided when the program runs. They may use tensors from around them; what they return must agree in
-    structure, dtype and device.
+    which of them runs is decided when the program runs. They may use tensors from around them; what they
+    return must agree in structure, dtype and device.
 
     >>> import torch, tintype
     >>> def f(x):

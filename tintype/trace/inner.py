@@ -210,9 +210,9 @@ def replay(recorder: Recorder, function: Any, args: Sequence[Any]) -> Any:
             if node.op == "get_attr":
                 values[node] = getattr(function, str(node.target))
             elif node.op == "call_function":
-                recorder.replayed = node.meta  # type: ignore[assignment]
+                recorder.replayed = node.meta
                 given, options = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = node.target(*given, **options)  # type: ignore[operator]
+                values[node] = node.target(*given, **options)
     finally:
         recorder.replayed = previous
     raise AssertionError("a graph without an output")
