@@ -90,6 +90,10 @@ def make_fx(function: Any, **options: Any) -> Any:
 NAMES = {
     "torch._export.pass_base._ExportPassBaseDeprecatedDoNotUse": GraphPass,
     "torch.fx.experimental.proxy_tensor.make_fx": make_fx,
+    "torch.cond": tintype.cond,
+    "functorch.experimental.control_flow.cond": tintype.cond,
+    "functorch.experimental.control_flow.map": tintype.map,
+    "torch._higher_order_ops.while_loop": tintype.while_loop,
     "torch.export.Dim": tintype.Dim,
     "torch.export.dims": tintype.dims,
     "torch.export.ShapesCollection": tintype.ShapesCollection,

@@ -16,7 +16,11 @@ __version__ = "0.1.0"
 # Where each public name lives. Everything is loaded when it is first used.
 _HOMES = {
     "AdditionalInputs": "tintype.export.shape_spec",
+    "associative_scan": "tintype.ops.associative_scan",
     "cond": "tintype.ops.cond",
+    "map": "tintype.ops.map",
+    "scan": "tintype.ops.scan",
+    "while_loop": "tintype.ops.while_loop",
     "Dim": "tintype.export.dimensions",
     "ExportedProgram": "tintype.export",
     "ShapesCollection": "tintype.export.shape_spec",

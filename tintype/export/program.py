@@ -335,7 +335,6 @@ class ExportedProgram:
             graph_signature=copy.deepcopy(self._graph_signature, memo),
             state_dict=copy.deepcopy(self._state_dict, memo),
             constants=copy.deepcopy(self._constants, memo),
-            example_inputs=copy.deepcopy(self._example_inputs, memo),
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -25,13 +25,15 @@ class FunctionalGraph:
         self.module = module
         self.new_values = new_values
 
-    def return_values(self, positions: Sequence[int]) -> None:
-        """Return the latest values of inputs, after what the graph returns already."""
+    def return_values(self, positions: Sequence[int], at: int | None = None) -> None:
+        """Return the latest values of inputs too: at a place among the results, or after them."""
         inputs = placeholders(self.module.graph)
         values = [self.new_values.get(position, inputs[position]) for position in positions]
         output = output_node(self.module.graph)
+        results: Any = output.args[0]
         if values:
-            output.args = ((*output.args[0], *values),)  # type: ignore[misc]
+            place = len(results) if at is None else at
+            output.args = ((*results[:place], *values, *results[place:]),)
         self.module.recompile()
 
 
@@ -78,8 +80,8 @@ def _functional_graph(functional: Functionalization, module: GraphModule) -> Fun
     return FunctionalGraph(module, {positions[str(name)]: value for name, value in new.items()})
 
 
-def add_new_values(functional: Functionalization, node: Node, written: Sequence[Node]) -> None:
-    """Let a call return new values of operands after its other results, and write them to the operands."""
+def add_new_values(functional: Functionalization, node: Node, written: Sequence[Node], at: int | None = None) -> None:
+    """Let a call return new values of operands too, and write them to the operands."""
     if not written:
         return
     handles = [functional.handle_of(operand) for operand in written]
@@ -89,9 +91,10 @@ def add_new_values(functional: Functionalization, node: Node, written: Sequence[
         info = info_of(operand)
         assert info is not None
         copies.append(make_fake(info.with_storage(None), functional.context))
-    set_meta(node, meta_of(node).derived(val=(*results, *copies)))
+    place = len(results) if at is None else at
+    set_meta(node, meta_of(node).derived(val=(*results[:place], *copies, *results[place:])))
     functional.emit.at = _after_items(node)
-    for position, handle in enumerate(handles, len(results)):
+    for position, handle in enumerate(handles, place):
         functional.first_writes.setdefault(handle.storage, node)
         functional.write(handle, functional.emit.item(node, position))
 
@@ -104,10 +107,38 @@ def _after_items(node: Node) -> Node:
     return following
 
 
-def refuse_writes(functional: Functionalization, node: Node, graphs: Sequence[FunctionalGraph], what: str) -> None:
-    """Report the first write of a graph to an input, where it can't be captured."""
+def shift_items(node: Node, start: int, distance: int) -> None:
+    """Let the selections of results from ``start`` on select what has moved further back."""
+    for user in list(node.users):
+        index: Any = user.args[1] if user.target is operator.getitem else -1
+        if index >= start:
+            user.args = (node, index + distance)
+
+
+def reorder_inputs(module: GraphModule, order: Sequence[int]) -> None:
+    """Bring the inputs of a graph into another order."""
+    inputs = placeholders(module.graph)
+    if list(order) == sorted(order):
+        return
+    last = module.graph._root
+    for position in order:
+        last.append(inputs[position])
+        last = inputs[position]
+    module.recompile()
+
+
+def refuse_writes(
+    functional: Functionalization,
+    node: Node,
+    graphs: Sequence[FunctionalGraph],
+    what: str,
+    below: int | None = None,
+) -> bool:
+    """Report a write of a graph to an input (to one of the first ``below``); False if there is none."""
     for graph in graphs:
         for position in graph.new_values:
+            if below is not None and position >= below:
+                continue
             name = placeholders(graph.module.graph)[position].name
             functional.problems.append(
                 MutationError(
@@ -116,4 +147,5 @@ def refuse_writes(functional: Functionalization, node: Node, graphs: Sequence[Fu
                     remedy="compute a new tensor and return it, or write to a copy: clone()",
                 )
             )
-            return
+            return True
+    return False

@@ -57,6 +57,8 @@ class InnerRecorder(Recorder):
         """An input that stands for a tensor or a symbolic number of the graph around; the value to compute with."""
         if isinstance(value, torch.Tensor):
             return self._local(value if type(value) is FakeTensor else self.parent.fake_of(value))
+        if isinstance(value, Node):  # an object
+            return self._add_object(value)
         assert isinstance(value, _SYMBOLIC)
         self._add_number(from_torch(value))
         return value
@@ -124,9 +126,11 @@ class InnerRecorder(Recorder):
         """A tensor or object that is none of the program's values: the program around takes it in first."""
         if isinstance(value, torch.Tensor):
             return self._local(self.parent.fake_of(value))
-        outer = self.parent.lift_constant(value)
+        return self._add_object(self.parent.lift_constant(value))
+
+    def _add_object(self, outer: Node) -> Node:
         node = self._placeholder(outer.name, outer)
-        set_meta(node, NodeMeta({"val": value}))
+        set_meta(node, NodeMeta({"val": outer.meta["val"]}))
         return node
 
     # --- using what belongs to the graph around --------------------------------------------------------------

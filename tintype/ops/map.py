@@ -1,0 +1,104 @@
+"""``map``: a function of every row of tensors, its results stacked.
+
+``map_impl(body_graph, xs, arguments)`` calls the graph on the rows of all ``xs`` and on the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype import tree
+from tintype.errors import BranchMismatchError
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.operators import HigherOrderOperator, declare
+from tintype.ops.functional import functional_graphs, functionalizes, refuse_writes
+from tintype.ops.rows import as_fakes, check_rows, name_of, row_of, stack, stacked
+from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
+from tintype.symbolic.location import user_location
+from tintype.trace.plan import captures
+from tintype.trace.recorder import Recorder
+from tintype.transforms.functionalize import Functionalization
+
+target = torch.ops.higher_order.map_impl
+
+
+def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """Call ``f(row, *args)`` for every row of ``xs`` and stack what it returns.
+
+    ``xs`` is a tensor, or a container of tensors with equally many rows; ``f`` may use tensors from around it. In a
+    captured program there is one copy of ``f``, however many rows there are.
+
+    >>> import torch, tintype
+    >>> def f(xs, y):
+    ...     return tintype.map(lambda x, y: x.sum() * y, xs, y)
+    >>> ep = tintype.export(f, (torch.ones(3, 2), torch.tensor(5.0)))
+    >>> ep.module()(torch.ones(3, 2), torch.tensor(4.0))
+    tensor([8., 8., 8.])
+    """
+    leaves, spec = tree.flatten(xs)
+    check_rows("map", leaves)
+    given, given_spec = tree.flatten(args)
+
+    def body(*values: Any) -> Any:
+        row = tree.unflatten(list(values[: len(leaves)]), spec)
+        return f(row, *tree.unflatten(list(values[len(leaves) :]), given_spec))
+
+    return captured(capture, run, body, leaves, given)
+
+
+def run(body: Callable[..., Any], xs: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
+    """The operator on tensors with data."""
+    outcomes = [tree.flatten(body(*rows, *args)) for rows in zip(*(x.unbind() for x in xs), strict=True)]
+    if not outcomes:
+        return _of_no_rows(body, xs, args)
+    columns = zip(*(leaves for leaves, _ in outcomes), strict=True)
+    return tree.unflatten([stack(list(column)) for column in columns], outcomes[0][1])
+
+
+def _of_no_rows(body: Callable[..., Any], xs: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
+    """Without rows there is nothing to stack; what a row of zeros gives tells what there would be."""
+    leaves, spec = tree.flatten(body(*(x.new_zeros(x.shape[1:]) for x in xs), *args))
+    return tree.unflatten([leaf.new_empty((0, *leaf.shape)) for leaf in leaves], spec)
+
+
+# --- capture ---------------------------------------------------------------------------------------------
+
+
+@captures(target)
+def capture(recorder: Recorder, function: Any, xs: Sequence[Any], args: Sequence[Any]) -> Any:
+    mapped = as_fakes(recorder, xs)
+    body = Body(recorder, "the function that map calls")
+    rows = [body.inner.add_tensor(row_of(fake), name_of(fake)) for fake in mapped]
+    body.run(function, [*rows, *(body.operand(value) for value in args)])
+    for index, leaf in enumerate(body.leaves):
+        if type(leaf) is not FakeTensor:
+            raise BranchMismatchError(
+                f"the function that map calls returns a {type(leaf).__name__}, but only tensors can be stacked",
+                location=user_location(),
+                remedy="return tensors: torch.tensor(number) for a number",
+            )
+        body.lay_out(index)
+    results = [stacked(body, index, mapped[0].info.sizes[0]) for index in range(len(body.leaves))]
+    mark_writes(recorder, [body])
+    graph = graph_node(recorder, "body_graph", body.finish())
+    operands = list(operand_nodes(recorder, body.inner.operands[len(mapped) :]))
+    arguments = (graph, [fake.node for fake in mapped], operands)
+    return tree.unflatten(record_call(recorder, target, arguments, results), body.spec)
+
+
+@functionalizes(target)
+def _functionalize(functional: Functionalization, node: Node) -> None:
+    """Every row would have to see what the rows before it wrote."""
+    refuse_writes(functional, node, functional_graphs(functional, node), "the function that map calls")
+
+
+def _shared(node: Node) -> list[Any]:
+    _, xs, operands = node.args
+    return [*(None for _ in xs), *operands]  # type: ignore[union-attr]
+
+
+declare(HigherOrderOperator(target, {0: "body_graph"}, _shared, run))

@@ -1,0 +1,91 @@
+"""What operators that go through the rows of tensors (map, scan) have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.errors import InvalidRequestError
+from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.tensor import FakeTensor
+from tintype.ops.subgraphs import Body
+from tintype.symbolic import eq
+from tintype.symbolic.location import user_location
+from tintype.trace.recorder import Recorder
+
+
+def check_rows(operator: str, leaves: Sequence[Any]) -> None:
+    """Refuse to go through the rows of anything but tensors with the same number of rows."""
+    shapes = [leaf.shape if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+    if not leaves or None in shapes:
+        kinds = ", ".join(type(leaf).__name__ for leaf in leaves) or "nothing"
+        raise InvalidRequestError(
+            f"{operator} goes through the rows of tensors, but got {kinds}. Mapped xs can only consist of tensors.",
+            location=user_location(),
+        )
+    if any(not shape for shape in shapes):
+        raise InvalidRequestError(
+            f"{operator} goes through the rows of tensors, but got one without dimensions. Got shapes {shapes}.",
+            location=user_location(),
+        )
+    lengths = [shape[0] for shape in shapes]  # type: ignore[index]
+    if all(type(length) is int for length in lengths) and len(set(lengths)) > 1:
+        raise InvalidRequestError(
+            f"Leading dimensions of mapped xs must be consistent. Got shapes {[list(shape or ()) for shape in shapes]}.",
+            location=user_location(),
+        )
+
+
+def as_fakes(recorder: Recorder, leaves: Sequence[Any]) -> list[FakeTensor]:
+    """The tensors to go through; they have equally many rows."""
+    fakes = [leaf if type(leaf) is FakeTensor else recorder.fake_of(leaf) for leaf in leaves]
+    for fake in fakes[1:]:
+        condition = eq(fakes[0].info.sizes[0], fake.info.sizes[0])
+        recorder.context.environment.require(condition, "the tensors have different numbers of rows")
+    return fakes
+
+
+def row_of(fake: FakeTensor) -> TensorInfo:
+    """One row of a tensor, as memory of its own."""
+    info = fake.info
+    row = TensorInfo(info.sizes[1:], info.strides[1:], info.dtype, info.device)
+    row.requires_grad, row.conjugate, row.negative = info.requires_grad, info.conjugate, info.negative
+    return row
+
+
+def name_of(fake: FakeTensor) -> str:
+    """What the input for a row of a tensor is called."""
+    return "row" if fake.node is None else fake.node.name
+
+
+def stacked(body: Body, index: int, length: Any) -> TensorInfo:
+    """What a result of every row gives when stacked."""
+    info = body.leaves[index].info
+    if any(size in body.private for size in info.sizes):
+        raise InvalidRequestError(
+            f"{body.title} returns a tensor of size {list(info.sizes)}, which the data decide, so that rows may "
+            "differ in size",
+            location=user_location(),
+            remedy="return tensors of one size, padded where needed",
+        )
+    result = fresh((length, *info.sizes), info.dtype, info.device)
+    result.requires_grad = info.requires_grad
+    return result
+
+
+def stack(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Rows as one tensor, contiguous in memory whatever they are."""
+    return torch.stack(rows).contiguous()
+
+
+def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """Results with memory of their own: those that lie in the memory of an input are copied."""
+    taken = {value.untyped_storage()._cdata for value in inputs if isinstance(value, torch.Tensor)}
+    return [
+        value.clone(memory_format=torch.contiguous_format)
+        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in taken
+        else value
+        for value in results
+    ]

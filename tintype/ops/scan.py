@@ -1,0 +1,184 @@
+"""``scan``: goes through the rows of tensors, carrying values from one row to the next.
+
+``scan(combine_graph, init, xs, additional)``: the graph takes the carried values, one row of each of the ``xs`` and the
+additional values; it returns the next carried values and a row of each output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype import tree
+from tintype.errors import BranchMismatchError, InvalidRequestError
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.operators import HigherOrderOperator, declare
+from tintype.ops.carry import Carry, check_carry
+from tintype.ops.functional import (
+    add_new_values,
+    functional_graphs,
+    functionalizes,
+    refuse_writes,
+    reorder_inputs,
+    shift_items,
+)
+from tintype.ops.rows import as_fakes, check_rows, name_of, own, row_of, stack, stacked
+from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
+from tintype.symbolic.location import user_location
+from tintype.trace.plan import captures
+from tintype.trace.recorder import Recorder
+from tintype.transforms.functionalize import Functionalization
+
+target = torch.ops.higher_order.scan
+
+
+def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
+    """Call ``carry, y = combine_fn(carry, x)`` for every slice ``x`` of ``xs``; returns the last carry and the stacked ys.
+
+    ``init``, ``xs`` and what is returned may be containers of tensors. ``dim`` is the dimension to go along, in ``xs``
+    and in the result; with ``reverse`` from its end.
+
+    >>> import torch, tintype
+    >>> def cumulative_sum(x):
+    ...     return tintype.scan(lambda total, x: (total + x, total + x), torch.zeros(()), x)
+    >>> tintype.export(cumulative_sum, (torch.ones(3),)).module()(torch.tensor([1.0, 2.0, 3.0]))
+    (tensor(6.), tensor([1., 3., 6.]))
+    """
+    initial, init_spec = tree.flatten(init)
+    leaves, spec = tree.flatten(xs)
+    if not callable(combine_fn):
+        raise InvalidRequestError(f"Combine_fn must be a callable, but got {combine_fn}", location=user_location())
+    if not initial:
+        raise InvalidRequestError("scan() operator requires init leaves.", location=user_location())
+    if not leaves:
+        return init, []
+    leaves = rows_along(leaves, dim, reverse)
+    check_rows("scan", leaves)
+    output_spec: list[Any] = []
+
+    def combine(*values: Any) -> Any:
+        carry = tree.unflatten(list(values[: len(initial)]), init_spec)
+        row = tree.unflatten(list(values[len(initial) : len(initial) + len(leaves)]), spec)
+        result = combine_fn(carry, row)
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise BranchMismatchError(
+                "combine_fn must return the next carry and an output, but returned "
+                f"{'a ' + type(result).__name__ if not isinstance(result, (tuple, list)) else len(result)}",
+                location=user_location(),
+            )
+        following, following_spec = tree.flatten(result[0])
+        if following_spec != init_spec:
+            raise BranchMismatchError(
+                f"combine_fn must return a carry like init:\n  init:   {init_spec}\n  return: {following_spec}",
+                location=user_location(),
+            )
+        outputs, spec_of_outputs = tree.flatten(result[1])
+        output_spec[:] = [spec_of_outputs]
+        return (*following, *outputs)
+
+    results = list(captured(capture, run, combine, initial, leaves, ()))
+    outputs = [slices_along(output, dim, reverse) for output in results[len(initial) :]]
+    return tree.unflatten(results[: len(initial)], init_spec), tree.unflatten(outputs, output_spec[0])
+
+
+def rows_along(leaves: Sequence[Any], dim: int, reverse: bool) -> list[Any]:
+    """Tensors whose rows are the slices of others along a dimension."""
+    rows = [leaf.movedim(dim, 0) if dim and isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    return [row.flip(0) for row in rows] if reverse else rows
+
+
+def slices_along(output: torch.Tensor, dim: int, reverse: bool) -> torch.Tensor:
+    """Undo :func:`rows_along` for a result; one that has fewer dimensions stays as it is."""
+    output = output.flip(0) if reverse else output
+    return output.movedim(0, dim) if dim and dim < output.dim() else output
+
+
+def run(
+    combine: Callable[..., Any], init: Sequence[Any], xs: Sequence[torch.Tensor], additional: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The operator on tensors with data."""
+    carry: tuple[Any, ...] = tuple(init)
+    rows: list[tuple[Any, ...]] = []
+    for row in zip(*(x.unbind() for x in xs), strict=True):
+        results = tuple(combine(*carry, *row, *additional))
+        carry = results[: len(init)]
+        rows.append(results[len(init) :])
+    if not rows:
+        results = tuple(combine(*init, *(x.new_zeros(x.shape[1:]) for x in xs), *additional))
+        outputs = [row.new_empty((0, *row.shape)) for row in results[len(init) :]]
+    else:
+        outputs = [stack(list(column)) for column in zip(*rows, strict=True)]
+    return (*own(carry, (*init, *xs, *additional)), *outputs)
+
+
+# --- capture ---------------------------------------------------------------------------------------------
+
+
+@captures(target)
+def capture(
+    recorder: Recorder, combine_fn: Any, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any]
+) -> Any:
+    carry = Carry(recorder, init, "scan")
+    mapped = as_fakes(recorder, xs)
+    while True:
+        body = Body(recorder, "combine_fn")
+        carried = carry.enter(body)
+        rows = [body.inner.add_tensor(row_of(fake), name_of(fake)) for fake in mapped]
+        body.run(combine_fn, [*carried, *rows, *(body.operand(value) for value in additional_inputs)])
+        check_carry(carry, body, body.leaves[: len(carry)])
+        if not carry.widen(body.leaves[: len(carry)]):
+            break
+    for index, leaf in enumerate(body.leaves):
+        if type(leaf) is not FakeTensor and index >= len(carry):
+            raise BranchMismatchError(
+                f"combine_fn returns a {type(leaf).__name__} as output, but only tensors can be stacked",
+                location=user_location(),
+            )
+    carry.lay_out(body)
+    length = mapped[0].info.sizes[0]
+    outputs = []
+    for index in range(len(carry), len(body.leaves)):
+        body.lay_out(index)
+        outputs.append(stacked(body, index, length))
+    mark_writes(recorder, [body])
+    graph = graph_node(recorder, "scan_combine_graph", body.finish())
+    operands = operand_nodes(recorder, body.inner.operands[len(carry) + len(mapped) :])
+    arguments = (graph, list(operand_nodes(recorder, carry.initial)), [fake.node for fake in mapped], operands)
+    return tuple(record_call(recorder, target, arguments, [*carry.results(), *outputs]))
+
+
+# --- functionalization -----------------------------------------------------------------------------------
+
+
+@functionalizes(target)
+def _functionalize(functional: Functionalization, node: Node) -> None:
+    """An additional value that a step writes to is carried along."""
+    (combine,) = functional_graphs(functional, node)
+    init: Any = node.args[1]
+    xs: Any = node.args[2]
+    additional: Any = node.args[3]
+    before = len(init) + len(xs)
+    if refuse_writes(functional, node, [combine], "combine_fn of a scan", below=before):
+        return
+    written = sorted(combine.new_values)
+    if not written:
+        return
+    combine.return_values(written, at=len(init))
+    rest = [position for position in range(before, before + len(additional)) if position not in written]
+    reorder_inputs(combine.module, [*range(len(init)), *written, *range(len(init), before), *rest])
+    operands = [additional[position - before] for position in written]
+    others = tuple(additional[position - before] for position in rest)
+    node.args = (node.args[0], [*init, *operands], xs, others)
+    shift_items(node, len(init), len(operands))
+    add_new_values(functional, node, operands, at=len(init))
+
+
+def _shared(node: Node) -> list[Any]:
+    _, init, xs, additional = node.args
+    return [*init, *(None for _ in xs), *additional]  # type: ignore[union-attr,misc]
+
+
+declare(HigherOrderOperator(target, {0: "scan_combine_graph"}, _shared, run))

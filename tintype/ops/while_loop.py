@@ -1,0 +1,170 @@
+"""``while_loop``: a function applied again and again, as long as a condition on its results holds.
+
+``while_loop(cond_graph, body_graph, carried, additional)``: both graphs take the carried values and the additional ones;
+the body returns the next carried values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype import tree
+from tintype.errors import BranchMismatchError, InvalidRequestError
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.operators import HigherOrderOperator, declare
+from tintype.ops.carry import Carry, check_carry
+from tintype.ops.functional import add_new_values, functional_graphs, functionalizes, refuse_writes, reorder_inputs
+from tintype.ops.rows import own
+from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
+from tintype.symbolic.location import user_location
+from tintype.trace.plan import captures
+from tintype.trace.recorder import Recorder
+from tintype.transforms.functionalize import Functionalization
+
+target = torch.ops.higher_order.while_loop
+
+
+def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]) -> Any:
+    """Replace the carried values by ``body_fn(*values)`` as long as ``cond_fn(*values)`` holds; returns the last ones.
+
+    Carried values are tensors and numbers, or containers of them. They keep their dtype; a size that the body changes
+    is known only when the program runs. Both functions may use tensors from around them.
+
+    >>> import torch, tintype
+    >>> def f(x):
+    ...     return tintype.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))
+    >>> tintype.export(f, (torch.ones(2),)).module()(torch.ones(2))
+    (tensor(3), tensor([8., 8.]))
+    """
+    if not callable(cond_fn) or not callable(body_fn):
+        raise InvalidRequestError("Expect cond_fn and body_fn to be callable.", location=user_location())
+    if not isinstance(carried_inputs, (tuple, list)):
+        raise InvalidRequestError(
+            f"carried_inputs must be a tuple or list but got {type(carried_inputs).__name__}",
+            location=user_location(),
+            remedy="write (x,) for a single value",
+        )
+    leaves, spec = tree.flatten(tuple(carried_inputs))
+
+    def condition(*values: Any) -> Any:
+        return cond_fn(*tree.unflatten(list(values), spec))
+
+    def body(*values: Any) -> Any:
+        results, result_spec = tree.flatten(body_fn(*tree.unflatten(list(values), spec)))
+        if result_spec != spec:
+            raise BranchMismatchError(
+                f"body_fn must return what it takes:\n  it takes   {spec}\n  it returns {result_spec}",
+                location=user_location(),
+            )
+        return tuple(results)
+
+    return tree.unflatten(list(captured(capture, run, condition, body, leaves, ())), spec)
+
+
+def run(
+    condition: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any], additional: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The operator on tensors with data."""
+    values = tuple(carried)
+    while _holds(condition(*values, *additional)):
+        values = tuple(body(*values, *additional))
+    return tuple(own(values, (*carried, *additional)))
+
+
+def _holds(answer: Any) -> bool:
+    if isinstance(answer, tuple) and len(answer) == 1:  # what a captured graph returns
+        (answer,) = answer
+    if isinstance(answer, bool) or (
+        isinstance(answer, torch.Tensor) and answer.dtype is torch.bool and answer.numel() == 1
+    ):
+        return bool(answer)
+    raise InvalidRequestError(
+        f"cond_fn must return a boolean scalar tensor or a boolean but got {answer}", location=user_location()
+    )
+
+
+# --- capture ---------------------------------------------------------------------------------------------
+
+
+@captures(target)
+def capture(
+    recorder: Recorder, cond_fn: Any, body_fn: Any, carried: Sequence[Any], additional: Sequence[Any], *rest: Any
+) -> Any:
+    carry = Carry(recorder, carried, "while_loop")
+    while True:
+        condition = _record(recorder, "cond_fn", cond_fn, carry, additional, ())
+        body = _record(recorder, "body_fn", body_fn, carry, additional, condition.inner.operands)
+        check_carry(carry, body, body.leaves)
+        if not carry.widen(body.leaves):
+            break
+    _check_condition(condition)
+    carry.lay_out(body)
+    condition.take(body.inner.operands[len(condition.inner.operands) :])
+    mark_writes(recorder, (condition, body))
+    graphs = (
+        graph_node(recorder, "cond_graph", condition.finish()),
+        graph_node(recorder, "body_graph", body.finish()),
+    )
+    operands = operand_nodes(recorder, body.inner.operands[len(carry) :])
+    arguments = (*graphs, operand_nodes(recorder, carry.initial), operands)
+    return tuple(record_call(recorder, target, arguments, carry.results()))
+
+
+def _record(
+    recorder: Recorder, title: str, function: Any, carry: Carry, additional: Sequence[Any], known: Sequence[Any]
+) -> Body:
+    body = Body(recorder, title)
+    values = [*carry.enter(body), *(body.operand(value) for value in additional)]
+    body.take(known[len(body.inner.operands) :])
+    body.run(function, values)
+    return body
+
+
+def _check_condition(condition: Body) -> None:
+    if len(condition.leaves) == 1:
+        (leaf,) = condition.leaves
+        if isinstance(leaf, (bool, torch.SymBool)):
+            return
+        if type(leaf) is FakeTensor and leaf.info.dtype is torch.bool and not leaf.info.sizes:
+            return
+    raise InvalidRequestError(
+        f"cond_fn must return a boolean scalar tensor or a boolean but got {condition.leaves}",
+        location=user_location(),
+        remedy="compare, and reduce the result: (x > 0).all()",
+    )
+
+
+# --- functionalization -----------------------------------------------------------------------------------
+
+
+@functionalizes(target)
+def _functionalize(functional: Functionalization, node: Node) -> None:
+    """An additional value that the body writes to is carried along."""
+    condition, body = functional_graphs(functional, node)
+    carried: Any = node.args[2]
+    additional: Any = node.args[3]
+    refuse_writes(functional, node, [condition], "the condition of a while_loop")
+    if refuse_writes(functional, node, [body], "the body of a while_loop", below=len(carried)):
+        return
+    written = sorted(body.new_values)
+    body.return_values(written)
+    shared = [*carried, *additional]
+    rest = [position for position in range(len(carried), len(shared)) if position not in written]
+    order = [*range(len(carried)), *written, *rest]
+    reorder_inputs(condition.module, order)
+    reorder_inputs(body.module, order)
+    operands = [shared[position] for position in written]
+    node.args = (*node.args[:2], (*carried, *operands), tuple(shared[position] for position in rest))
+    add_new_values(functional, node, operands)
+
+
+def _shared(node: Node) -> list[Any]:
+    carried, additional = node.args[2], node.args[3]
+    return [*carried, *additional]  # type: ignore[misc]
+
+
+declare(HigherOrderOperator(target, {0: "cond_graph", 1: "body_graph"}, _shared, run))
