@@ -98,7 +98,7 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
 
 def _shared(node: Node) -> list[Any]:
     _, xs, operands = node.args
-    return [*(None for _ in xs), *operands]  # type: ignore[union-attr]
+    return [*(None for _ in xs), *operands]  # type: ignore[union-attr,misc]
 
 
 declare(HigherOrderOperator(target, {0: "body_graph"}, _shared, run))

@@ -32,8 +32,9 @@ def check_rows(operator: str, leaves: Sequence[Any]) -> None:
         )
     lengths = [shape[0] for shape in shapes]  # type: ignore[index]
     if all(type(length) is int for length in lengths) and len(set(lengths)) > 1:
+        sizes = [list(shape or ()) for shape in shapes]
         raise InvalidRequestError(
-            f"Leading dimensions of mapped xs must be consistent. Got shapes {[list(shape or ()) for shape in shapes]}.",
+            f"Leading dimensions of mapped xs must be consistent. Got shapes {sizes}.",
             location=user_location(),
         )
 

@@ -1,7 +1,7 @@
 """``scan``: goes through the rows of tensors, carrying values from one row to the next.
 
-``scan(combine_graph, init, xs, additional)``: the graph takes the carried values, one row of each of the ``xs`` and the
-additional values; it returns the next carried values and a row of each output.
+``scan(combine_graph, init, xs, additional)``: the graph takes the carried values, one row of each of the ``xs`` and
+the additional values; it returns the next carried values and a row of each output.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ target = torch.ops.higher_order.scan
 
 
 def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
-    """Call ``carry, y = combine_fn(carry, x)`` for every slice ``x`` of ``xs``; returns the last carry and the stacked ys.
+    """Call ``carry, y = combine_fn(carry, x)`` for every slice of ``xs``; returns the last carry and the stacked ys.
 
-    ``init``, ``xs`` and what is returned may be containers of tensors. ``dim`` is the dimension to go along, in ``xs``
-    and in the result; with ``reverse`` from its end.
+    ``init``, ``xs`` and what is returned may be containers of tensors. ``dim`` is the dimension to go along, in
+    ``xs`` and in the result; with ``reverse`` from its end.
 
     >>> import torch, tintype
     >>> def cumulative_sum(x):

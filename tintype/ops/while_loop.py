@@ -1,7 +1,7 @@
 """``while_loop``: a function applied again and again, as long as a condition on its results holds.
 
-``while_loop(cond_graph, body_graph, carried, additional)``: both graphs take the carried values and the additional ones;
-the body returns the next carried values.
+``while_loop(cond_graph, body_graph, carried, additional)``: both graphs take the carried values and the additional
+ones; the body returns the next carried values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ target = torch.ops.higher_order.while_loop
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]) -> Any:
-    """Replace the carried values by ``body_fn(*values)`` as long as ``cond_fn(*values)`` holds; returns the last ones.
+    """Replace the carried values by ``body_fn(*values)`` while ``cond_fn(*values)`` holds; returns the last ones.
 
     Carried values are tensors and numbers, or containers of them. They keep their dtype; a size that the body changes
     is known only when the program runs. Both functions may use tensors from around them.
