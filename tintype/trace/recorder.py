@@ -144,7 +144,7 @@ class Recorder(TorchDispatchMode):
                 results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
             fake = make_fake(results, self.context)
             if self._recording:
-                meta = NodeMeta({"val": fake}, self.origin_of(plan.name))
+                meta = NodeMeta({"val": fake}, self._origin(plan.name))
                 fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
                 if plan.rule is None:
                     self.numbers.define_sizes(fake.node, results.sizes)
@@ -229,7 +229,7 @@ class Recorder(TorchDispatchMode):
 
     def number_node(self, number: Expr) -> Node:
         """The node that computes a symbolic number."""
-        return self.numbers.node(number, self.origin_of("number")) if self._recording else None  # type: ignore[return-value]
+        return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
 
     def _detached(self, values: Any) -> list[Any]:
         """Arguments of an operator in a region without gradients (``torch.no_grad()``), cut off from the graph that
@@ -252,7 +252,7 @@ class Recorder(TorchDispatchMode):
             info = fake.info.with_storage(fake.info.storage)
             info.requires_grad = False
             cut = make_fake(info, self.context)
-            meta = NodeMeta({"val": cut}, self.origin_of("detach"))
+            meta = NodeMeta({"val": cut}, self._origin("detach"))
             known = append_call(self.graph, aten.detach.default, (fake.node,), {}, "detach", meta)
             self._cut_nodes[fake.node] = known
         return known
@@ -329,7 +329,7 @@ class Recorder(TorchDispatchMode):
         """Record an operator with one new tensor as its result."""
         fake = make_fake(info, self.context)
         if self._recording:
-            meta = NodeMeta({"val": fake}, self.origin_of(plan.name))
+            meta = NodeMeta({"val": fake}, self._origin(plan.name))
             fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
         return fake
 
@@ -348,7 +348,7 @@ class Recorder(TorchDispatchMode):
         origin = None
         if self._recording:
             node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
-            origin = self.origin_of(plan.name)
+            origin = self._origin(plan.name)
         if results is None:
             if node is not None:
                 node.meta = NodeMeta({"val": None}, origin)
@@ -446,7 +446,7 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         if self._recording:
             node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
-            origin = self.origin_of(plan.name)
+            origin = self._origin(plan.name)
             fakes = [value if type(value) is FakeTensor else self.fake_of(value) for value in written]
             node.meta = NodeMeta({"val": fakes[0] if len(fakes) == 1 else tuple(fakes)}, origin)
             for index, fake in enumerate(fakes):
@@ -490,11 +490,15 @@ class Recorder(TorchDispatchMode):
         finally:
             self._recording, self._written = recording, written
 
-    def origin_of(self, function: str) -> Origin:
+    def _origin(self, function: str) -> Origin:
         """Where in the user's program the operator that is being recorded was called."""
         if self.replayed is not None and self.replayed.origin is not None:
             return self.replayed.origin
         return self.origins.origin(2, function)
+
+    def origin_of(self, function: str) -> Origin:
+        """The same for an operator that is recorded from outside."""
+        return self._origin(function)
 
     # --- values --------------------------------------------------------------------------------------------
 
@@ -514,7 +518,7 @@ class Recorder(TorchDispatchMode):
         else:
             fakes = make_fake(results, self.context)
             if self._recording:
-                meta = NodeMeta({"val": fakes}, self.origin_of(plan.name))
+                meta = NodeMeta({"val": fakes}, self._origin(plan.name))
                 fakes.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
         if self._recording and results is not None:
             self.watch_functions()
@@ -565,7 +569,7 @@ class Recorder(TorchDispatchMode):
         if self._recording:
             self.watch_functions()
             node = append_call(self.graph, func, (fake.node,), {}, plan_for(func).name)
-            node.meta = NodeMeta({"val": result}, self.origin_of(plan_for(func).name))
+            node.meta = NodeMeta({"val": result}, self._origin(plan_for(func).name))
             self.numbers.define(number, node)
         return result
 
