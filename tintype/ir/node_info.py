@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import linecache
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -52,10 +52,12 @@ class ModuleCall:
 class Origin:
     """Where a node arose: the module call it was made in and the frames inside of that call.
 
-    ``function`` is the operator that was called, for the ``serial``-th time in this program.
+    ``function`` is the operator that was called, for the ``serial``-th time in this program. In a joint graph,
+    ``sequence`` is the number of the step of autograd's graph that the node belongs to: a node of the backward half
+    has the number, the call and the frames of the forward step whose gradient it computes.
     """
 
-    __slots__ = ("call", "function", "serial", "steps")
+    __slots__ = ("backward", "call", "function", "sequence", "serial", "steps")
 
     def __init__(
         self, call: ModuleCall | None, steps: tuple[Step, ...], function: str | None = None, serial: int = 1
@@ -64,6 +66,15 @@ class Origin:
         self.steps = steps
         self.function = function
         self.serial = serial
+        self.sequence: int | None = None
+        self.backward = False
+
+    def of_gradient(self, sequence: int) -> Origin:
+        """The origin of what computes the gradient of this step."""
+        origin = Origin(self.call, self.steps)
+        origin.sequence = sequence
+        origin.backward = True
+        return origin
 
     def stack(self) -> Iterator[Step]:
         """All frames, outermost first."""
@@ -157,7 +168,9 @@ def _called_name(origin: Origin) -> str | None:
     return f"torch.{call.func.attr}" if is_module else call.func.attr
 
 
-_LAZY = {
+_LAZY: dict[str, Callable[[Origin], Any]] = {
+    "seq_nr": lambda origin: origin.sequence,
+    "partitioner_tag": lambda origin: "is_backward" if origin.backward else None,
     "stack_trace": format_stack,
     "nn_module_stack": module_stack,
     "source_fn_stack": _source_functions,

@@ -88,6 +88,8 @@ class CaptureInterrupted(Exception):
 class Capture:
     """One capture: makes the graph's inputs, runs the program on fakes, collects its outputs."""
 
+    recorder_class: type[Recorder] = Recorder
+
     def __init__(
         self,
         root: torch.nn.Module,
@@ -105,7 +107,7 @@ class Capture:
         self.modules = list(root.named_modules(remove_duplicate=False))
         self.state = ModelState(root, self.modules)
         self.origins = OriginTracker(self.modules)
-        self.recorder = Recorder(self.context, self.graph, self.origins)
+        self.recorder = self.recorder_class(self.context, self.graph, self.origins)
         self.recorder.lift_constant = self.lift_constant
         self.recorder.taken_names = lambda: {name.partition(".")[0] for name in (*self.state.names, *self.constants)}
         self.context.session = self.recorder
@@ -248,7 +250,7 @@ class Capture:
             args, kwargs = self.make_inputs()
             if after_inputs is not None:
                 after_inputs()
-            with _capturing(self.recorder):
+            with capturing(self.recorder):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
             output_specs, out_spec = self._make_outputs(outputs)
@@ -272,7 +274,7 @@ class Capture:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news
                 raise CaptureInterrupted from error
-            if _comes_from_autograd(error):
+            if self.recorder.below_autograd and _comes_from_autograd(error):
                 raise CaptureError(
                     "the program computes gradients itself (backward() or torch.autograd.grad), which can't be "
                     "captured",
@@ -435,14 +437,15 @@ _NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
 
 
 @contextlib.contextmanager
-def _capturing(recorder: Recorder) -> Iterator[None]:
+def capturing(recorder: Recorder) -> Iterator[None]:
     """The thread's state while a program runs on fakes; all of it is put back afterwards."""
     grad = torch.is_grad_enabled()
     cache = torch.is_autocast_cache_enabled()
     seed, generator_state = torch.initial_seed(), torch.random.get_rng_state()
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
-        with compiling(), torch._C._AutoDispatchBelowADInplaceOrView(), recorder:
+        below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
+        with compiling(), below(), recorder:
             if recorder.context.environment.symbols:
                 recorder.watch_functions()
             try:

@@ -295,7 +295,7 @@ def _ones_like(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
     Gradients by ``torch.func`` are no matter of autograd but of its own transforms, which work."""
     frame = sys._getframe(2)
-    if frame.f_code is _MAKE_GRADS and not _called_by_transform(frame):
+    if recorder.below_autograd and frame.f_code is _MAKE_GRADS and not _called_by_transform(frame):
         raise CaptureError(
             "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
             location=user_location(),

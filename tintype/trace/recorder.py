@@ -66,6 +66,8 @@ class Recorder(TorchDispatchMode):
     """Records one program into one graph."""
 
     supports_higher_order_operators = True
+    # programs run below autograd; where they don't (joint graphs), gradients are autograd's business alone
+    below_autograd = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

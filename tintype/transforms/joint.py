@@ -1,0 +1,411 @@
+"""Joint graphs: a program and its gradients in one graph.
+
+A program is recorded with autograd on. Its inputs and parameters require gradients, the C++ engine keeps its graph
+over fakes as it does over tensors, and the recorder, which sits below autograd, sees the operators that formulas of
+gradients exist for: composite operators arrive as what they consist of. Then ``torch.autograd.grad`` runs, and its
+operators are recorded into the same graph. Nothing about gradients is known here: formulas, hooks, custom
+``torch.autograd.Function`` classes, in-place rules and version counters are autograd's own.
+
+Two ways lead to a joint graph. :class:`JointCapture` runs the user's program. :func:`joint_of` runs a functional
+graph that is there already; control-flow operators use it for the gradients of their branches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from tintype.errors import CaptureError, MutationError
+from tintype.fake.context import FakeContext
+from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import add_placeholder, copy_graph, eliminate_dead_code, output_node, placeholders, set_meta
+from tintype.ir.node_info import NodeMeta, Origin
+from tintype.ir.process_switches import collector_paused
+from tintype.ir.signature import InputKind, InputSpec, TensorArgument
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Symbol
+from tintype.trace.capture import Capture, capturing
+from tintype.trace.origin import OriginTracker
+from tintype.trace.recorder import Recorder
+from tintype.transforms.functionalize import functionalize
+
+aten = torch.ops.aten
+
+_running_step = torch._C._current_autograd_node
+_next_sequence_number = torch.autograd._get_sequence_nr
+
+
+class JointRecorder(Recorder):
+    """A recorder that autograd runs above: it sees the operators of both halves of a joint graph."""
+
+    below_autograd = False
+
+    def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
+        super().__init__(context, graph, origins)
+        self.grad_enabled = False  # regions without gradients are autograd's business: nothing is to be cut
+        self.in_backward = False
+        self._forward_origins: dict[int, Origin] = {}
+        self._backward_origins: dict[int, Origin] = {}
+        self._real: dict[int, _RealTensor] = {}
+
+    # --- where a node comes from ---------------------------------------------------------------------------
+
+    def _origin(self, function: str) -> Origin:
+        step = _running_step()
+        sequence = _next_sequence_number() - 1
+        if step is not None:
+            origin = self._backward_origin(step._sequence_nr())
+        elif self.in_backward:  # gradients of several uses of a value are added up between two steps
+            origin = self._backward_origin(sequence)
+        else:
+            origin = super()._origin(function)
+            if self.replayed is not None:
+                origin = Origin(origin.call, origin.steps, origin.function, origin.serial)
+            origin.sequence = sequence
+        # autograd numbers a step before its operator runs, so the first operator that is seen is the step's own
+        self._forward_origins.setdefault(sequence, origin)
+        return origin
+
+    def _backward_origin(self, sequence: int) -> Origin:
+        origin = self._backward_origins.get(sequence)
+        if origin is None:
+            forward = self._forward_origins.get(sequence) or Origin(None, ())
+            origin = self._backward_origins[sequence] = forward.of_gradient(sequence)
+        return origin
+
+    # --- tensors of the model ------------------------------------------------------------------------------
+
+    def bind(self, real: torch.Tensor, fake: FakeTensor) -> None:
+        """Let a fake stand for a real tensor, which is put back as it is now when the capture ends."""
+        super().bind(real, fake)
+        fake.info.requires_grad = False
+        if id(real) not in self._real:
+            self._real[id(real)] = _RealTensor(real)
+
+    def _write(self, func: Any, plan: Any, args: Any, kwargs: dict[str, Any], *rest: Any) -> Any:
+        for where in plan.writes:
+            value = kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args) else None
+            if isinstance(value, torch.Tensor) and type(value) is not FakeTensor and value._is_view():
+                if any(isinstance(other, torch.Tensor) and other.requires_grad for other in args):
+                    raise MutationError(
+                        "the program writes a value with a gradient to a tensor of the model that is a view of "
+                        "another one, which a joint graph can't capture",
+                        remedy="register the whole tensor as the buffer and write to a slice of it",
+                    )
+        return super()._write(func, plan, args, kwargs, *rest)
+
+    def put_back(self) -> None:
+        """Undo what autograd noted on the model's own tensors: versions, and gradients of what was written there."""
+        for real in self._real.values():
+            real.put_back()
+
+    # --- gradients -----------------------------------------------------------------------------------------
+
+    def differentiate(
+        self, outputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], inputs: Sequence[torch.Tensor]
+    ) -> list[FakeTensor | None]:
+        """Record the gradients of outputs with respect to inputs; None where there is none."""
+        if not outputs or not inputs:
+            return [None] * len(inputs)
+        self.in_backward = True
+        try:
+            results = torch.autograd.grad(outputs, inputs, tangents, allow_unused=True)
+        finally:
+            self.in_backward = False
+        return [None if result is None else self._as_fake(result) for result in results]
+
+    def _as_fake(self, tensor: torch.Tensor) -> FakeTensor:
+        return tensor if type(tensor) is FakeTensor else self.fake_of(tensor)
+
+
+class _RealTensor:
+    """A tensor of the model as it was before the capture."""
+
+    __slots__ = ("grad", "grad_fn", "requires_grad", "tensor", "version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.version = tensor._version if not tensor.is_inference() else None
+        self.grad_fn = tensor.grad_fn
+        self.requires_grad = tensor.requires_grad
+        self.grad = tensor.grad if tensor.is_leaf else None
+
+    def put_back(self) -> None:
+        tensor = self.tensor
+        if tensor.grad_fn is not self.grad_fn:
+            tensor.detach_()
+        if tensor.requires_grad is not self.requires_grad:
+            tensor.requires_grad_(self.requires_grad)
+        if tensor.is_leaf and tensor.grad is not self.grad:
+            tensor.grad = self.grad
+        if self.version is not None and tensor._version != self.version:
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (self.version,))
+
+
+class _Entry(torch.autograd.Function):
+    """An input that is itself the result of something: a tensor that the program may write to, unlike a leaf."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: FakeTensor) -> FakeTensor:
+        return make_fake(leaf.info, leaf.context, leaf.node)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+class JointCapture(Capture):
+    """A capture of a program with gradients. What is differentiated is up to subclasses: :meth:`differentiate`."""
+
+    recorder_class = JointRecorder
+    recorder: JointRecorder
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # the user's inputs that gradients are wanted for: placeholder -> leaf of autograd's graph
+        self.leaves: dict[Node, FakeTensor] = {}
+        self.gradients: list[FakeTensor | None] = []
+
+    def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
+        """Record gradients of what the program returned; the results become further outputs of the graph."""
+        raise NotImplementedError
+
+    def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
+        fake = super()._tensor_input(node, tensor, position)
+        fake.info.requires_grad = False  # to the recorder; autograd knows
+        if not fake.requires_grad:
+            return fake
+        self.leaves[node] = fake
+        if tensor.is_leaf:
+            return fake
+        with torch.enable_grad():
+            return _Entry.apply(fake)
+
+    def _add_state(self, kind: InputKind, target: str, value: Any, persistent: bool | None = None) -> Any:
+        fake = super()._add_state(kind, target, value, persistent)
+        if isinstance(value, torch.Tensor):
+            fake.info.requires_grad = False
+        return fake
+
+    def _run(self, after_inputs: Callable[[], None] | None) -> Any:
+        try:
+            with torch.enable_grad():
+                return super()._run(after_inputs)
+        finally:
+            self.recorder.put_back()
+
+    def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outputs = super()._call_root(args, kwargs)
+        self.gradients = self.differentiate(outputs)
+        return outputs
+
+    def _make_outputs(self, outputs: Any) -> Any:
+        result = super()._make_outputs(outputs)
+        output = output_node(self.graph)
+        nodes = [gradient.node for gradient in self.gradients if gradient is not None]
+        output.args = ((*output.args[0], *nodes),)  # type: ignore[misc]
+        return result
+
+
+# --- gradients of a graph ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class JointGraph:
+    """A functional graph that computes values and gradients.
+
+    Its inputs are those of the graph that it was made from, then one tangent per output in ``tangents`` (positions
+    among the outputs). Its outputs are those of that graph, ``output_count`` of them, then one gradient per input
+    in ``gradients`` (positions among the inputs). Outputs that no gradient flows through have no tangent, inputs that
+    none reaches have no gradient.
+    """
+
+    graph: Graph
+    input_count: int
+    output_count: int
+    tangents: list[int]
+    gradients: list[int]
+
+    def backward(self) -> Graph:
+        """The graph from inputs and tangents to gradients alone, which computes what it needs of the forward half."""
+        graph = copy_graph(self.graph)
+        output = output_node(graph)
+        results: Any = output.args[0]
+        output.args = (tuple(results[self.output_count :]),)
+        eliminate_dead_code(graph)
+        return graph
+
+
+def joint_of(
+    graph: Graph | GraphModule,
+    context: FakeContext,
+    differentiable: Sequence[bool] | None = None,
+    *,
+    tangents_for: Sequence[int] | None = None,
+) -> JointGraph:
+    """The joint graph of a functional graph: its values, and gradients from tangents.
+
+    ``differentiable`` says for each input whether its gradient is wanted; by default it is for all tensors of a
+    floating or complex dtype. ``tangents_for`` are the positions of the outputs that have tangents; by default all
+    that gradients flow through. The graph that is given stays as it is, the result shares no node with it.
+
+    >>> import torch, tintype
+    >>> ep = tintype.export(lambda x, y: (x.sin() * y,), (torch.ones(3), torch.ones(3)))
+    >>> joint = joint_of(ep.graph, ep._context, [True, False])
+    >>> joint.tangents, joint.gradients
+    ([0], [0])
+    >>> [str(node.target) for node in joint.backward().nodes if node.op == "call_function"]
+    ['aten.mul.Tensor', 'aten.cos.default', 'aten.mul.Tensor']
+    """
+    if isinstance(graph, GraphModule):
+        graph = graph.graph
+    with collector_paused():
+        return _GraphDifferentiation(graph, context, differentiable, tangents_for).run()
+
+
+class _GraphDifferentiation:
+    """One run of a functional graph with autograd on."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        context: FakeContext,
+        differentiable: Sequence[bool] | None,
+        tangents_for: Sequence[int] | None,
+    ) -> None:
+        self.old = graph
+        self.context = context
+        self.differentiable = differentiable
+        self.tangents_for = tangents_for
+        self.graph = Graph()
+        self.recorder = JointRecorder(context, self.graph, OriginTracker(()))
+        self.values: dict[Node, Any] = {}
+        self.inputs: list[Any] = []
+
+    def run(self) -> JointGraph:
+        session, self.context.session = self.context.session, self.recorder
+        try:
+            with torch.enable_grad():
+                self._make_inputs()
+                with capturing(self.recorder):
+                    outputs = self._run_nodes()
+                    return self._differentiate(outputs)
+        finally:
+            self.context.session = session
+
+    def _make_inputs(self) -> None:
+        for position, node in enumerate(placeholders(self.old)):
+            new = add_placeholder(self.graph, node.name)
+            value = node.meta.get("val")
+            if type(value) is FakeTensor:
+                value = self._input(new, value.info, position)
+            elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                number = from_torch(value)
+                if isinstance(number, Symbol):
+                    self.recorder.numbers.define(number, new)
+            set_meta(new, _with_value(node, value))
+            self.values[node] = value
+            self.inputs.append(value)
+
+    def _input(self, node: Node, info: TensorInfo, position: int) -> FakeTensor:
+        info = info.with_storage(None)  # a functional graph does not care which of its inputs share memory
+        can = info.dtype.is_floating_point or info.dtype.is_complex
+        info.requires_grad = can and (self.differentiable is None or bool(self.differentiable[position]))
+        fake = make_fake(info, self.context, node)
+        info.requires_grad = False
+        self.recorder.numbers.define_sizes(node, info.sizes)
+        return fake
+
+    def _run_nodes(self) -> list[Any]:
+        for node in self.old.nodes:
+            if node.op == "output":
+                return list(torch.fx.node.map_arg(node.args[0], self.values.__getitem__))
+            if node.op == "placeholder":
+                continue
+            if node.op != "call_function":
+                raise CaptureError(f"a graph with {node.op} nodes ({node.name!r}) has no joint graph")
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
+            self.recorder.replayed = node.meta if isinstance(node.meta, NodeMeta) else None
+            if node.target in _ASSERTIONS:
+                self.values[node] = self.recorder.record_as(node.target, args, kwargs, None)
+            else:
+                self.values[node] = node.target(*args, **kwargs)
+        raise AssertionError("a graph without an output")
+
+    def _differentiate(self, outputs: list[Any]) -> JointGraph:
+        self.recorder.replayed = None
+        wanted = range(len(outputs)) if self.tangents_for is None else self.tangents_for
+        positions = [i for i in wanted if isinstance(outputs[i], torch.Tensor) and outputs[i].requires_grad]
+        tangents = [self._tangent(outputs[i], number) for number, i in enumerate(positions)]
+        sources = [i for i, value in enumerate(self.inputs) if _wants_gradient(value)]
+        gradients = self.recorder.differentiate(
+            [outputs[i] for i in positions], tangents, [self.inputs[i] for i in sources]
+        )
+        found = [(i, gradient) for i, gradient in zip(sources, gradients, strict=True) if gradient is not None]
+        nodes = [*map(self._node_of, outputs), *(gradient.node for _, gradient in found)]
+        self.graph.output(tuple(nodes)).meta = NodeMeta()
+        settle_joint_graph(self.graph, self.context)
+        return JointGraph(self.graph, len(self.inputs), len(outputs), positions, [i for i, _ in found])
+
+    def _tangent(self, output: torch.Tensor, number: int) -> FakeTensor:
+        return add_tangent(self.recorder, output, f"tangents_{number + 1}")
+
+    def _node_of(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return (value if type(value) is FakeTensor else self.recorder.fake_of(value)).node
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            number = from_torch(value)
+            return self.recorder.number_node(number) if not isinstance(number, (int, float, bool)) else number
+        return value
+
+
+def add_tangent(recorder: JointRecorder, output: torch.Tensor, name: str) -> FakeTensor:
+    """A further input of a graph that is being recorded: the gradient of what follows with respect to an output."""
+    graph = recorder.graph
+    last = placeholders(graph)[-1] if placeholders(graph) else graph._root
+    node = add_placeholder(graph, graph._graph_namespace.create_name(name, None), after=last)
+    known = output.info if type(output) is FakeTensor else recorder.fake_of(output).info
+    strides = preserved_strides(known.sizes, known.strides)
+    info = TensorInfo(known.sizes, strides, known.dtype, known.device)
+    fake = make_fake(info, recorder.context, node)
+    set_meta(node, NodeMeta({"val": fake}))
+    return fake
+
+
+def settle_joint_graph(graph: Graph, context: FakeContext, input_specs: list[InputSpec] | None = None) -> list[Any]:
+    """Make a recorded joint graph functional and tidy; returns the specs of outputs that were added for mutations."""
+    if input_specs is None:
+        input_specs = [
+            InputSpec(InputKind.USER_INPUT, TensorArgument(node.name)) for node in graph.find_nodes(op="placeholder")
+        ]
+    mutations = functionalize(graph, context, input_specs)
+    drop_detached(graph)
+    eliminate_dead_code(graph)
+    return mutations
+
+
+def drop_detached(graph: Graph) -> None:
+    """Remove ``detach``: gradients are there, so nothing is left that it could keep them from."""
+    for node in graph.find_nodes(op="call_function", target=aten.detach.default):
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
+
+
+def _with_value(node: Node, value: Any) -> NodeMeta:
+    meta = node.meta if isinstance(node.meta, NodeMeta) else NodeMeta(node.meta)
+    return meta.derived(val=value)
+
+
+def _wants_gradient(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+# Promises about numbers: learned by the capture that wrote them, checked by every graph.
+_ASSERTIONS = frozenset(
+    {aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default}
+)
