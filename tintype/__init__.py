@@ -28,6 +28,7 @@ _HOMES = {
     "Stage": "tintype.export",
     "export": "tintype.export",
     "export_for_training": "tintype.export",
+    "export_joint": "tintype.export",
     "register_dataclass": "tintype.tree",
     "suggest_dynamic_shapes": "tintype.export",
     "ExportGraphSignature": "tintype.ir.signature",

@@ -7,9 +7,10 @@ import types
 from typing import Any
 
 from tintype.export.capture import export, export_for_training, suggest_dynamic_shapes
+from tintype.export.joint import export_joint
 from tintype.export.program import ExportedProgram, Stage
 
-__all__ = ["ExportedProgram", "Stage", "export", "export_for_training", "suggest_dynamic_shapes"]
+__all__ = ["ExportedProgram", "Stage", "export", "export_for_training", "export_joint", "suggest_dynamic_shapes"]
 
 
 class _CallableModule(types.ModuleType):

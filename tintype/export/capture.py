@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx import Graph
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
@@ -51,10 +52,11 @@ def export(
     >>> ep.module()(torch.ones(7, 3)).shape
     torch.Size([7, 2])
     """
-    captured, sizes = _capture(mod, args, kwargs, dynamic_shapes, strict, prefer_deferred_runtime_asserts_over_guards)
-    mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
-    captured.output_specs = [*mutations, *_renamed_outputs(captured)]
-    return _program(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes)
+    _check_strict(strict)
+    captured, sizes = capture_program(
+        mod, args, kwargs, dynamic_shapes, complex_as_assertions=prefer_deferred_runtime_asserts_over_guards
+    )
+    return program_from(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes)
 
 
 def export_for_training(
@@ -75,14 +77,24 @@ def export_for_training(
     >>> [str(node.target) for node in ep.graph.nodes if node.op == "call_function"]
     ['aten.relu_.default']
     """
-    captured, sizes = _capture(mod, args, kwargs, dynamic_shapes, strict, prefer_deferred_runtime_asserts_over_guards)
-    return _program(captured, Stage.TRAINING, (tuple(args), dict(kwargs or {})), sizes)
+    _check_strict(strict)
+    captured, sizes = capture_program(
+        mod, args, kwargs, dynamic_shapes, complex_as_assertions=prefer_deferred_runtime_asserts_over_guards
+    )
+    return program_from(captured, Stage.TRAINING, (tuple(args), dict(kwargs or {})), sizes)
 
 
-def _capture(
-    mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool, complex_as_assertions: bool
+def capture_program(
+    mod: Any,
+    args: Any,
+    kwargs: Any,
+    dynamic_shapes: Any,
+    *,
+    complex_as_assertions: bool = False,
+    capture_class: Callable[..., Capture] = Capture,
 ) -> tuple[CapturedGraph, list[DynamicSize]]:
-    _check_request(args, kwargs, strict)
+    """Record a model, and hold the sizes it needs against those that were promised."""
+    _check_request(args, kwargs)
     kwargs = kwargs or {}
     module = as_module(mod)
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
@@ -93,7 +105,7 @@ def _capture(
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
     inputs = InputSizes(context.environment, entries, paths)
     with one_at_a_time:
-        captured = Capture(module, args, kwargs, context, inputs.sizes_of).run(after_inputs=inputs.finish)
+        captured = capture_class(module, args, kwargs, context, inputs.sizes_of).run(after_inputs=inputs.finish)
     try:
         _settle_sizes(captured, inputs, complex_as_assertions)
     except ConstraintViolationError as error:
@@ -124,12 +136,15 @@ def _source(path: tree.KeyPath, names: list[str]) -> str:
     return root + tree.path_text(path[2:])
 
 
-def _check_request(args: Any, kwargs: Any, strict: bool) -> None:
+def _check_strict(strict: bool) -> None:
     if strict:
         raise InvalidRequestError(
             "strict=True is not supported yet: strict capture interprets the program's bytecode",
             remedy="leave strict at its default, False",
         )
+
+
+def _check_request(args: Any, kwargs: Any) -> None:
     if not isinstance(args, tuple):
         raise InvalidRequestError(
             f"args must be a tuple of the positional arguments, but got {type(args).__name__}",
@@ -206,7 +221,19 @@ def _renamed_outputs(captured: CapturedGraph) -> list[Any]:
     ]
 
 
-def _program(captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]) -> ExportedProgram:
+def program_from(
+    captured: CapturedGraph,
+    stage: Stage,
+    example: Any,
+    sizes: Sequence[DynamicSize],
+    tidy: Callable[[Graph], None] | None = None,
+) -> ExportedProgram:
+    """The program of a recorded graph, made functional (and then tidied up) unless it is for training."""
+    if stage is Stage.FUNCTIONAL:
+        mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
+        if tidy is not None:
+            tidy(captured.graph)
+        captured.output_specs = [*mutations, *_renamed_outputs(captured)]
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")
     call_spec = CallSpec(captured.in_spec, captured.out_spec)

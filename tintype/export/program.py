@@ -24,6 +24,7 @@ from tintype.ir.graph import add_placeholder, copy_graph, graph_module, meta_of,
 from tintype.ir.printing import describe_value
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
+    MUTATION_KINDS,
     ArgumentSpec,
     ExportGraphSignature,
     InputKind,
@@ -394,7 +395,7 @@ def _unlift(program: ExportedProgram) -> Graph:
     old = program.graph
     graph = Graph()
     values: dict[Node, Node] = {}
-    written = {spec.target for spec in signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT}
+    written = {spec.target for spec in signature.output_specs if spec.kind in MUTATION_KINDS}
     inputs = list(zip(placeholders(old), signature.input_specs, strict=True))
     # user inputs first: state is fetched after them
     inputs.sort(key=lambda pair: pair[1].kind is not InputKind.USER_INPUT)
@@ -434,7 +435,7 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
     rebased: dict[Node, tuple[Node, Any]] = {}
     user_results = []
     for result, spec in zip(results, signature.output_specs, strict=True):
-        if spec.kind is OutputKind.USER_OUTPUT:
+        if spec.kind not in MUTATION_KINDS:
             user_results.append(result)
             continue
         assert isinstance(result, Node) and spec.target is not None

@@ -74,3 +74,14 @@ def _stop_compiling(saved: tuple[Any, ...]) -> None:
 
 # While a program is captured, torch.compiler.is_compiling() and its kin answer True.
 compiling = _CountedSwitch(_start_compiling, _stop_compiling)
+
+
+def _switch_onednn_off() -> bool:
+    was_enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    return was_enabled
+
+
+# oneDNN's recurrent layer keeps what its backward needs only if gradients are enabled when it runs, so it can't be
+# part of a graph that holds its own backward. Without it a recurrent layer is the operators of its steps.
+onednn_off = _CountedSwitch(_switch_onednn_off, torch._C._set_mkldnn_enabled)

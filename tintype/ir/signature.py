@@ -110,6 +110,12 @@ class StateWrite(enum.Enum):
 STATE_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ})
 
 
+# outputs that are no results but new values of inputs
+MUTATION_KINDS = frozenset(
+    {OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION}
+)
+
+
 @dataclasses.dataclass
 class InputSpec:
     """One graph input. ``target`` is the fully qualified name of the state it stands for, if it is state.

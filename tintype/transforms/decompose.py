@@ -40,6 +40,7 @@ from tintype.symbolic.expression import Symbol
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
+from tintype.transforms.attention import with_right_statistics
 from tintype.transforms.emit import info_of
 from tintype.transforms.views import base_of
 
@@ -52,7 +53,8 @@ def core_table() -> dict[Any, Callable[..., Any]]:
     """The decompositions that lead to core ATen."""
     global _core
     if _core is None:
-        _core = {**torch._decomp._core_aten_decompositions_post_autograd(), **_OWN_DECOMPOSITIONS}
+        table = with_right_statistics(torch._decomp._core_aten_decompositions_post_autograd())
+        _core = {**table, **_OWN_DECOMPOSITIONS}
     return _core
 
 
@@ -550,6 +552,6 @@ def decompose_graph(
     user's inputs.
     """
     keep_core = table is None
-    chosen = core_table() if table is None else table
+    chosen = core_table() if table is None else with_right_statistics(table)
     decomposition = Decomposition(graph, context, chosen, preserve, keep_core, user_inputs)
     return decomposition.run(), decomposition.lifted

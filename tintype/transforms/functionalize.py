@@ -120,6 +120,8 @@ class Functionalization:
     def run(self) -> list[OutputSpec]:
         """Rewrite the graph; returns the specs of the outputs that carry new values of inputs."""
         for node in list(self.graph.nodes):
+            if node._erased:  # the operator that it was a result of was rewritten
+                continue
             self.emit.at = node
             if node.op == "output":
                 self._expose(node)

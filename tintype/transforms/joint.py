@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from tintype.errors import CaptureError, MutationError
+from tintype.errors import CaptureError, InvalidRequestError, MutationError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import add_placeholder, copy_graph, eliminate_dead_code, output_node, placeholders, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
-from tintype.ir.process_switches import collector_paused
+from tintype.ir.process_switches import collector_paused, onednn_off
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
@@ -99,10 +99,14 @@ class JointRecorder(Recorder):
                     )
         return super()._write(func, plan, args, kwargs, *rest)
 
-    def put_back(self) -> None:
-        """Undo what autograd noted on the model's own tensors: versions, and gradients of what was written there."""
+    def put_back(self) -> bool:
+        """Undo what autograd noted on the model's own tensors: versions, and the history of what was written there.
+
+        Says whether the program called ``backward()``, which gave some of them a gradient."""
+        accumulated = any(real.has_new_gradient() for real in self._real.values())
         for real in self._real.values():
             real.put_back()
+        return accumulated
 
     # --- gradients -----------------------------------------------------------------------------------------
 
@@ -134,6 +138,9 @@ class _RealTensor:
         self.grad_fn = tensor.grad_fn
         self.requires_grad = tensor.requires_grad
         self.grad = tensor.grad if tensor.is_leaf else None
+
+    def has_new_gradient(self) -> bool:
+        return self.tensor.is_leaf and self.tensor.grad is not self.grad
 
     def put_back(self) -> None:
         tensor = self.tensor
@@ -194,10 +201,16 @@ class JointCapture(Capture):
 
     def _run(self, after_inputs: Callable[[], None] | None) -> Any:
         try:
-            with torch.enable_grad():
-                return super()._run(after_inputs)
+            with torch.enable_grad(), onednn_off():
+                captured = super()._run(after_inputs)
         finally:
-            self.recorder.put_back()
+            accumulated = self.recorder.put_back() or any(leaf.grad is not None for leaf in self.leaves.values())
+        if accumulated:
+            raise CaptureError(
+                "the program calls backward(), which writes gradients to its inputs or parameters",
+                remedy="use torch.autograd.grad, which returns them",
+            )
+        return captured
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outputs = super()._call_root(args, kwargs)
@@ -247,12 +260,14 @@ def joint_of(
     differentiable: Sequence[bool] | None = None,
     *,
     tangents_for: Sequence[int] | None = None,
+    loss: int | None = None,
 ) -> JointGraph:
     """The joint graph of a functional graph: its values, and gradients from tangents.
 
     ``differentiable`` says for each input whether its gradient is wanted; by default it is for all tensors of a
     floating or complex dtype. ``tangents_for`` are the positions of the outputs that have tangents; by default all
-    that gradients flow through. The graph that is given stays as it is, the result shares no node with it.
+    that gradients flow through. With ``loss``, the position of a scalar output, gradients are those of that output
+    and there are no tangents. The graph that is given stays as it is, the result shares no node with it.
 
     >>> import torch, tintype
     >>> ep = tintype.export(lambda x, y: (x.sin() * y,), (torch.ones(3), torch.ones(3)))
@@ -265,7 +280,7 @@ def joint_of(
     if isinstance(graph, GraphModule):
         graph = graph.graph
     with collector_paused():
-        return _GraphDifferentiation(graph, context, differentiable, tangents_for).run()
+        return _GraphDifferentiation(graph, context, differentiable, tangents_for, loss).run()
 
 
 class _GraphDifferentiation:
@@ -277,11 +292,13 @@ class _GraphDifferentiation:
         context: FakeContext,
         differentiable: Sequence[bool] | None,
         tangents_for: Sequence[int] | None,
+        loss: int | None,
     ) -> None:
         self.old = graph
         self.context = context
         self.differentiable = differentiable
         self.tangents_for = tangents_for
+        self.loss = loss
         self.graph = Graph()
         self.recorder = JointRecorder(context, self.graph, OriginTracker(()))
         self.values: dict[Node, Any] = {}
@@ -290,7 +307,7 @@ class _GraphDifferentiation:
     def run(self) -> JointGraph:
         session, self.context.session = self.context.session, self.recorder
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), onednn_off():
                 self._make_inputs()
                 with capturing(self.recorder):
                     outputs = self._run_nodes()
@@ -341,11 +358,15 @@ class _GraphDifferentiation:
         self.recorder.replayed = None
         wanted = range(len(outputs)) if self.tangents_for is None else self.tangents_for
         positions = [i for i in wanted if isinstance(outputs[i], torch.Tensor) and outputs[i].requires_grad]
-        tangents = [self._tangent(outputs[i], number) for number, i in enumerate(positions)]
+        started: list[Any]
+        tangents: list[Any]
+        if self.loss is not None:
+            started, tangents, positions = [scalar_loss(outputs[self.loss])], [None], []
+        else:
+            started = [outputs[i] for i in positions]
+            tangents = [self._tangent(output, number) for number, output in enumerate(started)]
         sources = [i for i, value in enumerate(self.inputs) if _wants_gradient(value)]
-        gradients = self.recorder.differentiate(
-            [outputs[i] for i in positions], tangents, [self.inputs[i] for i in sources]
-        )
+        gradients = self.recorder.differentiate(started, tangents, [self.inputs[i] for i in sources])
         found = [(i, gradient) for i, gradient in zip(sources, gradients, strict=True) if gradient is not None]
         nodes = [*map(self._node_of, outputs), *(gradient.node for _, gradient in found)]
         self.graph.output(tuple(nodes)).meta = NodeMeta()
@@ -362,6 +383,25 @@ class _GraphDifferentiation:
             number = from_torch(value)
             return self.recorder.number_node(number) if not isinstance(number, (int, float, bool)) else number
         return value
+
+
+def scalar_loss(value: Any) -> torch.Tensor:
+    """The output that gradients start from; refuses what they can't."""
+    problem = None
+    if not isinstance(value, torch.Tensor):
+        problem = f"is a {type(value).__name__}"
+    elif value.numel() != 1:
+        problem = f"has the size {list(value.shape)}"
+    elif not value.dtype.is_floating_point:
+        problem = f"has the dtype {value.dtype}"
+    elif not value.requires_grad:
+        problem = "does not depend on any parameter or input that requires a gradient"
+    if problem is not None:
+        raise InvalidRequestError(
+            f"the loss must be one floating-point number that gradients flow from, but this output {problem}",
+            remedy="return the loss first, or name its position with loss_index",
+        )
+    return value
 
 
 def add_tangent(recorder: JointRecorder, output: torch.Tensor, name: str) -> FakeTensor:

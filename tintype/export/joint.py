@@ -1,0 +1,202 @@
+"""``export_joint``: a model with a loss becomes one program that computes the loss, the outputs and all gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype import tree
+from tintype.errors import InvalidRequestError
+from tintype.export.capture import capture_program, program_from
+from tintype.export.program import CallSpec, ExportedProgram, Stage, copy_program
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import LazyGraphModule, copy_graph, output_node, placeholders
+from tintype.ir.signature import (
+    ExportGraphSignature,
+    InputKind,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from tintype.transforms.functionalize import functionalize
+from tintype.transforms.joint import JointCapture, drop_detached, joint_of, scalar_loss
+
+RESULT_KINDS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
+
+
+def export_joint(
+    mod: torch.nn.Module | Callable[..., Any] | ExportedProgram,
+    args: tuple[Any, ...] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    loss_index: int = 0,
+    dynamic_shapes: Any = None,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """Capture a model whose outputs include a scalar loss, together with the gradients of that loss.
+
+    Gradients are taken with respect to every parameter that requires one, and every input that does. A parameter that
+    the loss does not depend on has none, as in eager mode, where its ``grad`` stays None; one with several names
+    has its gradient under the first. ``loss_index`` is the position of the loss among the outputs.
+
+    The signature names gradients by parameter (``backward_signature``). ``module()`` of the result returns the
+    outputs, the gradients of parameters and those of inputs, both by name.
+
+    Instead of a model, a program that was exported before can be given. What its model did about gradients by itself
+    (hooks, ``torch.autograd.Function``) is not part of such a program any more.
+
+    >>> import torch, tintype
+    >>> class Model(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.linear = torch.nn.Linear(3, 1)
+    ...     def forward(self, x, target):
+    ...         return torch.nn.functional.mse_loss(self.linear(x), target)
+    >>> joint = tintype.export_joint(Model(), (torch.ones(4, 3), torch.zeros(4, 1)))
+    >>> sorted(joint.graph_signature.backward_signature.gradients_to_parameters.values())
+    ['linear.bias', 'linear.weight']
+    >>> loss, gradients, _ = joint.module()(torch.ones(4, 3), torch.zeros(4, 1))
+    >>> gradients["linear.weight"].shape
+    torch.Size([1, 3])
+    """
+    if isinstance(mod, ExportedProgram):
+        if args is not None or kwargs is not None or dynamic_shapes is not None:
+            raise InvalidRequestError(
+                "a program knows its inputs already: args, kwargs and dynamic_shapes belong to a model",
+                remedy="call export_joint(program)",
+            )
+        return _joint_program(mod, loss_index)
+    captured, sizes = capture_program(
+        mod,
+        args,
+        kwargs,
+        dynamic_shapes,
+        complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
+        capture_class=functools.partial(LossCapture, loss_index=loss_index),
+    )
+    assert args is not None
+    return program_from(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes, tidy=drop_detached)
+
+
+class LossCapture(JointCapture):
+    """A capture of a program with the gradients of one of its outputs."""
+
+    def __init__(self, *args: Any, loss_index: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.loss_index = loss_index
+        self.gradient_specs: list[tuple[OutputKind, str]] = []
+
+    def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
+        """Record the gradients of the loss."""
+        leaves = tree.flatten(outputs)[0]
+        _check_index(self.loss_index, len(leaves))
+        loss = scalar_loss(leaves[self.loss_index])
+        parameters = [
+            entry for entry in self.state.entries if entry.kind is InputKind.PARAMETER and entry.value.requires_grad
+        ]
+        self.gradient_specs = [
+            *((OutputKind.GRADIENT_TO_PARAMETER, entry.target) for entry in parameters),
+            *((OutputKind.GRADIENT_TO_USER_INPUT, node.name) for node in self.leaves),
+        ]
+        sources = [*(entry.value for entry in parameters), *self.leaves.values()]
+        return self.recorder.differentiate([loss], [None], sources)
+
+    def _make_outputs(self, outputs: Any) -> Any:
+        specs, out_spec = super()._make_outputs(outputs)
+        specs[self.loss_index].kind = OutputKind.LOSS_OUTPUT
+        gradients = [
+            OutputSpec(kind, TensorArgument(gradient.node.name), target)
+            for (kind, target), gradient in zip(self.gradient_specs, self.gradients, strict=True)
+            if gradient is not None
+        ]
+        return [*specs, *gradients], structure_with_gradients(out_spec, gradients)
+
+
+def _check_index(index: int, count: int) -> None:
+    if not -count <= index < count:
+        raise InvalidRequestError(f"loss_index is {index}, but the program has {count} outputs")
+
+
+def structure_with_gradients(out_spec: tree.TreeSpec, gradients: list[OutputSpec]) -> tree.TreeSpec:
+    """The structure of what a joint program returns: outputs, gradients of parameters, gradients of inputs."""
+    by_kind: dict[OutputKind, dict[str | None, int]] = {
+        OutputKind.GRADIENT_TO_PARAMETER: {},
+        OutputKind.GRADIENT_TO_USER_INPUT: {},
+    }
+    for spec in gradients:
+        by_kind[spec.kind][spec.target] = 0
+    outputs = tree.unflatten([0] * out_spec.num_leaves, out_spec)
+    return tree.flatten((outputs, *by_kind.values()))[1]
+
+
+# --- from a program ------------------------------------------------------------------------------------------
+
+
+def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram:
+    """The joint program of a program that has none."""
+    graph, signature = _functional_parts(program)
+    if any(spec.kind not in _FORWARD_KINDS for spec in signature.output_specs):
+        raise InvalidRequestError("the program is a joint program already")
+    results = [position for position, spec in enumerate(signature.output_specs) if spec.kind in RESULT_KINDS]
+    _check_index(loss_index, len(results))
+    position = results[loss_index]
+    inputs = list(zip(placeholders(graph), signature.input_specs, strict=True))
+    joint = joint_of(graph, program._context, [_requires_grad(program, *pair) for pair in inputs], loss=position)
+    gradients = []
+    values: Any = output_node(joint.graph).args[0]
+    for node, source in zip(values[joint.output_count :], joint.gradients, strict=True):
+        spec = signature.input_specs[source]
+        if spec.kind is InputKind.PARAMETER:
+            gradients.append(OutputSpec(OutputKind.GRADIENT_TO_PARAMETER, TensorArgument(node.name), spec.target))
+        else:
+            gradients.append(OutputSpec(OutputKind.GRADIENT_TO_USER_INPUT, TensorArgument(node.name), spec.arg.name))
+    outputs = [_renamed(spec, node) for spec, node in zip(signature.output_specs, values, strict=False)]
+    outputs[position].kind = OutputKind.LOSS_OUTPUT
+    structure = program.call_spec
+    return copy_program(
+        program,
+        LazyGraphModule({}, joint.graph, "Program"),
+        graph_signature=ExportGraphSignature(signature.input_specs, [*outputs, *gradients]),
+        call_spec=CallSpec(structure.in_spec, structure_with_gradients(structure.out_spec, gradients)),
+        stage=Stage.FUNCTIONAL,
+    )
+
+
+_FORWARD_KINDS = frozenset(
+    {
+        OutputKind.USER_OUTPUT,
+        OutputKind.BUFFER_MUTATION,
+        OutputKind.PARAMETER_MUTATION,
+        OutputKind.USER_INPUT_MUTATION,
+        OutputKind.TOKEN,
+    }
+)
+
+
+def _functional_parts(program: ExportedProgram) -> tuple[Graph, ExportGraphSignature]:
+    signature = program.graph_signature
+    if program.stage is not Stage.TRAINING:
+        return program.graph, signature
+    graph = copy_graph(program.graph)
+    mutations = functionalize(graph, program._context, signature.input_specs)
+    return graph, ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
+
+
+def _requires_grad(program: ExportedProgram, node: Node, spec: Any) -> bool:
+    if spec.kind is InputKind.PARAMETER:
+        return program.state_dict[spec.target].requires_grad
+    value = node.meta.get("val")
+    return spec.kind is InputKind.USER_INPUT and type(value) is FakeTensor and value.requires_grad
+
+
+def _renamed(spec: OutputSpec, node: Any) -> OutputSpec:
+    """The spec of an output under the name that its node has now."""
+    if isinstance(spec.arg, (TensorArgument, SymIntArgument)):
+        return dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=node.name))
+    return dataclasses.replace(spec)
