@@ -300,7 +300,7 @@ def test_an_input_that_is_written_to() -> None:
     model = Model(function, fc=linear())
     joint = tintype.export_joint(model, (X.clone(),))
     x = X.clone()
-    loss, gradients, _ = joint.module()(x)
+    _loss, gradients, _ = joint.module()(x)
     torch.testing.assert_close(x, X * 2)
     torch.testing.assert_close(gradients["fc.weight"], (X * 2).sum(0).expand(4, 4))
 

@@ -15,7 +15,7 @@ from tintype.errors import InvalidRequestError
 from tintype.export.capture import capture_program, program_from
 from tintype.export.program import CallSpec, ExportedProgram, Stage, copy_program
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import LazyGraphModule, copy_graph, output_node, placeholders
+from tintype.ir.graph import copy_graph, graph_module, output_node, placeholders
 from tintype.ir.signature import (
     ExportGraphSignature,
     InputKind,
@@ -161,7 +161,7 @@ def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram
     structure = program.call_spec
     return copy_program(
         program,
-        LazyGraphModule({}, joint.graph, "Program"),
+        graph_module(joint.graph, "Program"),
         graph_signature=ExportGraphSignature(signature.input_specs, [*outputs, *gradients]),
         call_spec=CallSpec(structure.in_spec, structure_with_gradients(structure.out_spec, gradients)),
         stage=Stage.FUNCTIONAL,
