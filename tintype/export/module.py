@@ -25,6 +25,7 @@ from tintype.export.codegen import (
 from tintype.export.owned_state import as_replacement, replace_state
 from tintype.ir.graph import attached, copy_graph, placeholders
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import callable_of
 from tintype.trace.recorder import Recorder, active_recorder
 
 _modes_active = torch._C._len_torch_dispatch_stack
@@ -161,7 +162,7 @@ class ProgramModule(GraphModule):
             return self.get_submodule(str(node.target))(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return callable_of(node.target)(*args, **kwargs)
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:

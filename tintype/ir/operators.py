@@ -21,12 +21,14 @@ class HigherOrderOperator:
     ``shared(node)`` gives, for the inputs that every graph of a call has, the value outside of it whose memory the
     input is; None for an input with memory of its own, such as one row of a tensor.
     ``run`` computes the operator on tensors with data; graphs are callables then.
+    ``call`` is what to call where the operator may be captured: the operator itself would run torch's rules for it.
     """
 
     target: Any
     graphs: Mapping[int, str]
     shared: Callable[[Node], list[Any]]
     run: Callable[..., Any]
+    call: Callable[..., Any]
 
 
 OPERATORS: dict[Any, HigherOrderOperator] = {}
@@ -36,6 +38,12 @@ def declare(operator: HigherOrderOperator) -> HigherOrderOperator:
     """Make an operator known."""
     OPERATORS[operator.target] = operator
     return operator
+
+
+def callable_of(target: Any) -> Callable[..., Any]:
+    """What to call in place of an operator while a program may be being captured."""
+    declaration = OPERATORS.get(target)
+    return target if declaration is None else declaration.call
 
 
 def declaration_of(node: Node) -> HigherOrderOperator | None:

@@ -6,6 +6,7 @@ returns a set of rows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,9 @@ from tintype.errors import BranchMismatchError, InvalidRequestError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import functional_graphs, functionalizes, refuse_writes
+from tintype.ops.gradients import differentiable
 from tintype.ops.rows import as_fakes, check_rows, name_of, row_of, stack, stacked
-from tintype.ops.scan import rows_along, slices_along
+from tintype.ops.scan import rows_along, scan, slices_along
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.plan import captures
@@ -85,6 +87,8 @@ def run(combine: Callable[..., Any], xs: Sequence[torch.Tensor], additional: Seq
 
 @captures(target)
 def capture(recorder: Recorder, combine_fn: Any, xs: Sequence[Any], additional_inputs: Sequence[Any]) -> Any:
+    if any(differentiable(recorder, [*as_fakes(recorder, xs), *additional_inputs])):
+        return recorder.resumed(lambda: _by_scan(combine_fn, xs, additional_inputs))
     mapped = as_fakes(recorder, xs)
     body = Body(recorder, "combine_fn")
     sides = [[body.inner.add_tensor(row_of(fake), name_of(fake)) for fake in mapped] for _ in range(2)]
@@ -108,6 +112,18 @@ def capture(recorder: Recorder, combine_fn: Any, xs: Sequence[Any], additional_i
     return tuple(record_call(recorder, target, (graph, [fake.node for fake in mapped], operands), results))
 
 
+def _by_scan(combine: Callable[..., Any], xs: Sequence[Any], additional: Sequence[Any]) -> tuple[Any, ...]:
+    """The same by a scan that begins with the first row, whose gradient is known."""
+
+    def step(carry: Any, row: Any) -> Any:
+        following = list(combine(*carry, *row, *additional))
+        return following, [value.clone() for value in following]
+
+    first = [x[0] for x in xs]
+    _, rows = scan(step, first, [x[1:] for x in xs])
+    return tuple(torch.cat([value.unsqueeze(0), column]) for value, column in zip(first, rows, strict=True))
+
+
 @functionalizes(target)
 def _functionalize(functional: Functionalization, node: Node) -> None:
     """The order in which rows are combined is open, so nothing may depend on it."""
@@ -119,4 +135,8 @@ def _shared(node: Node) -> list[Any]:
     return [*(None for _ in xs), *(None for _ in xs), *additional]  # type: ignore[union-attr,misc]
 
 
-declare(HigherOrderOperator(target, {0: "associative_scan_combine_graph"}, _shared, run))
+declare(
+    HigherOrderOperator(
+        target, {0: "associative_scan_combine_graph"}, _shared, run, functools.partial(captured, capture, run)
+    )
+)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tintype.errors import BranchMismatchError
+from tintype.errors import BranchMismatchError, CaptureError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.printing import describe_value
@@ -45,8 +45,8 @@ class Carry:
         fake = value if type(value) is FakeTensor else self.recorder.fake_of(value)
         if fake.info.is_contiguous() and not fake.info.conjugate and not fake.info.negative:
             return fake
-        return self.recorder.inside(
-            lambda: aten.clone.default(fake.resolve_conj().resolve_neg(), memory_format=torch.contiguous_format)
+        return self.recorder.resumed(
+            lambda: aten.clone.default(value.resolve_conj().resolve_neg(), memory_format=torch.contiguous_format)
         )
 
     def _describe(self, value: Any) -> Any:
@@ -73,6 +73,17 @@ class Carry:
             else:
                 values.append(body.inner.add_number(value, "carried"))
         return values
+
+    def refuse_gradient(self) -> None:
+        """Raise for carried values that a gradient could not go back through."""
+        numbers = [value for value in self.inside if not isinstance(value, TensorInfo)]
+        if numbers or self._own():
+            what = "a number" if numbers else "a tensor whose size changes"
+            raise CaptureError(
+                f"{self.operator} carries {what}, and its gradient in a joint graph needs the value of every step",
+                location=user_location(),
+                remedy="carry a tensor without dimensions in place of a number, and tensors of one size",
+            )
 
     def widen(self, results: Sequence[Any]) -> bool:
         """Take back what a step showed not to hold in every step; True if there was something."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ir.printing import describe_value
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
+from tintype.ops.gradients import Rule, backward_graph, chosen, differentiable, gradient_info, is_real, with_gradient
 from tintype.ops.subgraphs import (
     SYMBOLIC,
     Body,
@@ -93,15 +95,39 @@ def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands
     first = _record_branch(recorder, "true_fn", true_fn, leaves, spec, ())
     second = _record_branch(recorder, "false_fn", false_fn, leaves, spec, first.inner.operands)
     first.take(second.inner.operands[len(first.inner.operands) :])
-    results = _agreed(first, second)
+    operands = first.inner.operands
+    wanted = differentiable(recorder, operands)
+    results = _agreed(first, second, contiguous=any(wanted))
     mark_writes(recorder, (first, second))
     (predicate,) = operand_nodes(recorder, (pred,))
-    graphs = (
-        graph_node(recorder, "true_graph", first.finish()),
-        graph_node(recorder, "false_graph", second.finish()),
-    )
-    arguments = (predicate, *graphs, operand_nodes(recorder, first.inner.operands))
-    return tree.unflatten(record_call(recorder, target, arguments, results), first.spec)
+    branches = first.finish(), second.finish()
+
+    values = _record_call(recorder, predicate, branches, operand_nodes(recorder, operands), results)
+    if any(wanted):
+        rule = _gradient(recorder, predicate, branches, operands, wanted, results)
+        values = with_gradient(recorder, values, rule, chosen(operands, wanted))
+    return tree.unflatten(values, first.spec)
+
+
+def _record_call(recorder: Recorder, predicate: Any, branches: Any, operands: Any, results: Any) -> list[Any]:
+    first = graph_node(recorder, "true_graph", branches[0])
+    second = graph_node(recorder, "false_graph", branches[1])
+    return record_call(recorder, target, (predicate, first, second, operands), results)
+
+
+def _gradient(
+    recorder: Recorder, predicate: Any, branches: Any, operands: list[Any], wanted: list[bool], results: list[Any]
+) -> Rule:
+    """The gradient of a cond is a cond of the branches' gradients."""
+    real = [index for index, result in enumerate(results) if is_real(result)]
+    backward = [backward_graph(recorder, branch, wanted, real) for branch in branches]
+    gradients = [gradient_info(operand) for operand in chosen(operands, wanted)]
+
+    def rule(tangents: list[FakeTensor], _: list[Any]) -> Any:
+        values = operand_nodes(recorder, [*operands, *tangents])
+        return _record_call(recorder, predicate, backward, values, gradients)
+
+    return rule
 
 
 def _record_branch(
@@ -117,7 +143,7 @@ def _record_branch(
 # --- what both branches return ---------------------------------------------------------------------------
 
 
-def _agreed(first: Body, second: Body) -> list[Any]:
+def _agreed(first: Body, second: Body, contiguous: bool) -> list[Any]:
     """The results of the operator; sizes and numbers in which the branches differ are known only at run time."""
     if first.spec != second.spec:
         raise BranchMismatchError(
@@ -126,6 +152,11 @@ def _agreed(first: Body, second: Body) -> list[Any]:
             location=user_location(),
             remedy="return the same containers with the same number of values from both",
         )
+    if contiguous:
+        for body in (first, second):
+            for index, leaf in enumerate(body.leaves):
+                if type(leaf) is FakeTensor:
+                    body.lay_out(index)
     sizes: dict[Any, Any] = {}
     return [_agreed_leaf(first, second, index, sizes) for index in range(len(first.leaves))]
 
@@ -229,4 +260,8 @@ def _shared(node: Node) -> list[Any]:
     return list(operands)
 
 
-declare(HigherOrderOperator(target, {1: "true_graph", 2: "false_graph"}, _shared, run))
+declare(
+    HigherOrderOperator(
+        target, {1: "true_graph", 2: "false_graph"}, _shared, run, functools.partial(captured, capture, run)
+    )
+)

@@ -9,6 +9,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from tintype.errors import MutationError
+from tintype.fake.context import FakeContext
 from tintype.fake.tensor import make_fake
 from tintype.ir.graph import graphs_of, meta_of, output_node, placeholders, set_meta
 from tintype.ir.operators import OPERATORS
@@ -64,14 +65,15 @@ def _lay_out_operands(functional: Functionalization, node: Node) -> None:
 
 def functional_graphs(functional: Functionalization, node: Node) -> list[FunctionalGraph]:
     """Functionalize the graphs that a call takes."""
-    return [_functional_graph(functional, module) for _, module in graphs_of(node)]
+    return [functional_graph(functional.context, module) for _, module in graphs_of(node)]
 
 
-def _functional_graph(functional: Functionalization, module: GraphModule) -> FunctionalGraph:
+def functional_graph(context: FakeContext, module: GraphModule) -> FunctionalGraph:
+    """Functionalize a graph, in place."""
     graph = module.graph
     inputs = placeholders(graph)
     specs = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
-    mutations = Functionalization(graph, functional.context, specs).run()
+    mutations = Functionalization(graph, context, specs).run()
     output = output_node(graph)
     results: Any = output.args[0]
     new = dict(zip([spec.target for spec in mutations], results, strict=False))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ from tintype.errors import BranchMismatchError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import functional_graphs, functionalizes, refuse_writes
+from tintype.ops.gradients import chosen, differentiable, with_gradient
 from tintype.ops.rows import as_fakes, check_rows, name_of, row_of, stack, stacked
+from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.plan import captures
@@ -84,10 +87,17 @@ def capture(recorder: Recorder, function: Any, xs: Sequence[Any], args: Sequence
         body.lay_out(index)
     results = [stacked(body, index, mapped[0].info.sizes[0]) for index in range(len(body.leaves))]
     mark_writes(recorder, [body])
-    graph = graph_node(recorder, "body_graph", body.finish())
-    operands = list(operand_nodes(recorder, body.inner.operands[len(mapped) :]))
-    arguments = (graph, [fake.node for fake in mapped], operands)
-    return tree.unflatten(record_call(recorder, target, arguments, results), body.spec)
+    operands = body.inner.operands[len(mapped) :]
+    module = body.finish()
+
+    graph = graph_node(recorder, "body_graph", module)
+    arguments = (graph, list(operand_nodes(recorder, mapped)), list(operand_nodes(recorder, operands)))
+    values = record_call(recorder, target, arguments, results)
+    wanted = differentiable(recorder, [*mapped, *operands])
+    if any(wanted):
+        steps = Steps(recorder, module, 0, mapped, operands, wanted)
+        values = with_gradient(recorder, values, steps.gradient(len(values)), chosen([*mapped, *operands], wanted))
+    return tree.unflatten(values, body.spec)
 
 
 @functionalizes(target)
@@ -101,4 +111,4 @@ def _shared(node: Node) -> list[Any]:
     return [*(None for _ in xs), *operands]  # type: ignore[union-attr,misc]
 
 
-declare(HigherOrderOperator(target, {0: "body_graph"}, _shared, run))
+declare(HigherOrderOperator(target, {0: "body_graph"}, _shared, run, functools.partial(captured, capture, run)))

@@ -6,15 +6,17 @@ the additional values; it returns the next carried values and a row of each outp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from tintype import tree
 from tintype.errors import BranchMismatchError, InvalidRequestError
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import output_node
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.carry import Carry, check_carry
 from tintype.ops.functional import (
@@ -25,6 +27,16 @@ from tintype.ops.functional import (
     reorder_inputs,
     shift_items,
 )
+from tintype.ops.gradients import (
+    Rule,
+    backward_graph,
+    call_graph,
+    chosen,
+    differentiable,
+    is_real,
+    with_gradient,
+    without_results,
+)
 from tintype.ops.rows import as_fakes, check_rows, name_of, own, row_of, stack, stacked
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
 from tintype.symbolic.location import user_location
@@ -32,6 +44,7 @@ from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
 from tintype.transforms.functionalize import Functionalization
 
+aten = torch.ops.aten
 target = torch.ops.higher_order.scan
 
 
@@ -138,16 +151,88 @@ def capture(
                 location=user_location(),
             )
     carry.lay_out(body)
-    length = mapped[0].info.sizes[0]
+    additional = body.inner.operands[len(carry) + len(mapped) :]
+    values = [*carry.initial, *mapped, *additional]
+    wanted = differentiable(recorder, values)
+    count = len(body.leaves)
+    if any(wanted):
+        carry.refuse_gradient()
+        body.leaves += body.inner.inside(lambda: [aten.clone.default(value) for value in carried])
     outputs = []
     for index in range(len(carry), len(body.leaves)):
         body.lay_out(index)
-        outputs.append(stacked(body, index, length))
+        outputs.append(stacked(body, index, mapped[0].info.sizes[0]))
     mark_writes(recorder, [body])
-    graph = graph_node(recorder, "scan_combine_graph", body.finish())
-    operands = operand_nodes(recorder, body.inner.operands[len(carry) + len(mapped) :])
-    arguments = (graph, list(operand_nodes(recorder, carry.initial)), [fake.node for fake in mapped], operands)
-    return tuple(record_call(recorder, target, arguments, [*carry.results(), *outputs]))
+    module = body.finish()
+
+    graph = graph_node(recorder, "scan_combine_graph", module)
+    arguments = (
+        graph,
+        list(operand_nodes(recorder, carry.initial)),
+        list(operand_nodes(recorder, mapped)),
+        operand_nodes(recorder, additional),
+    )
+    results = record_call(recorder, target, arguments, [*carry.results(), *outputs])
+    if any(wanted):
+        steps = Steps(recorder, without_results(module, count), len(carry), mapped, additional, wanted)
+        results = with_gradient(recorder, results, steps.gradient(count), chosen(values, wanted), visible=count)
+    return tuple(results)
+
+
+class Steps:
+    """The steps of a loop in a joint graph, to go back through."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        module: GraphModule,
+        carry_count: int,
+        xs: Sequence[FakeTensor],
+        additional: Sequence[Any],
+        wanted: Sequence[bool],
+    ) -> None:
+        self.recorder = recorder
+        self.carry_count = carry_count
+        self.xs = list(xs)
+        self.additional = list(additional)
+        results = output_node(module.graph).args[0]
+        real = [index for index, node in enumerate(results) if is_real(node.meta["val"])]  # type: ignore[arg-type]
+        self.real_carry = [index in real for index in range(carry_count)]
+        self.wanted_init = list(wanted[:carry_count])
+        self.wanted_xs = list(wanted[carry_count : carry_count + len(xs)])
+        self.wanted_additional = list(wanted[carry_count + len(xs) :])
+        needed = [*self.real_carry, *self.wanted_xs, *self.wanted_additional]
+        self.backward = backward_graph(recorder, module, needed, real)
+
+    def gradient(self, visible: int) -> Rule:
+        """The rule: a scan from the last step to the first, over the carried values that each step began with, which
+        are the results that follow the visible ones."""
+        return lambda tangents, results: self._go_back(results[visible:], tangents)
+
+    def _go_back(self, saved: list[FakeTensor], tangents: list[FakeTensor]) -> list[Any]:
+        carried, summed = sum(self.real_carry), sum(self.wanted_additional)
+        begin = [*tangents[:carried], *map(zeros_like, chosen(self.additional, self.wanted_additional))]
+        rows = [rows.flip(0) for rows in (*saved, *self.xs, *tangents[carried:])]
+        inputs = self.carry_count + len(self.xs)
+
+        def step(*values: Any) -> Any:
+            following, total, rest = values[:carried], values[carried : len(begin)], values[len(begin) :]
+            given, others = rest[: len(rows)], rest[len(rows) :]
+            arguments = [*given[:inputs], *others, *following, *given[inputs:]]
+            gradients = call_graph(self.backward, arguments)
+            sums = [old + new for old, new in zip(total, gradients[len(gradients) - summed :], strict=True)]
+            return (*gradients[:carried], *sums, *gradients[carried : len(gradients) - summed])
+
+        results = list(captured(capture, run, step, begin, rows, self.additional))
+        of_carry = iter(results[:carried])
+        of_init = [next(of_carry) if real else None for real in self.real_carry]
+        of_xs = [rows.flip(0) for rows in results[len(begin) :]]
+        return [*chosen(of_init, self.wanted_init), *of_xs, *results[carried : len(begin)]]
+
+
+def zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Where a sum of gradients begins."""
+    return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
 
 
 # --- functionalization -----------------------------------------------------------------------------------
@@ -181,4 +266,6 @@ def _shared(node: Node) -> list[Any]:
     return [*init, *(None for _ in xs), *additional]  # type: ignore[union-attr,misc]
 
 
-declare(HigherOrderOperator(target, {0: "scan_combine_graph"}, _shared, run))
+declare(
+    HigherOrderOperator(target, {0: "scan_combine_graph"}, _shared, run, functools.partial(captured, capture, run))
+)

@@ -6,6 +6,7 @@ ones; the body returns the next carried values.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,11 +15,14 @@ from torch.fx import Node
 
 from tintype import tree
 from tintype.errors import BranchMismatchError, InvalidRequestError
+from tintype.fake.info import fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.carry import Carry, check_carry
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes, refuse_writes, reorder_inputs
-from tintype.ops.rows import own
+from tintype.ops.gradients import chosen, differentiable, with_gradient
+from tintype.ops.rows import own, stack
+from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.plan import captures
@@ -92,7 +96,13 @@ def _holds(answer: Any) -> bool:
 
 @captures(target)
 def capture(
-    recorder: Recorder, cond_fn: Any, body_fn: Any, carried: Sequence[Any], additional: Sequence[Any], *rest: Any
+    recorder: Recorder,
+    cond_fn: Any,
+    body_fn: Any,
+    carried: Sequence[Any],
+    additional: Sequence[Any],
+    *rest: Any,
+    with_steps: bool = False,
 ) -> Any:
     carry = Carry(recorder, carried, "while_loop")
     while True:
@@ -105,13 +115,65 @@ def capture(
     carry.lay_out(body)
     condition.take(body.inner.operands[len(condition.inner.operands) :])
     mark_writes(recorder, (condition, body))
-    graphs = (
-        graph_node(recorder, "cond_graph", condition.finish()),
-        graph_node(recorder, "body_graph", body.finish()),
-    )
-    operands = operand_nodes(recorder, body.inner.operands[len(carry) :])
-    arguments = (*graphs, operand_nodes(recorder, carry.initial), operands)
-    return tuple(record_call(recorder, target, arguments, carry.results()))
+    operands = body.inner.operands[len(carry) :]
+    modules = condition.finish(), body.finish()
+    values = [*carry.initial, *operands]
+    wanted = differentiable(recorder, values)
+    keep = with_steps or any(wanted)
+
+    first = graph_node(recorder, "cond_graph", modules[0])
+    second = graph_node(recorder, "body_graph", modules[1])
+    arguments = (first, second, operand_nodes(recorder, carry.initial), operand_nodes(recorder, operands))
+    results = carry.results()
+    if not keep:
+        return tuple(record_call(recorder, target, arguments, results))
+    carry.refuse_gradient()
+    results += _steps_of(recorder, results)
+    results = record_call(recorder, while_loop_with_steps, arguments, results)
+    if any(wanted):
+        rule = Steps(recorder, modules[1], len(carry), (), operands, wanted).gradient(len(carry))
+        results = with_gradient(recorder, results, rule, chosen(values, wanted), visible=len(carry))
+    return tuple(results)
+
+
+def _steps_of(recorder: Recorder, results: list[Any]) -> list[Any]:
+    """What the carried values of all steps are when stacked."""
+    count = recorder.context.environment.unbacked_int(lower=0)
+    return [fresh((count, *info.sizes), info.dtype, info.device) for info in results]
+
+
+def while_loop_with_steps(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: Sequence[Any], additional: Sequence[Any]
+) -> tuple[Any, ...]:
+    """A loop that also returns, for each carried value, the values that all steps began with, stacked.
+
+    Joint graphs have it: the gradient goes back through the steps.
+
+    >>> import torch
+    >>> while_loop_with_steps(lambda x: x < 5, lambda x: (x * 2,), (torch.tensor(1),), ())
+    (tensor(8), tensor([1, 2, 4]))
+    """
+
+    def capture_with_steps(recorder: Recorder, *args: Any) -> Any:
+        return capture(recorder, *args, with_steps=True)
+
+    return captured(capture_with_steps, _run_with_steps, cond_fn, body_fn, carried, additional)
+
+
+def _run_with_steps(
+    condition: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any], additional: Sequence[Any]
+) -> tuple[Any, ...]:
+    values = tuple(carried)
+    steps: list[tuple[Any, ...]] = []
+    while _holds(condition(*values, *additional)):
+        steps.append(values)
+        values = tuple(body(*values, *additional))
+    columns = list(zip(*steps, strict=True)) if steps else [()] * len(values)
+    stacked = [
+        stack(list(column)) if column else value.new_empty((0, *value.shape))
+        for column, value in zip(columns, carried, strict=True)
+    ]
+    return (*own(values, (*carried, *additional)), *stacked)
 
 
 def _record(
@@ -162,9 +224,16 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
     add_new_values(functional, node, operands)
 
 
+@functionalizes(while_loop_with_steps)
+def _functionalize_with_steps(functional: Functionalization, node: Node) -> None:
+    refuse_writes(functional, node, functional_graphs(functional, node), "a while_loop with gradients")
+
+
 def _shared(node: Node) -> list[Any]:
     carried, additional = node.args[2], node.args[3]
     return [*carried, *additional]  # type: ignore[misc]
 
 
-declare(HigherOrderOperator(target, {0: "cond_graph", 1: "body_graph"}, _shared, run))
+_GRAPHS = {0: "cond_graph", 1: "body_graph"}
+declare(HigherOrderOperator(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run)))
+declare(HigherOrderOperator(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps))

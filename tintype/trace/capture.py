@@ -446,7 +446,7 @@ def capturing(recorder: Recorder) -> Iterator[None]:
     try:
         below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
         with compiling(), below(), recorder:
-            if recorder.context.environment.symbols:
+            if recorder.context.environment.symbols or not recorder.below_autograd:
                 recorder.watch_functions()
             try:
                 yield

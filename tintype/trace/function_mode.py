@@ -2,7 +2,8 @@
 
 Most functions hand symbolic sizes on to operators. A few look at them in C++ and want plain integers: indexing with
 a symbolic position, ``torch.tensor`` of a symbolic number. While symbols are about, calls of those are rewritten into
-operators that take them. The mode is only on when there are symbols, since it costs something on every call.
+operators that take them, and so are calls of operators that take functions, which torch would differentiate by rules
+of its own. The mode is only on when there are symbols or gradients, since it costs something on every call.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import sym_ite
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -27,7 +29,7 @@ class SymbolicFunctionMode(TorchFunctionMode):
             result = rewrite(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
-        return func(*args, **(kwargs or {}))
+        return callable_of(func)(*args, **(kwargs or {}))
 
 
 def _has_symbol(index: Any) -> bool:

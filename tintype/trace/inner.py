@@ -18,6 +18,7 @@ from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import add_placeholder, placeholders, set_meta
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
@@ -216,7 +217,7 @@ def replay(recorder: Recorder, function: Any, args: Sequence[Any]) -> Any:
             elif node.op == "call_function":
                 recorder.replayed = node.meta
                 given, options = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = node.target(*given, **options)
+                values[node] = callable_of(node.target)(*given, **options)
     finally:
         recorder.replayed = previous
     raise AssertionError("a graph without an output")

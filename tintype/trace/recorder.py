@@ -229,6 +229,13 @@ class Recorder(TorchDispatchMode):
         """Let a fake stand for a real tensor."""
         self._lifted[id(real)] = (real, fake)
 
+    def source_of(self, fake: FakeTensor) -> torch.Tensor:
+        """The tensor of the model that a fake stands for; the fake itself if it stands for none."""
+        for real, known in self._lifted.values():
+            if known is fake:
+                return real
+        return fake
+
     def number_node(self, number: Expr) -> Node:
         """The node that computes a symbolic number."""
         return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
@@ -479,6 +486,16 @@ class Recorder(TorchDispatchMode):
         try:
             with _below_autograd():
                 return function()
+        finally:
+            _pop(None)
+
+    def resumed(self, function: Callable[[], Any]) -> Any:
+        """Run a function as the program itself runs: with this recorder on, and with autograd if it has that."""
+        if self.below_autograd:
+            return self.inside(function)
+        _push(self)
+        try:
+            return function()
         finally:
             _pop(None)
 

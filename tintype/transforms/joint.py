@@ -23,8 +23,17 @@ from tintype.errors import CaptureError, InvalidRequestError, MutationError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import add_placeholder, copy_graph, eliminate_dead_code, output_node, placeholders, set_meta
+from tintype.ir.graph import (
+    add_placeholder,
+    copy_graph,
+    eliminate_dead_code,
+    output_node,
+    placeholders,
+    set_meta,
+    subgraph_at,
+)
 from tintype.ir.node_info import NodeMeta, Origin
+from tintype.ir.operators import callable_of
 from tintype.ir.process_switches import collector_paused, onednn_off
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
 from tintype.symbolic.bridge import from_torch
@@ -344,6 +353,9 @@ class _GraphDifferentiation:
                 return list(torch.fx.node.map_arg(node.args[0], self.values.__getitem__))
             if node.op == "placeholder":
                 continue
+            if node.op == "get_attr":
+                self.values[node] = subgraph_at(node)
+                continue
             if node.op != "call_function":
                 raise CaptureError(f"a graph with {node.op} nodes ({node.name!r}) has no joint graph")
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
@@ -351,7 +363,7 @@ class _GraphDifferentiation:
             if node.target in _ASSERTIONS:
                 self.values[node] = self.recorder.record_as(node.target, args, kwargs, None)
             else:
-                self.values[node] = node.target(*args, **kwargs)
+                self.values[node] = callable_of(node.target)(*args, **kwargs)
         raise AssertionError("a graph without an output")
 
     def _differentiate(self, outputs: list[Any]) -> JointGraph:

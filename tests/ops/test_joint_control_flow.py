@@ -1,0 +1,136 @@
+"""Gradients of control-flow operators in joint graphs, against eager autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+
+X = torch.linspace(-1.0, 2.0, 6).reshape(3, 2)
+
+
+class Model(torch.nn.Module):
+    """A loss of what a function of an input and a parameter returns."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = torch.nn.Parameter(torch.tensor([0.5, -0.3]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        results = torch.utils._pytree.tree_leaves(self.function(x, self.weight))
+        return sum((result * result).sum() for result in results if result.dtype.is_floating_point)  # type: ignore[return-value]
+
+
+def branches(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return tintype.cond(x.sum() > 0, lambda x: (x.sin() * w, x), lambda x: (x * x, x), (x,))
+
+
+def nested_branches(x: torch.Tensor, w: torch.Tensor) -> Any:
+    def outer() -> Any:
+        return tintype.cond(x.sum() > 5, lambda: x * w, lambda: x * w * w)
+
+    return tintype.cond(x.sum() > 0, outer, lambda: x / (1 + w * w))
+
+
+def rows(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return tintype.map(lambda row: (row * w).tanh(), x)
+
+
+def rows_without_closure(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return tintype.map(lambda row: row.exp(), x) * w
+
+
+def steps(x: torch.Tensor, w: torch.Tensor) -> Any:
+    def step(carry: torch.Tensor, row: torch.Tensor) -> Any:
+        carry = (carry * w + row).tanh()
+        return carry, carry * row
+
+    return tintype.scan(step, x[0] * 2, x)
+
+
+def steps_backwards(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return tintype.scan(lambda c, r: (c + r * w.sum(), c * w.prod()), torch.ones(3), x, dim=1, reverse=True)
+
+
+def loop(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return tintype.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * w + x), (torch.tensor(0), x))
+
+
+def loop_without_steps(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return tintype.while_loop(lambda i, y: i < 0, lambda i, y: (i + 1, y * w), (torch.tensor(0), x))
+
+
+def loop_as_data_say(x: torch.Tensor, w: torch.Tensor) -> Any:
+    (y,) = tintype.while_loop(lambda y: y.abs().sum() < 100, lambda y: (y * 2 + w,), (x,))
+    return y
+
+
+def prefixes(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return tintype.associative_scan(lambda a, b: a * b + 0 * w, x * w, 0)
+
+
+def everything(x: torch.Tensor, w: torch.Tensor) -> Any:
+    def step(carry: torch.Tensor, row: torch.Tensor) -> Any:
+        carry = tintype.cond(row.sum() > 0, lambda: carry * w + row, lambda: carry - row)
+        (carry,) = tintype.while_loop(lambda c: c.abs().sum() > 2, lambda c: (c / 2,), (carry,))
+        return carry, tintype.map(lambda e: e * carry.sum(), row)
+
+    return tintype.scan(step, torch.ones(2), x)
+
+
+FUNCTIONS = [
+    branches, nested_branches, rows, rows_without_closure, steps, steps_backwards, loop, loop_without_steps,
+    loop_as_data_say, prefixes, everything,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["model", "program", "decomposed", "retraced"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_gradients(function: Any, way: str) -> None:
+    model = Model(function)
+    x = X.clone().requires_grad_()
+    if way == "program":
+        joint = tintype.export_joint(tintype.export(model, (x,)))
+    else:
+        joint = tintype.export_joint(model, (x,))
+    if way == "decomposed":
+        joint = joint.run_decompositions()
+    joint.validate()
+    module = joint.module()
+    for example in (X, -X, X * 3):
+        x = example.clone().requires_grad_()
+        expected = model(x)
+        by_input, by_weight = torch.autograd.grad(expected, (x, model.weight), materialize_grads=True)
+        if way == "retraced":
+            module = tintype.export(joint.module(), (x,)).module()
+        loss, parameters, inputs = module(x)
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(parameters["weight"], by_weight)
+        torch.testing.assert_close(inputs["x"], by_input)
+
+
+def test_gradients_with_varying_sizes() -> None:
+    model = Model(steps)
+    shapes = {"x": {0: tintype.Dim("n")}}
+    module = tintype.export_joint(model, (X.clone().requires_grad_(),), dynamic_shapes=shapes).module()
+    for example in (X, torch.ones(5, 2), torch.ones(1, 2)):
+        x = example.clone().requires_grad_()
+        expected = torch.autograd.grad(model(x), (x, model.weight))
+        _, parameters, inputs = module(x)
+        torch.testing.assert_close((inputs["x"], parameters["weight"]), expected)
+
+
+def test_random_numbers_in_a_branch_have_no_gradient() -> None:
+    model = Model(lambda x, w: tintype.cond(x.sum() > 0, lambda: torch.rand_like(x) * w, lambda: x * w))
+    with pytest.raises(tintype.CaptureError, match="random"):
+        tintype.export_joint(model, (X,))
+
+
+def test_a_number_carried_by_a_loop_has_no_gradient() -> None:
+    model = Model(lambda x, w: tintype.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * w), (0, x))[1])
+    with pytest.raises(tintype.CaptureError, match="carries a number"):
+        tintype.export_joint(model, (X,))

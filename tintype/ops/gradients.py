@@ -1,0 +1,194 @@
+"""Gradients of operators that take graphs, in joint graphs.
+
+When a program runs, its operators call their graphs on tensors, and autograd sees what the graphs compute. In a joint
+graph the operator is one node, so its gradient is one too: autograd is given a function whose backward records it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from tintype.errors import CaptureError
+from tintype.fake.context import FakeContext
+from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import (
+    add_placeholder,
+    copy_graph,
+    eliminate_dead_code,
+    graph_module,
+    graphs_of,
+    output_node,
+    placeholders,
+    set_meta,
+)
+from tintype.ir.node_info import NodeMeta
+from tintype.ops.functional import functional_graph
+from tintype.symbolic.location import user_location
+from tintype.trace.inner import replay
+from tintype.trace.recorder import Recorder, active_recorder
+from tintype.transforms.emit import Emitter, info_of
+from tintype.transforms.joint import joint_of
+
+aten = torch.ops.aten
+
+# (tangents of the results that are differentiable, all recorded results) -> gradients of the operands that are
+Rule = Callable[[list[FakeTensor], list[Any]], Sequence[Any]]
+
+
+def differentiable(recorder: Recorder, operands: Sequence[Any]) -> list[bool]:
+    """Which operands gradients are recorded for; none of them outside of joint graphs."""
+    if recorder.below_autograd or not torch.is_grad_enabled():
+        return [False] * len(operands)
+    return [type(value) is FakeTensor and recorder.source_of(value).requires_grad for value in operands]
+
+
+def is_real(value: Any) -> bool:
+    """Whether a tensor, or the description of one, can have a gradient."""
+    return isinstance(value, (torch.Tensor, TensorInfo)) and (value.dtype.is_floating_point or value.dtype.is_complex)
+
+
+class _Call(torch.autograd.Function):
+    """A recorded call, to autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, values: list[Any], visible: int, rule: Rule, *operands: Any) -> Any:
+        tensors = [value for value in values[:visible] if type(value) is FakeTensor]
+        ctx.rule, ctx.values = rule, values
+        ctx.real = [is_real(tensor) for tensor in tensors]
+        ctx.mark_non_differentiable(*(tensor for tensor in tensors if not is_real(tensor)))
+        return tuple(tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        given = [_laid_out(tangent) for tangent, real in zip(tangents, ctx.real, strict=True) if real]
+        return (None, None, None, *ctx.rule(given, ctx.values))
+
+
+def _laid_out(tangent: torch.Tensor) -> torch.Tensor:
+    """A tangent as the graphs of gradients take it: contiguous."""
+    return tangent.contiguous()
+
+
+def with_gradient(
+    recorder: Recorder, values: list[Any], rule: Rule, operands: Sequence[FakeTensor], visible: int | None = None
+) -> list[Any]:
+    """The results of a recorded call, to autograd the results of a function of the operands that have a gradient.
+
+    Results from ``visible`` on are for the rule alone."""
+    visible = len(values) if visible is None else visible
+    sources = [recorder.source_of(operand) for operand in operands]
+    results = iter(_Call.apply(values, visible, rule, *sources) or ())
+    return [next(results) if type(value) is FakeTensor else value for value in values[:visible]]
+
+
+# --- the gradient of a graph -----------------------------------------------------------------------------
+
+
+def backward_graph(
+    recorder: Recorder, module: GraphModule, wanted: Sequence[bool], tangents_for: Sequence[int]
+) -> GraphModule:
+    """The graph from the inputs of a graph and tangents of its results to the gradients of the inputs.
+
+    It has an input per entry of ``tangents_for`` and a result per input that is ``wanted``, zero where none flows;
+    tangents and results are contiguous.
+    """
+    _refuse_random(module)
+    forward = graph_module(copy_graph(module.graph), "Subgraph")
+    if functional_graph(recorder.context, forward).new_values:
+        raise CaptureError(
+            "a function that writes to tensors from around it has no gradient in a joint graph",
+            location=user_location(),
+            remedy="return the new value instead",
+        )
+    joint = joint_of(forward, recorder.context, list(wanted), tangents_for=list(tangents_for))
+    graph = joint.backward()
+    _complete_tangents(recorder.context, forward, graph, list(tangents_for), joint.tangents)
+    output = output_node(graph)
+    emitter = Emitter(graph, recorder.context)
+    emitter.at = output
+    gradients = dict(zip(joint.gradients, output.args[0], strict=True))  # type: ignore[arg-type]
+    inputs = placeholders(graph)
+    results = [
+        _contiguous(emitter, gradients.get(position), inputs[position])
+        for position, is_wanted in enumerate(wanted)
+        if is_wanted
+    ]
+    output.args = (tuple(results),)
+    return graph_module(graph, "Subgraph")
+
+
+def _contiguous(emitter: Emitter, gradient: Any, source: Node) -> Node:
+    if gradient is None:
+        return emitter.call(aten.zeros_like.default, source, memory_format=torch.contiguous_format)
+    info = info_of(gradient)
+    assert info is not None
+    if info.is_contiguous():
+        return gradient
+    return emitter.call(aten.clone.default, gradient, memory_format=torch.contiguous_format)
+
+
+def _complete_tangents(
+    context: FakeContext, forward: GraphModule, graph: Any, wanted: list[int], there: list[int]
+) -> None:
+    """Give a graph of gradients inputs for all tangents, also those that no gradient flows from."""
+    results: Any = output_node(forward.graph).args[0]
+    inputs = placeholders(graph)
+    first = len(inputs) - len(there)
+    last = inputs[first - 1] if first else graph._root
+    known = dict(zip(there, inputs[first:], strict=True))
+    for position in wanted:
+        node = known.get(position)
+        if node is None:
+            info = info_of(results[position])
+            assert info is not None
+            node = add_placeholder(graph, graph._graph_namespace.create_name("tangents", None), after=last)
+            fake = context.fake_from(fresh(info.sizes, info.dtype, info.device), node)
+            set_meta(node, NodeMeta({"val": fake}))
+        last = node
+
+
+def _refuse_random(module: GraphModule) -> None:
+    """The gradient of a graph computes the graph again, which would draw other random numbers."""
+    for node in module.graph.nodes:
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags:
+            raise CaptureError(
+                f"{target} draws random numbers inside of a branch or a loop, whose gradient would draw other ones",
+                location=user_location(),
+                remedy="draw the random numbers outside and pass them in",
+            )
+        for _, inner in graphs_of(node):
+            _refuse_random(inner)
+
+
+def without_results(module: GraphModule, count: int) -> GraphModule:
+    """A copy of a graph that returns only its first results."""
+    graph = copy_graph(module.graph)
+    output = output_node(graph)
+    results: Any = output.args[0]
+    output.args = (tuple(results[:count]),)
+    eliminate_dead_code(graph)
+    return graph_module(graph, "Subgraph")
+
+
+def chosen(values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    """The values that are wanted."""
+    return [value for value, is_wanted in zip(values, wanted, strict=True) if is_wanted]
+
+
+def call_graph(module: GraphModule, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Record what a graph computes as part of the function that is being recorded."""
+    recorder = active_recorder()
+    assert recorder is not None
+    return replay(recorder, module, values)
+
+
+def gradient_info(operand: FakeTensor) -> TensorInfo:
+    """The gradient of an operand."""
+    info = operand.info
+    return fresh(info.sizes, info.dtype, info.device)
