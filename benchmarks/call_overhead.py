@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     head = ("program", "eager us", "tintype us", "over eager us", "ratio", "torch us", "over eager us")
-    rows = []
+    rows: list[list[str]] = []
     with torch.no_grad():
         for program in programs(options):
             timed = contenders(program, options.torch and not rows)

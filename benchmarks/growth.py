@@ -68,7 +68,7 @@ def processor_time(function: Callable[[], Any], collector: bool) -> float:
     try:
         start = time.process_time()
         result = function()
-        held = [[] for _ in range(2)]  # the collector starts with the next container that is made
+        held: list[Any] = [[], []]  # the collector starts with the next container that is made
         seconds = time.process_time() - start
         del result, held
         return seconds
