@@ -421,3 +421,9 @@ def test_many_layers_take_linear_time() -> None:
     seconds(10)
     small, large = min(seconds(50) for _ in range(3)), min(seconds(400) for _ in range(2))
     assert large < small * 8 * 4
+
+
+def test_complex_number_filled_into_a_real_tensor() -> None:
+    x, mask = torch.randn(3), torch.tensor([True, False, True])
+    core = tintype.export(lambda x, mask: x.masked_fill(mask, 1 + 0j), (x, mask)).run_decompositions()
+    assert torch.equal(core.module()(x, mask), x.masked_fill(mask, 1 + 0j))

@@ -553,3 +553,28 @@ def test_attention(mode: str, causal: bool, masked: bool) -> None:
     compare(
         mode, function, (x(1, 2, 3, 4), x(1, 2, 3, 4), x(1, 2, 3, 4)), {"mask": mask} if masked else {}, others=[]
     )
+
+
+# --- masks without dimensions ------------------------------------------------------------------------------
+
+
+def assigned_where_true(value: torch.Tensor, flag: torch.Tensor, other: torch.Tensor) -> Any:
+    number, tensor = value.clone(), value.clone()
+    number[flag] = 2.0
+    tensor[flag] = other
+    return number, tensor
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_single_flag_selects_all_or_nothing(mode: str, flag: bool) -> None:
+    compare(mode, assigned_where_true, (x(), torch.tensor(flag), x(4)))
+    module = tintype.export(assigned_where_true, (x(), torch.tensor(not flag), x(4))).module()
+    arguments = (x(), torch.tensor(flag), x(4))
+    assert all(map(torch.equal, module(*arguments), assigned_where_true(*arguments)))
+
+
+def test_indexing_with_a_single_flag() -> None:
+    module = tintype.export(lambda value, flag: value[flag], (torch.ones(3), torch.tensor(True))).module()
+    for flag in (True, False):
+        value = torch.randn(3)
+        assert torch.equal(module(value, torch.tensor(flag)), value[torch.tensor(flag)])

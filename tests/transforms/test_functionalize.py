@@ -428,6 +428,40 @@ def test_custom_operators_that_write() -> None:
     check(program, matrix, row)
 
 
+def test_operators_without_a_functional_form_return_what_they_wrote_to() -> None:
+    def program(self: Holder, x: torch.Tensor, y: torch.Tensor) -> Any:
+        first = x.t()[1:].abs_().add_(1).polygamma_(1).add_(2)  # polygamma_ has its arguments in another order
+        self.state.abs_().add_(1).polygamma_(2)
+        return first, y.add_(1).polygamma_(1), self.state
+
+    check(program, matrix, row)
+
+
+def test_random_numbers_written_in_place() -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.normal_().add_(1), x[1:].normal_(2.0, 3.0)
+
+    for module in (program, tintype.export(program, (torch.ones(4),)).module()):
+        x = torch.zeros(4)
+        torch.manual_seed(0)
+        first, second = module(x)
+        if module is program:
+            expected = x.clone()
+        assert torch.equal(x, expected) and torch.equal(first, x) and torch.equal(second, x[1:])
+        assert first.data_ptr() == x.data_ptr() and second.data_ptr() == x[1:].data_ptr()
+
+
+def test_copies_that_a_custom_operator_writes_to_keep_their_layout() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.t() + 1
+        scale_(y, 3.0)
+        return y.view(-1) if y.is_contiguous() else y.t().view(-1)
+
+    module = tintype.export(program, (torch.ones(2, 3),)).module()
+    x = torch.randn(2, 3)
+    assert torch.equal(module(x), program(x))
+
+
 def test_custom_operators_become_auto_functionalized() -> None:
     program = tintype.export(lambda x: scale_(x[0], 3.0), (torch.ones(2, 3),))
     assert any("auto_functionalized" in target for target in targets(program))

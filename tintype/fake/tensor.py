@@ -70,6 +70,17 @@ class FakeTensor(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _rebuild, (self.info.sizes, self.info.strides, self.info.dtype, str(self.info.device))
 
+    def __getitem__(self, index: Any) -> Any:
+        if _is_single_flag(index):
+            return super().unsqueeze(0)[index.reshape(1)]
+        return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if _is_single_flag(index):
+            super().unsqueeze(0)[index.reshape(1)] = value
+        else:
+            super().__setitem__(index, value)
+
     def tolist(self) -> Any:
         return self.context.values_of(self)
 
@@ -88,6 +99,11 @@ class FakeTensor(torch.Tensor):
             location=user_location(),
             remedy="wrap code that needs the memory itself into a custom operator (torch.library.custom_op)",
         )
+
+
+def _is_single_flag(index: Any) -> bool:
+    """Whether an index is a mask without dimensions: it takes all or nothing, and torch would ask for its value."""
+    return type(index) is FakeTensor and not index.info.sizes and index.info.dtype is torch.bool
 
 
 def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeTensor:

@@ -13,11 +13,11 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import MutationError
-from tintype.fake.info import TensorInfo
+from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call, meta_of
 from tintype.transforms.emit import info_of
-from tintype.transforms.functionalize import WITHOUT_COUNTERPART, Functionalization, location_of
+from tintype.transforms.functionalize import WITHOUT_COUNTERPART, Functionalization, Handle, location_of
 
 
 def auto_functionalized(operator: torch._ops.OpOverload, /, **arguments: Any) -> tuple[Any, ...]:
@@ -69,7 +69,7 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
             )
         )
         return
-    handles = [functional.handle_of(arguments[name]) for name in written]
+    handles = {name: functional.handle_of(arguments[name]) for name in written}
     results = _as_tuple(node.meta.get("val"))
     new = append_before(functional, node, (operator,), arguments)
     copies = []
@@ -77,16 +77,39 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
         value = arguments.get(name)
         copies.append(_like(functional, info_of(value)) if isinstance(value, Node) else None)
     new.meta = meta_of(node).derived(val=(*results, *copies))
-    for handle, name in zip(handles, written, strict=True):
+    for name, handle in handles.items():
         index = len(results) + written_names(operator).index(name)
         functional.write(handle, functional.emit.item(new, index))
-    for user in list(node.users):
-        if user.target is python_operator.getitem:
-            functional.replace(user, functional.emit.item(new, user.args[1]))  # type: ignore[arg-type]
-    if node.users:
-        functional.replace(node, functional.emit.item(new, 0))
+    returned = {position: handles[name] for position, name in _returned_names(operator) if name in handles}
+    several = [user for user in node.users if user.target is python_operator.getitem]
+    for user in several:
+        _settle(functional, user, new, user.args[1], returned)
+    if several or not node.users:
+        functional.replaced.append(node)
     else:
-        functional.graph.erase_node(node)
+        _settle(functional, node, new, 0, returned)
+
+
+def _settle(functional: Functionalization, node: Node, call: Node, position: Any, returned: dict[int, Handle]) -> None:
+    """A result: what the operator wrote to, where it returns that, or a new value."""
+    if position in returned:
+        functional.handles[node] = returned[position]
+        functional.replaced.append(node)
+    else:
+        functional.replace(node, functional.emit.item(call, position))
+
+
+def _returned_names(operator: torch._ops.OpOverload) -> list[tuple[int, str]]:
+    """The results that are arguments which the operator wrote to: position and name of the argument."""
+    arguments = [argument for argument in operator._schema.arguments if argument.alias_info is not None]
+    return [
+        (position, argument.name)
+        for position, result in enumerate(operator._schema.returns)
+        for argument in arguments
+        if result.alias_info is not None
+        and argument.alias_info.is_write
+        and result.alias_info.before_set & argument.alias_info.before_set
+    ]
 
 
 def append_before(functional: Functionalization, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
@@ -103,7 +126,8 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _like(functional: Functionalization, info: TensorInfo | None) -> FakeTensor:
     assert info is not None
-    return make_fake(info.fresh(), functional.context)
+    strides = preserved_strides(info.sizes, info.strides)
+    return make_fake(TensorInfo(info.sizes, strides, info.dtype, info.device), functional.context)
 
 
 WITHOUT_COUNTERPART.append(_functionalize)

@@ -102,7 +102,11 @@ def functional_counterpart(operator: Any) -> Any | None:
 _COUNTERPARTS: dict[Any, Any | None] = {}
 
 # Where the functional operator has another name than the rule "drop the underscore" gives.
-_RENAMED = {"bernoulli_.float": "bernoulli.p", "bernoulli_.Tensor": "bernoulli.Tensor"}
+_RENAMED = {
+    "bernoulli_.float": "bernoulli.p",
+    "bernoulli_.Tensor": "bernoulli.Tensor",
+    "normal_.": "normal_functional.default",
+}
 
 
 def _find_counterpart(operator: Any) -> Any | None:

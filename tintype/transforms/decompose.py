@@ -76,9 +76,17 @@ def _dropout_decomposition(tensor: torch.Tensor, p: float, train: bool) -> Any:
     return aten.dropout.default.decompose(tensor, p, train)
 
 
+def _masked_fill_decomposition(tensor: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
+    """As in eager mode, a complex value without an imaginary part fits into real tensors."""
+    if isinstance(value, complex) and not tensor.dtype.is_complex and value.imag == 0:
+        value = value.real
+    return torch._decomp.decomposition_table[aten.masked_fill.Scalar](tensor, mask, value)
+
+
 _OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.copy.default: _copy_decomposition,
     aten.dropout.default: _dropout_decomposition,
+    aten.masked_fill.Scalar: _masked_fill_decomposition,
 }
 
 
