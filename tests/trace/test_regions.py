@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -307,6 +308,44 @@ def test_backward_inside_of_the_program_is_captured_or_refused_by_name(mode: str
         compare(mode, function, (torch.randn(3, 4),), gradients=False)
     except tintype.CaptureError as error:
         assert "autograd" in str(error) or "backward" in str(error)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda value, start: torch.autograd.grad(value * value, value, start, allow_unused=True),
+        lambda value, start: torch.autograd.grad(value * value, value, start, materialize_grads=True),
+        lambda value, start: (value * value).backward(start),
+        lambda value, start: torch.autograd.backward([value * value], [start]),
+        lambda value, start: torch.autograd.functional.vjp(torch.sin, value, start),
+        lambda value, start: torch.autograd.functional.jacobian(torch.sin, value.detach()),
+    ],
+)
+def test_gradients_with_a_start_given_are_refused_by_name(function: Any) -> None:
+    with pytest.raises(tintype.CaptureError, match="computes gradients itself") as caught:
+        tintype.export(function, (x(), torch.ones(3, 4)))
+    assert caught.value.location is not None and caught.value.location.filename == __file__
+    value = x()
+    value.sum().backward()  # nothing stays refused
+    assert value.grad is not None
+
+
+def test_gradients_in_another_thread_go_on_while_a_program_is_captured() -> None:
+    found: list[torch.Tensor | None] = []
+
+    def train() -> None:
+        weight = x()
+        (weight * 2).sum().backward()
+        found.append(weight.grad)
+
+    def function(value: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+        return value + 1
+
+    tintype.export(function, (torch.ones(3),))
+    assert len(found) == 1 and found[0] is not None and torch.equal(found[0], torch.full((3, 4), 2.0))
 
 
 # --- random numbers ----------------------------------------------------------------------------------------

@@ -81,6 +81,12 @@ class FakeTensor(torch.Tensor):
         else:
             super().__setitem__(index, value)
 
+    def requires_grad_(self, requires_grad: bool = True) -> FakeTensor:
+        super().requires_grad_(requires_grad)
+        self.info = self.info.with_storage(self.info.storage)
+        self.info.requires_grad = requires_grad
+        return self
+
     def tolist(self) -> Any:
         return self.context.values_of(self)
 

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 
-class _CountedSwitch:
+class CountedSwitch:
+    """A context manager that sets something up for the first who enters and puts it back for the last who leaves."""
+
     def __init__(self, set_up: Callable[[], Any], put_back: Callable[[Any], None]) -> None:
         self._set_up = set_up
         self._put_back = put_back
@@ -51,7 +53,7 @@ def _resume_collector(was_enabled: bool) -> None:
 
 # A graph is made of many small objects that all stay alive. Python would look through all objects of the
 # process for garbage again and again while they are made, which can take longer than making them.
-collector_paused = _CountedSwitch(_pause_collector, _resume_collector)
+collector_paused = CountedSwitch(_pause_collector, _resume_collector)
 
 
 def _start_compiling() -> tuple[Any, ...]:
@@ -73,7 +75,7 @@ def _stop_compiling(saved: tuple[Any, ...]) -> None:
 
 
 # While a program is captured, torch.compiler.is_compiling() and its kin answer True.
-compiling = _CountedSwitch(_start_compiling, _stop_compiling)
+compiling = CountedSwitch(_start_compiling, _stop_compiling)
 
 
 def _switch_onednn_off() -> bool:
@@ -84,4 +86,4 @@ def _switch_onednn_off() -> bool:
 
 # oneDNN's recurrent layer keeps what its backward needs only if gradients are enabled when it runs, so it can't be
 # part of a graph that holds its own backward. Without it a recurrent layer is the operators of its steps.
-onednn_off = _CountedSwitch(_switch_onednn_off, torch._C._set_mkldnn_enabled)
+onednn_off = CountedSwitch(_switch_onednn_off, torch._C._set_mkldnn_enabled)

@@ -90,7 +90,9 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
         _settle(functional, node, new, 0, returned)
 
 
-def _settle(functional: Functionalization, node: Node, call: Node, position: Any, returned: dict[int, Handle]) -> None:
+def _settle(
+    functional: Functionalization, node: Node, call: Node, position: Any, returned: dict[int, Handle]
+) -> None:
     """A result: what the operator wrote to, where it returns that, or a new value."""
     if position in returned:
         functional.handles[node] = returned[position]

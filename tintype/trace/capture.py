@@ -8,7 +8,6 @@ import inspect
 import keyword
 import re
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from torch.fx import Graph, Node
 from tintype import tree
 from tintype.errors import (
     CaptureError,
-    Location,
     StateChangedError,
     TintypeError,
     UnsupportedInputError,
@@ -45,11 +43,11 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr, Size
-from tintype.symbolic.location import is_internal
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.buffer_assignments import assign_buffers
+from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
@@ -274,13 +272,6 @@ class Capture:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news
                 raise CaptureInterrupted from error
-            if self.recorder.below_autograd and _comes_from_autograd(error):
-                raise CaptureError(
-                    "the program computes gradients itself (backward() or torch.autograd.grad), which can't be "
-                    "captured",
-                    location=_user_line(error),
-                    remedy="export the forward computation alone and differentiate the result",
-                ) from error
             raise
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:
@@ -407,22 +398,6 @@ def holds_fake(value: Any) -> bool:
     return isinstance(value, (list, tuple, set)) and any(holds_fake(item) for item in value)
 
 
-def _comes_from_autograd(error: BaseException) -> bool:
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.replace("\\", "/").endswith(_ENGINE)
-
-
-_ENGINE = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
-
-
-def _user_line(error: BaseException) -> Location | None:
-    """The innermost line of the user's program that an exception passed through."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not is_internal(frame.filename):
-            return Location(frame.filename, frame.lineno or 0, frame.name)
-    return None
-
-
 _PREFIXES = {
     InputKind.PARAMETER: "p_",
     InputKind.BUFFER: "b_",
@@ -445,7 +420,7 @@ def capturing(recorder: Recorder) -> Iterator[None]:
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
         below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
-        with compiling(), below(), recorder:
+        with compiling(), gradients_refused(), below(), recorder:
             if recorder.context.environment.symbols or not recorder.below_autograd:
                 recorder.watch_functions()
             try:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -284,29 +282,3 @@ def _assign_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 def _bernoulli(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """``bernoulli.p``, the form without mutation, has no default for its probability."""
     return NOT_HANDLED if len(args) > 1 or "p" in kwargs else recorder.record(func, args[0], 0.5, **kwargs)
-
-
-# --- gradients ---------------------------------------------------------------------------------------------
-
-
-@intercept(aten.ones_like.default)
-def _ones_like(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """The gradient that ``backward()`` and ``autograd.grad`` start from: below autograd they would find nothing.
-
-    Gradients by ``torch.func`` are no matter of autograd but of its own transforms, which work."""
-    frame = sys._getframe(2)
-    if recorder.below_autograd and frame.f_code is _MAKE_GRADS and not _called_by_transform(frame):
-        raise CaptureError(
-            "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
-            location=user_location(),
-            remedy="export the forward computation alone and differentiate the result",
-        )
-    return NOT_HANDLED
-
-
-_MAKE_GRADS = torch.autograd._make_grads.__code__
-
-
-def _called_by_transform(frame: FrameType) -> bool:
-    caller = frame.f_back.f_back if frame.f_back is not None else None
-    return caller is not None and caller.f_code.co_name == "_autograd_grad"

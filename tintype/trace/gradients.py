@@ -1,0 +1,54 @@
+"""Gradients that a program computes itself: refused by name.
+
+A program is captured below autograd, so ``backward()`` and ``torch.autograd.grad`` find no history and would answer
+None, zeros, or nothing at all. While a capture runs, the call of the engine that both of them make is refused.
+Gradients by ``torch.func`` are no matter of autograd's history but of transforms of their own, which are captured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tintype.errors import CaptureError
+from tintype.ir.process_switches import CountedSwitch
+from tintype.symbolic.location import user_location
+from tintype.trace.recorder import active_recorder
+
+
+def _run_unless_captured(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What stands in for the call of autograd's engine; other threads go on as usual."""
+    if active_recorder() is not None and _is_below_autograd() and not _called_by_transform(sys._getframe(2)):
+        raise CaptureError(
+            "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
+            location=user_location(),
+            remedy="export the forward computation alone and differentiate the result",
+        )
+    return run(*args, **kwargs)
+
+
+def _is_below_autograd() -> bool:
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)
+
+
+def _called_by_transform(frame: FrameType | None) -> bool:
+    """Whether a frame, that of ``torch.autograd.grad``, was called by a transform of ``torch.func``."""
+    caller = frame.f_back if frame is not None else None
+    return caller is not None and caller.f_code.co_filename.endswith("eager_transforms.py")
+
+
+def _refuse() -> Callable[..., Any]:
+    run = torch.autograd._engine_run_backward
+    torch.autograd._engine_run_backward = lambda *args, **kwargs: _run_unless_captured(run, *args, **kwargs)
+    return run
+
+
+def _allow(run: Callable[..., Any]) -> None:
+    torch.autograd._engine_run_backward = run
+
+
+gradients_refused = CountedSwitch(_refuse, _allow)
