@@ -1,7 +1,8 @@
 """Pytrees: flattening the inputs and outputs of a program, and naming their leaves.
 
-Users register their own container types with ``torch.utils._pytree`` (as HF's ``ModelOutput`` and caches
-do), so that registry is the one used here.
+Users register their own container types with ``torch.utils._pytree`` (as transformers does for ``ModelOutput``), so
+that registry is the one used here. The caches of transformers are not in it, though models take and return them by
+default: one that turns up is registered then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 import torch.utils._pytree as pytree
 from torch.utils._pytree import TreeSpec
 
@@ -31,10 +33,21 @@ __all__ = [
 # positions and names of a leaf, outermost first: SequenceKey, MappingKey or GetAttrKey objects
 KeyPath = tuple[Any, ...]
 
-flatten = pytree.tree_flatten
 unflatten = pytree.tree_unflatten
 leaves = pytree.tree_leaves
 map_leaves = pytree.tree_map
+
+
+def flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
+    """Leaves and structure of a tree.
+
+    >>> flatten({"a": [1, 2]})[0]
+    [1, 2]
+    """
+    found, spec = pytree.tree_flatten(tree)
+    while _register_caches(found):
+        found, spec = pytree.tree_flatten(tree)
+    return found, spec
 
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
@@ -44,7 +57,10 @@ def flatten_with_paths(tree: Any) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
     >>> [(path_text(path), leaf) for path, leaf in leaves]
     [("['a'][0]", 1), ("['a'][1]", 2)]
     """
-    return pytree.tree_flatten_with_path(tree)
+    found, spec = pytree.tree_flatten_with_path(tree)
+    while _register_caches([leaf for _, leaf in found]):
+        found, spec = pytree.tree_flatten_with_path(tree)
+    return found, spec
 
 
 def path_text(path: KeyPath) -> str:
@@ -146,3 +162,54 @@ def _flatteners(names: list[str], keep_none: bool) -> tuple[Callable[..., Any], 
         return list(zip(keys, values, strict=True)), context
 
     return flatten_fields, flatten_with_keys
+
+
+# --- caches of transformers ------------------------------------------------------------------------------
+
+
+def _register_caches(found: list[Any]) -> bool:
+    """Make containers of the caches, and parts of caches, among leaves; whether there were any."""
+    kinds = [kind for kind in set(map(type, found)) if _is_cache(kind)]
+    for kind in kinds:
+        _register_attributes(kind)
+    return bool(kinds)
+
+
+def _is_cache(kind: type) -> bool:
+    return any(base.__module__ == _CACHES and base.__name__ in _CACHE_CLASSES for base in kind.__mro__)
+
+
+_CACHES = "transformers.cache_utils"
+_CACHE_CLASSES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
+
+
+def _register_attributes(cls: type) -> None:
+    """Let an object be the container of its attributes: tensors, numbers and containers are its parts, settings
+    (flags, dtypes, classes) are its structure."""
+
+    def flatten_attributes(value: Any) -> tuple[list[Any], Any]:
+        attributes = sorted(vars(value).items())
+        parts = {name: item for name, item in attributes if not isinstance(item, _SETTINGS)}
+        return list(parts.values()), (tuple(parts), tuple(pair for pair in attributes if pair[0] not in parts))
+
+    def flatten_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        values, context = flatten_attributes(value)
+        return list(zip(map(pytree.GetAttrKey, context[0]), values, strict=True)), context
+
+    def unflatten_attributes(values: Iterable[Any], context: Any) -> Any:
+        names, settings = context
+        value = cls.__new__(cls)
+        vars(value).update(zip(names, values, strict=True))
+        vars(value).update(settings)
+        return value
+
+    pytree.register_pytree_node(
+        cls,
+        flatten_attributes,
+        unflatten_attributes,
+        serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
+        flatten_with_keys_fn=flatten_with_keys,
+    )
+
+
+_SETTINGS = (bool, str, type, type(None), torch.dtype, torch.device)

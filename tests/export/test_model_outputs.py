@@ -11,6 +11,7 @@ from torch import nn
 
 transformers = pytest.importorskip("transformers")
 
+import tintype  # noqa: E402
 from tests.export.modes import assert_same, capture, compare  # noqa: E402
 
 
@@ -93,16 +94,7 @@ def test_cache_taken_apart_and_put_together(mode: str, llama: Any) -> None:
     compare(mode, model, (ids(2, 1), [tuple(pair) for pair in pairs]), gradients=False)
 
 
-def _registered(kind: type) -> bool:
-    return kind in torch.utils._pytree.SUPPORTED_NODES
-
-
 def test_dynamic_cache_as_output(mode: str, llama: Any) -> None:
-    """Where transformers registers its cache as a pytree."""
-    if not _registered(transformers.DynamicCache):
-        with pytest.raises(RuntimeError, match="DynamicCache"):
-            capture(mode, llama, (ids(),), {"use_cache": True})
-        return
     value = ids()
     result = capture(mode, llama, (value,), {"use_cache": True}).module()(value, use_cache=True)
     expected = llama(value, use_cache=True)
@@ -110,6 +102,9 @@ def test_dynamic_cache_as_output(mode: str, llama: Any) -> None:
     assert type(result.past_key_values) is transformers.DynamicCache
     for mine, theirs in zip(result.past_key_values.layers, expected.past_key_values.layers, strict=True):
         assert_same((mine.keys, mine.values), (theirs.keys, theirs.values))
+    following = ids(2, 1)  # what came out is a cache that eager mode can go on with
+    again = llama(following, past_key_values=result.past_key_values).logits
+    assert_same(again, llama(following, past_key_values=expected.past_key_values).logits)
 
 
 def test_dynamic_cache_as_input(mode: str, llama: Any) -> None:
@@ -121,14 +116,24 @@ def test_dynamic_cache_as_input(mode: str, llama: Any) -> None:
         return cache
 
     arguments = {"input_ids": ids(2, 1), "use_cache": True}
-    if not _registered(transformers.DynamicCache):
-        with pytest.raises(RuntimeError, match="DynamicCache"):
-            capture(mode, llama, (), {**arguments, "past_key_values": filled()})
-        return
-    module = capture(mode, llama, (), {**arguments, "past_key_values": filled()}).module()
+    example = filled()
+    before = [layer.keys for layer in example.layers]
+    module = capture(mode, llama, (), {**arguments, "past_key_values": example}).module()
+    assert all(layer.keys is keys for layer, keys in zip(example.layers, before, strict=True))
     result = module(**arguments, past_key_values=filled())
     expected = llama(**arguments, past_key_values=filled())
     assert_same(result.logits, expected.logits)
+    assert_same(result.past_key_values.layers[1].keys, expected.past_key_values.layers[1].keys)
+
+
+def test_cache_of_another_length_is_refused(llama: Any) -> None:
+    def filled(length: int) -> Any:
+        return llama(ids(2, length), use_cache=True).past_key_values
+
+    arguments = {"input_ids": ids(2, 1), "use_cache": True}
+    module = tintype.export(llama, (), {**arguments, "past_key_values": filled(5)}).module()
+    with pytest.raises(tintype.errors.InputMismatchError, match="past_key_values"):
+        module(**arguments, past_key_values=filled(6))
 
 
 class WithStaticCache(nn.Module):
