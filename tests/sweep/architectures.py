@@ -29,167 +29,32 @@ from tests.sweep.processes import Finished, run_jobs
 from tintype import tree
 from tintype.errors import TintypeError
 
-TEXT = [
-    "albert",
-    "apertus",
-    "arcee",
-    "bert-generation",
-    "big_bird",
-    "biogpt",
-    "bitnet",
-    "camembert",
-    "canine",
-    "codegen",
-    "cohere",
-    "cohere2",
-    "convbert",
-    "ctrl",
-    "data2vec-text",
-    "deberta",
-    "deberta-v2",
-    "deepseek_v2",
-    "deepseek_v3",
-    "diffllama",
-    "doge",
-    "ernie",
-    "ernie4_5",
-    "esm",
-    "eurobert",
-    "exaone4",
-    "falcon_h1",
-    "falcon_mamba",
-    "flaubert",
-    "fnet",
-    "gemma",
-    "gemma3_text",
-    "glm",
-    "glm4",
-    "gpt_bigcode",
-    "gpt_neo",
-    "gpt_neox",
-    "gpt_oss",
-    "gptj",
-    "granite",
-    "granitemoe",
-    "granitemoehybrid",
-    "helium",
-    "ibert",
-    "jamba",
-    "jetmoe",
-    "lfm2",
-    "llama4_text",
-    "longformer",
-    "luke",
-    "mamba",
-    "megatron-bert",
-    "minimax",
-    "mistral",
-    "mobilebert",
-    "modernbert",
-    "modernbert-decoder",
-    "mpnet",
-    "mpt",
-    "mra",
-    "nemotron",
-    "nystromformer",
-    "olmo",
-    "olmo2",
-    "olmoe",
-    "openai-gpt",
-    "opt",
-    "persimmon",
-    "phi",
-    "phi3",
-    "phimoe",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3_moe",
-    "qwen3_next",
-    "recurrent_gemma",
-    "rembert",
-    "roberta",
-    "roberta-prelayernorm",
-    "roc_bert",
-    "roformer",
-    "rwkv",
-    "seed_oss",
-    "smollm3",
-    "splinter",
-    "squeezebert",
-    "stablelm",
-    "starcoder2",
-    "xglm",
-    "xlm",
-    "xlm-roberta-xl",
-    "xlnet",
-    "yoso",
-]
-TWO_SIDED = [
-    "bart",
-    "bigbird_pegasus",
-    "blenderbot",
-    "blenderbot-small",
-    "fsmt",
-    "led",
-    "longt5",
-    "m2m_100",
-    "marian",
-    "mbart",
-    "mt5",
-    "mvp",
-    "pegasus",
-    "pegasus_x",
-    "plbart",
-    "prophetnet",
-    "switch_transformers",
-    "umt5",
-]
-VISION = [
-    "beit",
-    "bit",
-    "convnext",
-    "convnextv2",
-    "cvt",
-    "data2vec-vision",
-    "deit",
-    "dinov2_with_registers",
-    "dinov3_vit",
-    "dpt",
-    "efficientnet",
-    "focalnet",
-    "glpn",
-    "hgnet_v2",
-    "ijepa",
-    "levit",
-    "mobilenet_v1",
-    "mobilenet_v2",
-    "mobilevit",
-    "mobilevitv2",
-    "poolformer",
-    "pvt",
-    "pvt_v2",
-    "regnet",
-    "siglip_vision_model",
-    "swiftformer",
-    "swinv2",
-    "textnet",
-    "vit_mae",
-    "vit_msn",
-    "vitdet",
-    "yolos",
-    "clip_vision_model",
-]
-SOUND = [
-    "data2vec-audio",
-    "hubert",
-    "sew",
-    "sew-d",
-    "unispeech",
-    "unispeech-sat",
-    "wav2vec2-bert",
-    "wav2vec2-conformer",
-    "wavlm",
-]
+# By what they take as input.
+ARCHITECTURES = {
+    "text": """
+        albert apertus arcee bert-generation big_bird biogpt bitnet camembert canine codegen cohere cohere2 convbert
+        ctrl data2vec-text deberta deberta-v2 deepseek_v2 deepseek_v3 diffllama doge ernie ernie4_5 esm eurobert
+        exaone4 falcon_h1 falcon_mamba flaubert fnet gemma gemma3_text glm glm4 gpt_bigcode gpt_neo gpt_neox gpt_oss
+        gptj granite granitemoe granitemoehybrid helium ibert jamba jetmoe lfm2 llama4_text longformer luke mamba
+        megatron-bert minimax mistral mobilebert modernbert modernbert-decoder mpnet mpt mra nemotron nystromformer
+        olmo olmo2 olmoe openai-gpt opt persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3_moe qwen3_next
+        recurrent_gemma rembert roberta roberta-prelayernorm roc_bert roformer rwkv seed_oss smollm3 splinter
+        squeezebert stablelm starcoder2 xglm xlm xlm-roberta-xl xlnet yoso
+    """,
+    "two texts": """
+        bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian mbart mt5 mvp pegasus
+        pegasus_x plbart prophetnet switch_transformers umt5
+    """,
+    "images": """
+        beit bit convnext convnextv2 cvt data2vec-vision deit dinov2_with_registers dinov3_vit dpt efficientnet
+        focalnet glpn hgnet_v2 ijepa levit mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 poolformer pvt pvt_v2
+        regnet siglip_vision_model swiftformer swinv2 textnet vit_mae vit_msn vitdet yolos clip_vision_model
+    """,
+    "sound": """
+        data2vec-audio hubert sew sew-d unispeech unispeech-sat wav2vec2-bert wav2vec2-conformer wavlm
+    """,
+}
+KINDS = {name: kind for kind, names in ARCHITECTURES.items() for name in names.split()}
 
 # What makes a configuration small, by the names that configurations give it.
 SMALL: dict[str, Any] = {
@@ -215,6 +80,8 @@ SMALL: dict[str, Any] = {
     "pad_token_id": 0,
 }
 
+HYBRID = ["linear_attention", "full_attention"]
+
 # Where the small numbers don't fit together, or one is called otherwise.
 SPECIAL: dict[str, dict[str, Any]] = {
     "esm": {"vocab_size": 128},
@@ -225,7 +92,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     },
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "nemotron": {"num_key_value_heads": 4},
-    "qwen3_next": {"layer_types": ["linear_attention", "full_attention"]},
+    "qwen3_next": {"layer_types": HYBRID},
     "swinv2": {"embed_dim": 24, "num_layers": 4, "window_size": 4},
 }
 
@@ -264,16 +131,16 @@ def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
 
 def inputs_for(name: str, config: Any, main_input: str) -> dict[str, Any]:
     torch.manual_seed(1)
-    if name in VISION:
+    if KINDS[name] == "images":
         side = config.image_size if isinstance(getattr(config, "image_size", None), int) else 64
         return {"pixel_values": torch.randn(2, getattr(config, "num_channels", 3), side, side)}
-    if name in SOUND:
+    if KINDS[name] == "sound":
         return {
             main_input: torch.randn(2, 64, sound_width(config)) if "features" in main_input else torch.randn(2, 4000)
         }
     tokens = torch.randint(3, 100, (2, 16))
     inputs = {main_input: tokens, "attention_mask": torch.ones_like(tokens)}
-    if name in TWO_SIDED:
+    if KINDS[name] == "two texts":
         inputs["decoder_input_ids"] = torch.randint(3, 100, (2, 7))
     return inputs
 
@@ -378,7 +245,7 @@ def main() -> int:
     import transformers.models.auto.modeling_auto  # noqa: F401
 
     patterns = options.only.split(",") if options.only else ["*"]
-    names = [n for n in (*TEXT, *TWO_SIDED, *VISION, *SOUND) if any(fnmatch.fnmatchcase(n, p) for p in patterns)]
+    names = [n for n in KINDS if any(fnmatch.fnmatchcase(n, p) for p in patterns)]
     finished = []
     for job in run_jobs(names, work, workers=options.jobs, timeout=options.timeout, memory=12 << 30):
         if job.failure is not None:
