@@ -30,6 +30,7 @@ _HOMES = {
     "export_for_training": "tintype.export",
     "export_joint": "tintype.export",
     "register_dataclass": "tintype.tree",
+    "unflatten": "tintype.export.unflatten",
     "suggest_dynamic_shapes": "tintype.export",
     "ExportGraphSignature": "tintype.ir.signature",
     "InputKind": "tintype.ir.signature",

@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 
 import tintype
 
-MODES = ("export", "decomposed", "retraced", "training")
+MODES = ("export", "decomposed", "retraced", "training", "unflattened")
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 torch.set_num_threads(1)
@@ -179,7 +179,7 @@ def compare(
     eager = _eager_copy(model)
     program = capture(mode, model, args, kwargs)
     assert_same(example, given, "the example inputs after the capture")
-    module = program.module()
+    module = tintype.unflatten(program) if mode == "unflattened" else program.module()
     for number, inputs in enumerate(calls):
         for repetition in range(2):
             what = f"{mode}, inputs {number}, call {repetition}"

@@ -14,11 +14,12 @@ from tintype.errors import ConstraintViolationError, InvalidRequestError
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.input_sizes import InputSizes
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
-from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
+from tintype.export.module_calls import root_signature, signatures_preserved, take_signatures, with_signatures
+from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, Stage
 from tintype.export.shape_spec import leaf_entries, with_fixes
 from tintype.fake.context import FakeContext
 from tintype.ir.graph import graph_module
-from tintype.ir.signature import ExportGraphSignature, InputKind, OutputKind
+from tintype.ir.signature import ExportGraphSignature
 from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at_a_time
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
@@ -33,6 +34,7 @@ def export(
     dynamic_shapes: Any = None,
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
+    preserve_module_call_signature: Sequence[str] = (),
 ) -> ExportedProgram:
     """Capture a model as a functional program: no mutation, composite operators whole.
 
@@ -42,7 +44,8 @@ def export(
     ``dynamic_shapes`` says which sizes of the inputs may vary: by argument, then by dimension, as a
     :class:`~tintype.Dim`; ``"auto"`` for the most general program that the model allows. With
     ``prefer_deferred_runtime_asserts_over_guards`` conditions on sizes that are too complex to be written as
-    relations are checked when the program runs instead of being refused.
+    relations are checked when the program runs instead of being refused. ``preserve_module_call_signature`` names
+    submodules that are called in :func:`~tintype.unflatten` as the model calls them.
 
     >>> import torch, tintype
     >>> batch = tintype.Dim("batch")
@@ -54,7 +57,12 @@ def export(
     """
     _check_strict(strict)
     captured, sizes = capture_program(
-        mod, args, kwargs, dynamic_shapes, complex_as_assertions=prefer_deferred_runtime_asserts_over_guards
+        mod,
+        args,
+        kwargs,
+        dynamic_shapes,
+        complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
+        preserved=preserve_module_call_signature,
     )
     return program_from(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes)
 
@@ -67,6 +75,7 @@ def export_for_training(
     dynamic_shapes: Any = None,
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
+    preserve_module_call_signature: Sequence[str] = (),
 ) -> ExportedProgram:
     """Capture a model as it is before autograd: composite operators whole, mutation kept.
 
@@ -79,7 +88,12 @@ def export_for_training(
     """
     _check_strict(strict)
     captured, sizes = capture_program(
-        mod, args, kwargs, dynamic_shapes, complex_as_assertions=prefer_deferred_runtime_asserts_over_guards
+        mod,
+        args,
+        kwargs,
+        dynamic_shapes,
+        complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
+        preserved=preserve_module_call_signature,
     )
     return program_from(captured, Stage.TRAINING, (tuple(args), dict(kwargs or {})), sizes)
 
@@ -92,6 +106,7 @@ def capture_program(
     *,
     complex_as_assertions: bool = False,
     capture_class: Callable[..., Capture] = Capture,
+    preserved: Sequence[str] = (),
 ) -> tuple[CapturedGraph, list[DynamicSize]]:
     """Record a model, and hold the sizes it needs against those that were promised."""
     _check_request(args, kwargs)
@@ -105,7 +120,9 @@ def capture_program(
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
     inputs = InputSizes(context.environment, entries, paths)
     with one_at_a_time:
-        captured = capture_class(module, args, kwargs, context, inputs.sizes_of).run(after_inputs=inputs.finish)
+        capture = capture_class(module, args, kwargs, context, inputs.sizes_of)
+        with signatures_preserved(capture.modules, preserved, capture.recorder):
+            captured = capture.run(after_inputs=inputs.finish)
     try:
         _settle_sizes(captured, inputs, complex_as_assertions)
     except ConstraintViolationError as error:
@@ -234,9 +251,11 @@ def program_from(
         if tidy is not None:
             tidy(captured.graph)
         captured.output_specs = [*mutations, *_renamed_outputs(captured)]
+    signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")
     call_spec = CallSpec(captured.in_spec, captured.out_spec)
+    signatures[""] = root_signature(call_spec, signature)
     return ExportedProgram(
         program_module,
         signature,
@@ -247,22 +266,16 @@ def program_from(
         example,
         stage,
         captured.context,
-        _module_calls(captured, call_spec, signature),
+        with_signatures(_modules(captured), signatures),
         sizes,
     )
 
 
-def _module_calls(
-    captured: CapturedGraph, call_spec: CallSpec, signature: ExportGraphSignature
-) -> list[ModuleCallEntry]:
-    root = ModuleCallSignature(
-        [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT],
-        [spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT],
-        call_spec.in_spec,
-        call_spec.out_spec,
-    )
-    others = [ModuleCallEntry(path) for path in captured.module_paths if path]
-    return [ModuleCallEntry("", root), *others]
+def _modules(captured: CapturedGraph) -> list[ModuleCallEntry]:
+    return [
+        ModuleCallEntry(path, same_as=same_as if same_as != path else None)
+        for path, same_as in captured.module_paths.items()
+    ]
 
 
 __all__ = ["export", "export_for_training"]

@@ -9,6 +9,7 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import CaptureError, InvalidRequestError
+from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
 from tintype.export.program import ExportedProgram, Stage, copy_program
 from tintype.ir.graph import copy_graph, graph_module, output_node, placeholders
 from tintype.ir.process_switches import collector_paused
@@ -64,15 +65,20 @@ def _decompose(
     graph = program.graph
     signature = program.graph_signature
     context = program._context
-    if program.stage is Stage.TRAINING:
+    preserved = any(entry.signature is not None for entry in program.module_call_graph[1:])
+    if program.stage is Stage.TRAINING or preserved:
         graph = copy_graph(graph)
+        put_signatures(graph, program.module_call_graph)
+    if program.stage is Stage.TRAINING:
         mutations = functionalize(graph, context, signature.input_specs)
         signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
     graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), signature.user_inputs)
     signature, constants = _with_constants(signature, lifted, program.constants)
     if written_storages(graph):
         functionalize(graph, context, signature.input_specs)
+    signatures = take_signatures(graph)
     signature = _named_after(signature, graph)
+    signatures[""] = root_signature(program.call_spec, signature)
     stage = Stage.CORE if table is None and not preserve else Stage.FUNCTIONAL
     return copy_program(
         program,
@@ -80,6 +86,7 @@ def _decompose(
         graph_signature=signature,
         constants=constants,
         stage=stage,
+        module_call_graph=with_signatures(program.module_call_graph, signatures),
     )
 
 

@@ -217,7 +217,7 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     writer.line(f"    recorder = {writer.bind(active_recorder)}()")
     writer.line("    if recorder is not None:")
     writer.line(f"        return {writer.bind(module.interpret)}(recorder, _args, _kwargs)")
-    _write_arguments(writer, module, inputs)
+    write_arguments(writer, module, inputs)
     released = last_uses(nodes)
     for node in nodes:
         if node.op == "placeholder":
@@ -265,7 +265,7 @@ def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
         writer.line(f"{variable(node)} = {call}")
 
 
-def _write_arguments(writer: Writer, module: ProgramModule, inputs: list[Node]) -> None:
+def write_arguments(writer: Writer, module: Any, inputs: list[Node]) -> None:
     """Take the arguments apart and check them."""
     args_spec, kwargs_spec = module._in_spec.children()
     simple = all(child.is_leaf() for child in (*args_spec.children(), *kwargs_spec.children()))

@@ -76,10 +76,15 @@ class ModuleCallSignature:
 
 @dataclasses.dataclass
 class ModuleCallEntry:
-    """One module of the original model, and its signature where that was preserved."""
+    """One module of the original model, and its signature where that was preserved.
+
+    A module that is called several times has an entry per preserved call: ``block``, ``block@1``. One that the model
+    holds under several names says under which of them the program knows it.
+    """
 
     fqn: str
     signature: ModuleCallSignature | None = None
+    same_as: str | None = None
 
 
 class ExportedProgram:
@@ -238,6 +243,12 @@ class ExportedProgram:
         """
         state = self._module_state()
         graph = unlift(self)
+        checks = self._input_checks()
+        return ProgramModule(
+            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, checks
+        )
+
+    def _input_checks(self) -> InputChecks:
         paths = [path for path, _ in tree.flatten_with_paths(self._placeholder_tree())[0]]
         values = [
             node.meta["val"]
@@ -245,10 +256,7 @@ class ExportedProgram:
             if spec.kind is InputKind.USER_INPUT
         ]
         expectations = [self._expectation(path, value) for path, value in zip(paths, values, strict=True)]
-        checks = InputChecks(expectations, self.call_spec.in_spec)
-        return ProgramModule(
-            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, checks
-        )
+        return InputChecks(expectations, self.call_spec.in_spec)
 
     def _expectation(self, path: tree.KeyPath, value: Any) -> Expectation:
         if type(value) is not FakeTensor:

@@ -24,7 +24,8 @@ Step = tuple[CodeType, int]
 class ModuleCall:
     """One call of a module that is (or was) on the call stack, with the calls around it.
 
-    ``steps`` are the frames between the call of the enclosing module and this one, innermost first.
+    ``path`` is the module's; ``name`` is that of the call: the path, ``path@1`` for the second call of the module and
+    so on. ``steps`` are the frames between the call of the enclosing module and this one, innermost first.
     """
 
     __slots__ = ("class_name", "name", "parent", "path", "steps")
@@ -123,6 +124,14 @@ def module_stack(origin: Origin) -> dict[str, tuple[str, str]] | None:
     if origin.call is None:
         return None
     return {call.name: (call.path, call.class_name) for call in origin.call.outermost_first()}
+
+
+def module_names(meta: NodeMeta) -> list[str]:
+    """The module calls around a node by name, the outermost first, without the root's."""
+    call = meta.origin.call if meta.origin is not None else None
+    if call is not None:
+        return [step.name for step in call.outermost_first() if step.path]
+    return [name for name, (path, _) in (meta.get("nn_module_stack") or {}).items() if path]
 
 
 def _source_functions(origin: Origin) -> list[tuple[str, str]] | None:

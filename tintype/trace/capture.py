@@ -70,7 +70,8 @@ class CapturedGraph:
     argument_names: list[str]
     state_dict: dict[str, torch.Tensor]
     constants: dict[str, Any]
-    module_paths: list[str]
+    # every path of every module, with the one that the program knows it by
+    module_paths: dict[str, str]
     # inputs that get their new value in another way than by a write that autograd sees
     state_writes: dict[str, StateWrite]
 
@@ -379,7 +380,7 @@ class Capture:
             self.argument_names,
             state_dict,
             self.constants,
-            [path for path, _ in self.modules],
+            {path: self.origins.paths[id(module)] for path, module in self.modules},
             self._state_writes(),
         )
 

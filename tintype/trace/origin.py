@@ -29,6 +29,7 @@ class OriginTracker:
             self.paths.setdefault(id(module), path)
         self.entry: FrameType | None = None
         self._serials: dict[str | None, int] = {}
+        self._call_counts: dict[str, int] = {}
         self._calls: list[tuple[FrameType, ModuleCall]] = []
 
     def enter(self) -> None:
@@ -94,5 +95,7 @@ class OriginTracker:
 
     def _make_call(self, module: Any, parent: ModuleCall | None, steps: tuple[Step, ...]) -> ModuleCall:
         path = self.paths[id(module)]
+        count = self._call_counts[path] = self._call_counts.get(path, -1) + 1
         cls = type(module)
-        return ModuleCall(parent, path, path, f"{cls.__module__}.{cls.__qualname__}", steps)
+        name = f"{path}@{count}" if count else path
+        return ModuleCall(parent, path, name, f"{cls.__module__}.{cls.__qualname__}", steps)

@@ -1,0 +1,232 @@
+"""The modules that an unflattened program consists of: each runs a graph of its own and calls the modules below it.
+
+A module of the original model that is called is a :class:`CallableModule`; one that only holds others stays a plain
+``nn.Module``. What a graph names is looked up when it runs, so a submodule can be replaced at any time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+from tintype import tree
+from tintype.errors import InputStructureError
+from tintype.export.checks import InputChecks, flatten_call
+from tintype.export.codegen import Writer, build_container, last_uses, spell, variable, write_call
+from tintype.export.module import write_arguments
+from tintype.export.owned_state import as_replacement
+from tintype.ir.graph import output_node, placeholders
+
+# Under this name a module holds the root of its tree, where its graph names something that does not lie below it.
+# It is a plain attribute: neither a submodule nor state.
+ROOT = "_tree_root"
+
+
+class CallableModule(torch.nn.Module):
+    """One module of an unflattened program.
+
+    It has a ``graph``, which ``torch.fx.Interpreter`` runs as well; call :meth:`recompile` after editing it. Its
+    arguments are the tensors that its graph takes, by position, unless its signature was preserved.
+    """
+
+    graph: Graph
+    _entry: Callable[..., Any] | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.__dict__["_entry"] = None
+
+    def recompile(self) -> None:
+        """Take an edit of the graph into account."""
+        self.__dict__["_entry"] = None
+
+    @property
+    def code(self) -> str:
+        """The graph as Python code."""
+        return self.graph.python_code(root_module="self").src
+
+    def print_readable(self, print_output: bool = True) -> str:
+        """The graph as Python code, with that of the modules below it."""
+        blocks = [
+            f"# {name or type(self).__name__}\n{module.code.strip()}\n"
+            for name, module in self.named_modules()
+            if isinstance(module, CallableModule)
+        ]
+        text = "\n".join(blocks)
+        if print_output:
+            print(text)  # noqa: T201  (what the method is for)
+        return text
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the graph."""
+        entry = self.__dict__["_entry"]
+        if entry is None:
+            entry = self.__dict__["_entry"] = _compile(self)
+        return entry(self, *args, **kwargs)
+
+    def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
+        """Generate what takes the arguments apart; returns the header of the function."""
+        return "".join(f", {variable(node)}" for node in inputs)
+
+    def _result(self, writer: Writer, result: Any) -> str:
+        return spell(writer, result)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_entry": None}  # generated code can't be pickled
+
+
+class StructuredModule(CallableModule):
+    """A module that is called as in the original model: positional and keyword arguments, containers."""
+
+    def __init__(self, in_spec: tree.TreeSpec, out_spec: tree.TreeSpec, argument_names: Sequence[str]) -> None:
+        super().__init__()
+        self.__dict__.update(_in_spec=in_spec, _out_spec=out_spec, argument_names=list(argument_names))
+
+    def adopt(self, graph: Graph) -> None:
+        """Take a graph over leaves of the arguments and results."""
+        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(self.argument_names), self._in_spec, self._out_spec)))
+        self.__dict__["graph"] = graph
+
+    def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
+        taken = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(self._in_spec)}, "
+        taken += f"{writer.bind(self.argument_names)})"
+        targets = "".join(f"{variable(node)}, " for node in inputs) or "_nothing"
+        writer.line(f"{targets} = {taken}")
+        return ", *_args, **_kwargs"
+
+    def _result(self, writer: Writer, result: Any) -> str:
+        leaves = iter([spell(writer, leaf) for leaf in result])
+        return build_container(writer, self._out_spec, leaves)
+
+
+class UnflattenedModule(StructuredModule):
+    """The root of an unflattened program: takes the program's inputs, checks them, and holds the modules below it."""
+
+    # who captures such a module again takes its arguments' names from it
+    is_captured_program = True
+
+    def __init__(
+        self,
+        in_spec: tree.TreeSpec,
+        out_spec: tree.TreeSpec,
+        argument_names: Sequence[str],
+        checks: InputChecks,
+        constants: Sequence[str],
+    ) -> None:
+        super().__init__(in_spec, out_spec, argument_names)
+        self.__dict__.update(_checks=checks, _constants=list(constants))
+
+    def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
+        write_arguments(writer, self, inputs)
+        return ", *_args, **_kwargs"
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        # constants move with the modules, though they are not part of their state
+        for name in self._constants:
+            owner_path, _, attribute = name.rpartition(".")
+            owner = find_module(self, owner_path)
+            if owner is not None and isinstance(vars(owner).get(attribute), torch.Tensor):
+                vars(owner)[attribute] = fn(vars(owner)[attribute])
+        return super()._apply(fn, recurse)
+
+
+# --- what graphs call ------------------------------------------------------------------------------------
+
+
+def replace_buffer(root: torch.nn.Module, path: str, value: torch.Tensor) -> None:
+    """``root.<path> = value`` for a buffer."""
+    owner_path, _, name = path.rpartition(".")
+    owner = find_module(root, owner_path)
+    if owner is None or name not in owner._buffers:
+        warnings.warn(f"the new value of the buffer {path} is lost: the module that had it was replaced", stacklevel=2)
+        return
+    old = owner._buffers[name]
+    assert old is not None
+    owner._buffers[name] = as_replacement(old, value)
+
+
+def build_tree(leaves: Sequence[Any], spec: tree.TreeSpec) -> Any:
+    """Leaves in a container. In the arguments of a node it would become one of fx's own, immutable ones."""
+    return tree.unflatten(list(leaves), spec)
+
+
+def leaves_of(value: Any, spec: tree.TreeSpec) -> list[Any]:
+    """The leaves of what a module returned, which must be of the structure that the original module returned."""
+    leaves, given = tree.flatten(value)
+    if given == spec:
+        return leaves
+    try:
+        return spec.flatten_up_to(value)  # dictionaries may have their keys in another order
+    except ValueError as error:
+        raise InputStructureError(
+            f"a submodule returned a value of the structure\n{given}\nwhere the original module returned\n{spec}",
+            remedy="let the module that replaces another return what that one did",
+        ) from error
+
+
+# --- finding things --------------------------------------------------------------------------------------
+
+
+def find_module(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
+    """The module at a dotted path, if there is one."""
+    module: torch.nn.Module | None = root
+    for part in path.split(".") if path else ():
+        module = module._modules.get(part) if module is not None else None
+    return module
+
+
+def state_of(module: torch.nn.Module, name: str) -> Any:
+    """A parameter, buffer or constant of a module."""
+    for table in (module._parameters, module._buffers, vars(module)):
+        if name in table:
+            return table[name]
+    return getattr(module, name)
+
+
+# --- the generated function ------------------------------------------------------------------------------
+
+
+def _compile(module: CallableModule) -> Callable[..., Any]:
+    """The function that runs a module's graph. It refers to no module: copies of a module share it."""
+    writer = Writer()
+    nodes = list(module.graph.nodes)
+    header = module._write_inputs(writer, placeholders(module.graph))
+    released = last_uses(nodes)
+    for node in nodes:
+        if node.op == "call_function":
+            write_call(writer, node)
+        elif node.op == "call_module":
+            arguments = [spell(writer, argument) for argument in node.args]
+            arguments += [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
+            writer.line(f"{variable(node)} = {_module_text(str(node.target))}({', '.join(arguments)})")
+        elif node.op == "get_attr":
+            writer.line(f"{variable(node)} = {_attribute_text(writer, str(node.target))}")
+        elif node.op == "call_method":
+            receiver, *rest = [spell(writer, argument) for argument in node.args]
+            rest += [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
+            writer.line(f"{variable(node)} = {receiver}.{node.target}({', '.join(rest)})")
+        if node in released:
+            writer.line(" = ".join(variable(argument) for argument in released[node]) + " = None")
+    writer.line(f"return {module._result(writer, output_node(module.graph).args[0])}")
+    return writer.build("run", f"(_self{header})")
+
+
+def _module_text(path: str) -> str:
+    parts = path.split(".") if path else []
+    text = "_self"
+    if parts and parts[0] == ROOT:
+        text = f"_self.{ROOT}"
+        parts = parts[1:]
+    return text + "".join(f"._modules[{part!r}]" for part in parts)
+
+
+def _attribute_text(writer: Writer, path: str) -> str:
+    if path == ROOT:
+        return f"_self.{ROOT}"
+    owner, _, name = path.rpartition(".")
+    return f"{writer.bind(state_of)}({_module_text(owner)}, {name!r})"
