@@ -29,6 +29,7 @@ _HOMES = {
     "export": "tintype.export",
     "export_for_training": "tintype.export",
     "export_joint": "tintype.export",
+    "interop": "tintype.interop",
     "register_dataclass": "tintype.tree",
     "unflatten": "tintype.export.unflatten",
     "suggest_dynamic_shapes": "tintype.export",

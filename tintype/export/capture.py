@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
@@ -18,8 +19,8 @@ from tintype.export.module_calls import root_signature, signatures_preserved, ta
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, Stage
 from tintype.export.shape_spec import leaf_entries, with_fixes
 from tintype.fake.context import FakeContext
-from tintype.ir.graph import graph_module
-from tintype.ir.signature import ExportGraphSignature
+from tintype.ir.graph import graph_module, output_node
+from tintype.ir.signature import ExportGraphSignature, OutputSpec
 from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at_a_time
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
@@ -222,19 +223,16 @@ def as_module(mod: Any) -> torch.nn.Module:
     return EntryPoint(mod, owner if isinstance(owner, torch.nn.Module) else None)
 
 
-def _renamed_outputs(captured: CapturedGraph) -> list[Any]:
+def _renamed_outputs(captured: CapturedGraph) -> list[OutputSpec]:
     """The specs of the user's outputs, under the names their nodes have now."""
-    from tintype.ir.graph import output_node
-    from tintype.ir.signature import OutputSpec, TensorArgument
-
-    results = output_node(captured.graph).args[0][-len(captured.output_specs) or None :]  # type: ignore[index]
     if not captured.output_specs:
         return []
+    results: Any = output_node(captured.graph).args[0]
     return [
-        OutputSpec(spec.kind, TensorArgument(node.name), spec.target)
-        if isinstance(spec.arg, TensorArgument)
+        dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=node.name))
+        if isinstance(node, Node)
         else spec
-        for node, spec in zip(results, captured.output_specs, strict=True)  # type: ignore[arg-type]
+        for node, spec in zip(results[-len(captured.output_specs) :], captured.output_specs, strict=True)
     ]
 
 

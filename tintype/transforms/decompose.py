@@ -206,6 +206,7 @@ class Decomposition:
         value = node.meta.get("val")
         if type(value) is FakeTensor:
             value = make_fake(value.info, self.context, new)
+            self.recorder.numbers.define_sizes(new, value.info.sizes)
         new.meta = meta_of(node).derived(val=value)
         self.values[node] = value if type(value) is FakeTensor else new
 

@@ -1,0 +1,266 @@
+"""``to_torch``: a program as a genuine ``torch.export.ExportedProgram``.
+
+Operators, names and state stay what they are. What is made anew is what torch's tools look at besides: tensors of its
+fake mode, numbers of its shape environment, and its own classes for the signature.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.export.exported_program as theirs
+import torch.export.graph_signature as their_signature
+from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import _free_unbacked_symbols_with_path
+
+from tintype.errors import InvalidRequestError
+from tintype.export import ExportedProgram, Stage
+from tintype.export.owned_state import OwnedState
+from tintype.export.program import ModuleCallEntry
+from tintype.fake.tensor import FakeTensor
+from tintype.interop.numbers import NumberTranslation, value_ranges
+from tintype.ir import signature as ours
+from tintype.ir.graph import add_placeholder, meta_of
+from tintype.ir.node_info import NodeMeta
+from tintype.ops.auto_functionalized import auto_functionalized
+from tintype.symbolic.bridge import from_torch as our_number
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+ROOT_KEY = "L__self__"  # what torch calls the root in a node's module stack
+
+
+def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
+    """The program as a ``torch.export.ExportedProgram``, which torch's own verifier has accepted.
+
+    State is shared with the program, but for what the program writes to: that is copied. A program of the training stage becomes one of
+    torch's training dialect, others are in its functional one.
+
+    >>> import torch, tintype
+    >>> program = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
+    >>> tintype.interop.to_torch(program).module()(torch.tensor([-1.0, 1.0]))
+    tensor([0., 1.])
+    """
+    if not isinstance(program, ExportedProgram):
+        raise InvalidRequestError(
+            f"to_torch takes a tintype.ExportedProgram, but got a {type(program).__name__}",
+            remedy="export the model with tintype.export",
+        )
+    return Translation(program).run()
+
+
+class Translation:
+    """One translation: the fake mode and shape environment that everything in it belongs to."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.numbers = NumberTranslation(program._context.environment)
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=self.numbers.shape_env)
+
+    def run(self) -> torch.export.ExportedProgram:
+        program = self.program
+        graph = self.graph(program.graph)
+        attributes = {
+            name: self._subgraph(child)
+            for name, child in program.graph_module.named_children()
+            if isinstance(child, GraphModule)
+        }
+        self._bind_unbacked(graph)
+        owned = OwnedState(program._written_tensors())  # a module of torch's program writes to the program's own state
+        verifier = TrainingIRVerifier if program.stage is Stage.TRAINING else Verifier
+        return theirs.ExportedProgram(
+            root=attributes,
+            graph=graph,
+            graph_signature=self._signature(program.graph_signature),
+            state_dict={name: owned.own(value) for name, value in program.state_dict.items()},
+            range_constraints=self._range_constraints(graph),
+            module_call_graph=[self._module_call(entry) for entry in program.module_call_graph],
+            example_inputs=program.example_inputs,
+            constants={name: owned.own(value) for name, value in program.constants.items()},
+            verifiers=[verifier],
+        )
+
+    # --- graphs --------------------------------------------------------------------------------------------
+
+    def graph(self, old: Graph) -> Graph:
+        """A copy of a graph with values and origins that torch understands."""
+        graph = Graph()
+        values: dict[Node, Node] = {}
+        for node in old.nodes:
+            if node.op == "placeholder":
+                new = add_placeholder(graph, node.name)
+            elif node.target is auto_functionalized:
+                new = _with_their_operator(graph, node, values)
+            elif node.target is operator.getitem and _shifts_results(node.args[0]):
+                source, index = node.args
+                new = graph.create_node(
+                    "call_function", operator.getitem, (values[source], index + 1), name=node.name  # type: ignore
+                )
+            else:
+                new = graph.create_node(
+                    node.op,
+                    _their_target(node.target),
+                    torch.fx.node.map_arg(node.args, values.__getitem__),
+                    torch.fx.node.map_arg(node.kwargs, values.__getitem__),
+                    name=node.name,
+                )
+            new.meta = self._meta(node)
+            values[node] = new
+        return graph
+
+    def _subgraph(self, module: GraphModule) -> GraphModule:
+        children = {
+            name: self._subgraph(child) if isinstance(child, GraphModule) else child
+            for name, child in module.named_children()
+        }
+        return GraphModule(children, self.graph(module.graph), type(module).__name__)
+
+    def _meta(self, node: Node) -> dict[str, Any]:
+        meta = meta_of(node)
+        new: dict[str, Any] = {}
+        if "val" in meta:
+            value = self.value(meta["val"], node)
+            new["val"] = (None, *value) if _shifts_results(node) else value
+        if node.op in ("call_function", "get_attr"):
+            new["nn_module_stack"] = _their_stack(meta)
+            for key in ("stack_trace", "torch_fn", "source_fn_stack"):
+                if key in meta:
+                    new[key] = meta[key]
+        return new
+
+    def value(self, value: Any, node: Node) -> Any:
+        """A node's value in torch's terms."""
+        if type(value) is FakeTensor:
+            return self._tensor(value)
+        if isinstance(value, _SYMBOLIC):
+            return self.numbers.number(our_number(value))
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.value(item, node) for item in value])
+        if isinstance(value, torch.ScriptObject):
+            return their_signature.CustomObjArgument(node.name, value._type().qualified_name())
+        return value
+
+    def _tensor(self, fake: FakeTensor) -> torch.Tensor:
+        info = fake.info
+        number = self.numbers.number
+        with self.mode:
+            tensor = torch.empty_strided(
+                [number(size) for size in info.sizes],
+                [number(stride) for stride in info.strides],
+                dtype=info.dtype,
+                device=info.device,
+            )
+            if info.conjugate:
+                tensor = tensor.conj()
+            if info.negative:
+                tensor = torch._neg_view(tensor)
+        return tensor.detach().requires_grad_() if info.requires_grad else tensor
+
+    def _bind_unbacked(self, graph: Graph) -> None:
+        """Say of every number that data decide where it comes from: the first node that has it."""
+        pending = set(self.numbers.unbacked)
+        for node in graph.nodes:
+            value = node.meta.get("val")
+            if not pending or value is None or isinstance(value, their_signature.CustomObjArgument):
+                continue
+            found = _free_unbacked_symbols_with_path(
+                value, (), shape_env=self.numbers.shape_env, pending=pending, simplify=True
+            )
+            if found:
+                node.meta["unbacked_bindings"] = found
+
+    def _range_constraints(self, graph: Graph) -> dict[Any, Any]:
+        environment = self.program._context.environment
+        constraints: dict[Any, Any] = {
+            symbol: self.numbers.shape_env.var_to_range[symbol]
+            for symbol in (*self.numbers.symbols.values(), *self.numbers.unbacked)
+            if symbol in self.numbers.shape_env.var_to_range
+        }
+        for size in self.program._dynamic_sizes:
+            expression = self.numbers.expression(size.expression)
+            if not expression.is_Integer and expression not in constraints:
+                constraints[expression] = value_ranges(environment.range(size.expression))
+        return constraints
+
+    # --- signatures ----------------------------------------------------------------------------------------
+
+    def _signature(self, signature: ours.ExportGraphSignature) -> their_signature.ExportGraphSignature:
+        return their_signature.ExportGraphSignature(
+            [
+                their_signature.InputSpec(
+                    their_signature.InputKind[spec.kind.name], _their_argument(spec.arg), spec.target, spec.persistent
+                )
+                for spec in signature.input_specs
+            ],
+            [
+                their_signature.OutputSpec(
+                    their_signature.OutputKind[spec.kind.name], _their_argument(spec.arg), spec.target
+                )
+                for spec in signature.output_specs
+            ],
+        )
+
+    def _module_call(self, entry: ModuleCallEntry) -> theirs.ModuleCallEntry:
+        signature = entry.signature
+        if signature is None:
+            return theirs.ModuleCallEntry(entry.fqn)
+        return theirs.ModuleCallEntry(
+            entry.fqn,
+            theirs.ModuleCallSignature(
+                [_their_argument(argument) for argument in signature.inputs],
+                [_their_argument(argument) for argument in signature.outputs],
+                signature.in_spec,
+                signature.out_spec,
+                list(self.program._argument_names) if not entry.fqn else None,
+            ),
+        )
+
+
+def _their_argument(argument: ours.ArgumentSpec) -> Any:
+    kind = getattr(their_signature, type(argument).__name__)
+    if isinstance(argument, ours.ConstantArgument):
+        return kind(argument.name, argument.value)
+    if isinstance(argument, ours.CustomObjArgument):
+        return kind(argument.name, argument.class_fqn)
+    return kind(argument.name)
+
+
+def _their_stack(meta: NodeMeta) -> dict[str, tuple[str, str]]:
+    stack = meta.get("nn_module_stack") or {"": ("", "torch.nn.modules.module.Module")}
+    return {ROOT_KEY + name: entry for name, entry in stack.items()}
+
+
+_THEIR_TARGETS = {torch._sym_sqrt: torch.sym_sqrt}  # type: ignore[attr-defined]
+
+
+def _their_target(target: Any) -> Any:
+    if not callable(target) or isinstance(target, torch._ops.OperatorBase):
+        return target
+    if (getattr(target, "__module__", None) or "").startswith("tintype."):
+        raise InvalidRequestError(f"torch has no counterpart of {target.__module__}.{target.__qualname__}")
+    return _THEIR_TARGETS.get(target, target)
+
+
+# --- operators that write to their arguments -------------------------------------------------------------
+
+
+def _with_their_operator(graph: Graph, node: Node, values: dict[Node, Node]) -> Node:
+    """``auto_functionalized`` is an operator of our own; torch has one of the same name."""
+    arguments = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
+    target = torch.ops.higher_order.auto_functionalized
+    return graph.create_node("call_function", target, node.args, arguments, name=node.name)
+
+
+def _shifts_results(node: Any) -> bool:
+    """Whether torch's operator returns a None first: for an operator that returns nothing itself."""
+    if not isinstance(node, Node) or node.target is not auto_functionalized:
+        return False
+    called: Any = node.args[0]
+    return not called._schema.returns
+
+
+
+__all__ = ["to_torch"]
