@@ -8,7 +8,7 @@ names these values are at last; then they are taken out, and what they held beco
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,11 +39,17 @@ from tintype.trace.recorder import Recorder, active_recorder
 
 
 def module_arguments(call: str, leaves: Sequence[Any], spec: tree.TreeSpec) -> None:
-    """The mark of what goes into a call of a module."""
+    """The mark of what goes into a call of a module; in a program that is captured again, it is put there again."""
+    recorder = active_recorder()
+    if recorder is not None:
+        _mark(recorder, module_arguments, call, leaves, spec, f"an argument of {call}")
 
 
 def module_results(call: str, leaves: Sequence[Any], spec: tree.TreeSpec) -> None:
     """The mark of what comes out of a call of a module."""
+    recorder = active_recorder()
+    if recorder is not None:
+        _mark(recorder, module_results, call, leaves, spec, f"the result of {call}")
 
 
 _MARKS = (module_arguments, module_results)
@@ -89,22 +95,28 @@ def _chosen_modules(modules: Sequence[tuple[str, torch.nn.Module]], paths: Seque
 
 def _hooks(recorder: Recorder) -> tuple[Any, Any]:
     def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        if active_recorder() is recorder and recorder._recording:
-            _mark(recorder, module_arguments, (args, kwargs), f"an argument of {type(module).__name__}")
+        _mark_call(recorder, module_arguments, (args, kwargs), f"an argument of {type(module).__name__}")
 
     def after(module: torch.nn.Module, args: Any, result: Any) -> None:
-        if active_recorder() is recorder and recorder._recording:
-            _mark(recorder, module_results, result, f"the result of {type(module).__name__}")
+        _mark_call(recorder, module_results, result, f"the result of {type(module).__name__}")
 
     return before, after
 
 
-def _mark(recorder: Recorder, mark: Any, value: Any, what: str) -> None:
-    leaves, spec = tree.flatten(value)
+def _mark_call(recorder: Recorder, mark: Any, value: Any, what: str) -> None:
+    if active_recorder() is recorder and recorder._recording:
+        leaves, spec = tree.flatten(value)
+        call = recorder.origin_of(mark.__name__).call
+        assert call is not None
+        _mark(recorder, mark, call.name, leaves, spec, what)
+
+
+def _mark(
+    recorder: Recorder, mark: Any, call: str, leaves: Sequence[Any], spec: tree.TreeSpec, what: str
+) -> None:
     nodes = [_leaf(recorder, leaf, what) for leaf in leaves]
-    origin = recorder._origin(mark.__name__)
-    assert origin.call is not None
-    append_call(recorder.graph, mark, (origin.call.name, nodes, spec), {}, "mark", NodeMeta({"val": None}, origin))
+    meta = NodeMeta({"val": None}, recorder.origin_of(mark.__name__))
+    append_call(recorder.graph, mark, (call, nodes, spec), {}, "mark", meta)
 
 
 def _leaf(recorder: Recorder, leaf: Any, what: str) -> Any:
@@ -164,8 +176,13 @@ _NUMBERS: tuple[tuple[type, Any], ...] = (
 )
 
 
-def put_signatures(graph: Graph, entries: Sequence[ModuleCallEntry]) -> None:
-    """Put the marks back into a graph that is about to be transformed, each where its call begins or ends."""
+def put_signatures(
+    graph: Graph, entries: Sequence[ModuleCallEntry], names: Mapping[str, Node] | None = None
+) -> None:
+    """Put the marks back into a graph that is about to be transformed, each where its call begins or ends.
+
+    ``names`` has the values that signatures speak of, where their nodes are called otherwise.
+    """
     wanted = {entry.fqn: entry.signature for entry in entries if entry.fqn and entry.signature is not None}
     if not wanted:
         return
@@ -180,6 +197,7 @@ def put_signatures(graph: Graph, entries: Sequence[ModuleCallEntry]) -> None:
             for call in module_names(meta_of(node)):
                 first.setdefault(call, node)
                 last[call] = node
+    by_name.update(names or {})
     for call, signature in wanted.items():
         arguments = [_value(argument, by_name) for argument in signature.inputs]
         results = [_value(argument, by_name) for argument in signature.outputs]

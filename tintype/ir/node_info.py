@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import re
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -53,26 +54,33 @@ class ModuleCall:
 class Origin:
     """Where a node arose: the module call it was made in and the frames inside of that call.
 
-    ``function`` is the operator that was called, for the ``serial``-th time in this program. In a joint graph,
-    ``sequence`` is the number of the step of autograd's graph that the node belongs to: a node of the backward half
-    has the number, the call and the frames of the forward step whose gradient it computes.
+    ``function`` is the operator that was called, for the ``serial``-th time in this program. Where there are no frames
+    to look at, because the program comes from elsewhere, ``text`` is the stack as it was written down there. In a joint
+    graph, ``sequence`` is the number of the step of autograd's graph that the node belongs to: a node of the backward
+    half has the number, the call and the frames of the forward step whose gradient it computes.
     """
 
-    __slots__ = ("backward", "call", "function", "sequence", "serial", "steps")
+    __slots__ = ("backward", "call", "function", "sequence", "serial", "steps", "text")
 
     def __init__(
-        self, call: ModuleCall | None, steps: tuple[Step, ...], function: str | None = None, serial: int = 1
+        self,
+        call: ModuleCall | None,
+        steps: tuple[Step, ...],
+        function: str | None = None,
+        serial: int = 1,
+        text: str | None = None,
     ) -> None:
         self.call = call
         self.steps = steps
         self.function = function
         self.serial = serial
+        self.text = text
         self.sequence: int | None = None
         self.backward = False
 
     def of_gradient(self, sequence: int) -> Origin:
         """The origin of what computes the gradient of this step."""
-        origin = Origin(self.call, self.steps)
+        origin = Origin(self.call, self.steps, text=self.text)
         origin.sequence = sequence
         origin.backward = True
         return origin
@@ -86,6 +94,9 @@ class Origin:
 
     def user_line(self) -> tuple[str, int, str] | None:
         """File, line and function of the innermost frame that is neither torch's nor tintype's."""
+        if self.text is not None:
+            written = [(name, int(line), code) for name, line, code in _WRITTEN_STEP.findall(self.text)]
+            return next((step for step in reversed(written) if not is_internal(step[0])), None)
         lines = [step for step in self.stack() if not is_internal(step[0].co_filename)]
         if not lines:
             return None
@@ -93,6 +104,7 @@ class Origin:
         return code.co_filename, line_number(code, offset), code.co_name
 
 
+_WRITTEN_STEP = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 _TINTYPE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INTERNAL_FUNCTIONS = frozenset({"_call_impl", "_wrapped_call_impl", "call_wrapped", "__torch_dispatch__"})
 
@@ -107,6 +119,8 @@ def line_number(code: CodeType, offset: int) -> int:
 
 def format_stack(origin: Origin) -> str:
     """The call stack in the form of a Python traceback, without the machinery of modules."""
+    if origin.text is not None:
+        return origin.text
     lines = []
     for code, offset in origin.stack():
         if code.co_name in _INTERNAL_FUNCTIONS or code.co_filename.startswith(_TINTYPE):
