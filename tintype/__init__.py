@@ -33,6 +33,9 @@ _HOMES = {
     "register_dataclass": "tintype.tree",
     "unflatten": "tintype.export.unflatten",
     "suggest_dynamic_shapes": "tintype.export",
+    "load": "tintype.serde",
+    "register_object": "tintype.serde",
+    "save": "tintype.serde",
     "ExportGraphSignature": "tintype.ir.signature",
     "InputKind": "tintype.ir.signature",
     "InputSpec": "tintype.ir.signature",
@@ -41,6 +44,8 @@ _HOMES = {
     "TintypeError": "tintype.errors",
     "CaptureError": "tintype.errors",
     "ConstraintViolationError": "tintype.errors",
+    "FileFormatError": "tintype.errors",
+    "UnsavableError": "tintype.errors",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (the names are in the table above)

@@ -9,6 +9,7 @@ an exception that the user's own program raises passes through unchanged.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,21 @@ class Location:
     line: int
     function: str
 
+    # the text of the line where it came from a file with a program; None: it is in the source file
+    code: str | None = None
+
     def __str__(self) -> str:
         return f"{self.filename}:{self.line} in {self.function}"
+
+    def source_line(self) -> str:
+        """The text of the line; empty where the file can't be read.
+
+        A program that was loaded from a file brings the text along: its file names are those of another machine,
+        and what it names here is none of its business.
+        """
+        if self.code is not None:
+            return self.code
+        return linecache.getline(self.filename, self.line).strip()
 
 
 class TintypeError(Exception):
@@ -161,6 +175,24 @@ class VerificationError(TintypeError):
     """A program breaks the rules of its stage. It was edited into an invalid state, or tintype has a bug."""
 
     id = "verification"
+
+
+class UnsavableError(TintypeError, ValueError):
+    """A program has something in it that its file format has no place for."""
+
+    id = "unsavable"
+
+
+class FileFormatError(TintypeError, ValueError):
+    """A file that is no program of tintype's, or a damaged one. Nothing of it was taken in."""
+
+    id = "file-format"
+
+
+class FileVersionError(FileFormatError):
+    """A file that a newer tintype wrote and this one can't read."""
+
+    id = "file-version"
 
 
 class CaptureReport(CaptureError):

@@ -7,7 +7,6 @@ break them; all of them are reported in one error, with definitions that would k
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -383,7 +382,7 @@ def _at(location: Location | None) -> str:
     """The line that a guard comes from, with its text where the file can be read."""
     if location is None:
         return ""
-    line = linecache.getline(location.filename, location.line).strip()
+    line = location.source_line()
     return f" ({location}: {line})" if line else f" ({location})"
 
 

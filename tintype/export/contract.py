@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator, Sequence
 
 from tintype.export.constraints import ContractLine
@@ -34,5 +33,4 @@ class Contract:
 def _text(line: ContractLine) -> str:
     if line.location is None:
         return line.text
-    code = linecache.getline(line.location.filename, line.location.line).strip()
-    return f"{line.text}  # {line.location}: {code}"
+    return f"{line.text}  # {line.location}: {line.location.source_line()}"

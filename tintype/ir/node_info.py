@@ -14,12 +14,28 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tintype.symbolic.location import is_internal
 
-# One step of a call stack: the code that ran and the instruction it was at.
-Step = tuple[CodeType, int]
+
+class Frame(NamedTuple):
+    """One step of a call stack as text: what a program that comes from a file has in place of code objects.
+
+    ``called`` is what stands in the source at the call (see :func:`called_name`); ``internal`` says whether the
+    file belongs to torch, tintype or Python itself.
+    """
+
+    filename: str
+    line: int
+    function: str
+    source: str
+    called: str | None
+    internal: bool
+
+
+# One step of a call stack: the code that ran and the instruction it was at, or the text of it.
+Step = tuple[CodeType, int] | Frame
 
 
 class ModuleCall:
@@ -97,11 +113,13 @@ class Origin:
         if self.text is not None:
             written = [(name, int(line), code) for name, line, code in _WRITTEN_STEP.findall(self.text)]
             return next((step for step in reversed(written) if not is_internal(step[0])), None)
-        lines = [step for step in self.stack() if not is_internal(step[0].co_filename)]
-        if not lines:
-            return None
-        code, offset = lines[-1]
-        return code.co_filename, line_number(code, offset), code.co_name
+        frame = self.user_frame()
+        return None if frame is None else (frame.filename, frame.line, frame.function)
+
+    def user_frame(self) -> Frame | None:
+        """The innermost frame that is neither torch's nor tintype's."""
+        steps = [step for step in self.stack() if not _is_internal_step(step)]
+        return frame_of(steps[-1]) if steps else None
 
 
 _WRITTEN_STEP = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
@@ -117,19 +135,40 @@ def line_number(code: CodeType, offset: int) -> int:
     return code.co_firstlineno
 
 
+def _is_internal_step(step: Step) -> bool:
+    return step.internal if isinstance(step, Frame) else is_internal(step[0].co_filename)
+
+
+def is_shown(step: Step) -> bool:
+    """Whether a step is part of the stacks that people read: not the machinery of modules, nor tintype itself."""
+    if isinstance(step, Frame):
+        return True
+    code = step[0]
+    return code.co_name not in _INTERNAL_FUNCTIONS and not code.co_filename.startswith(_TINTYPE)
+
+
+def frame_of(step: Step) -> Frame:
+    """A step as text, but for what it called, which takes longer to find out."""
+    if isinstance(step, Frame):
+        return step
+    code, offset = step
+    number = line_number(code, offset)
+    source = linecache.getline(code.co_filename, number).strip()
+    return Frame(code.co_filename, number, code.co_name, source, None, is_internal(code.co_filename))
+
+
 def format_stack(origin: Origin) -> str:
     """The call stack in the form of a Python traceback, without the machinery of modules."""
     if origin.text is not None:
         return origin.text
     lines = []
-    for code, offset in origin.stack():
-        if code.co_name in _INTERNAL_FUNCTIONS or code.co_filename.startswith(_TINTYPE):
+    for step in origin.stack():
+        if not is_shown(step):
             continue
-        number = line_number(code, offset)
-        lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_name}')
-        source = linecache.getline(code.co_filename, number).strip()
-        if source:
-            lines.append(f"    {source}")
+        frame = frame_of(step)
+        lines.append(f'  File "{frame.filename}", line {frame.line}, in {frame.function}')
+        if frame.source:
+            lines.append(f"    {frame.source}")
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -160,7 +199,8 @@ def _torch_function(origin: Origin) -> tuple[str, str] | None:
     """The function that the user called, and how: as a method of a tensor or as a function of torch."""
     if origin.function is None:
         return None
-    called = _called_name(origin) or origin.function
+    place = next((step for step in origin.steps if is_shown(step)), None)
+    called = (None if place is None else called_name(place)) or origin.function
     kind = "builtin_function_or_method" if "." in called else "method_descriptor"
     return f"{origin.function}_{origin.serial}", f"{kind}.{called.rpartition('.')[2]}"
 
@@ -168,12 +208,11 @@ def _torch_function(origin: Origin) -> tuple[str, str] | None:
 _MODULE_NAMES = frozenset({"torch", "F", "functional"})
 
 
-def _called_name(origin: Origin) -> str | None:
-    """What stands in the source at the call: ``cos`` for ``x.cos()``, ``torch.cos`` for ``torch.cos(x)``."""
-    place = next((step for step in origin.steps if not step[0].co_filename.startswith(_TINTYPE)), None)
-    if place is None:
-        return None
-    code, offset = place
+def called_name(step: Step) -> str | None:
+    """What stands in the source at a call: ``cos`` for ``x.cos()``, ``torch.cos`` for ``torch.cos(x)``."""
+    if isinstance(step, Frame):
+        return step.called
+    code, offset = step
     line, end_line, column, end_column = next(
         (p for i, p in enumerate(code.co_positions()) if i == offset // 2), (None, None, None, None)
     )
@@ -191,6 +230,7 @@ def _called_name(origin: Origin) -> str | None:
     return f"torch.{call.func.attr}" if is_module else call.func.attr
 
 
+# what a node's meta says of its origin, computed when it is read
 _LAZY: dict[str, Callable[[Origin], Any]] = {
     "seq_nr": lambda origin: origin.sequence,
     "partitioner_tag": lambda origin: "is_backward" if origin.backward else None,
@@ -199,6 +239,10 @@ _LAZY: dict[str, Callable[[Origin], Any]] = {
     "source_fn_stack": _source_functions,
     "torch_fn": _torch_function,
 }
+
+LAZY_ENTRIES = tuple(_LAZY)
+# what users add to a node's meta: a dictionary of plain values, which copies and files keep
+CUSTOM = "custom"
 
 
 class NodeMeta(dict[str, Any]):
@@ -288,6 +332,17 @@ class NodeMeta(dict[str, Any]):
             if dict.__contains__(self, key):
                 meta[key] = dict.__getitem__(self, key)
         return meta
+
+    def given(self) -> dict[str, Any]:
+        """What somebody gave the node that does not follow from its origin, without its value."""
+        found = {}
+        for key in (*LAZY_ENTRIES, CUSTOM):
+            if dict.__contains__(self, key):
+                value = dict.__getitem__(self, key)
+                derived = _LAZY[key](self.origin) if self.origin is not None and key in _LAZY else None
+                if value != derived:
+                    found[key] = value
+        return found
 
     def __reduce__(self) -> Any:
         return NodeMeta, (dict(self.items()),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import linecache
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -100,12 +99,10 @@ def spell_target(target: Any) -> str:
 
 def source_comment(meta: NodeMeta) -> str | None:
     """The line of the user's program that a node comes from."""
-    line = meta.origin.user_line() if meta.origin is not None else None
-    if line is None:
+    frame = meta.origin.user_frame() if meta.origin is not None else None
+    if frame is None:
         return None
-    filename, number, function = line
-    code = linecache.getline(filename, number).strip()
-    return f"# {filename}:{number} in {function}: {code}"
+    return f"# {frame.filename}:{frame.line} in {frame.function}: {frame.source}"
 
 
 def graph_lines(graph: Graph, *, comments: bool = True) -> Iterator[str]:

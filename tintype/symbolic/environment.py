@@ -23,7 +23,7 @@ from tintype.errors import Location
 
 from .decide import decide
 from .evaluation import evaluate
-from .expression import UNSET, Expr, Size, Symbol, Table
+from .expression import UNSET, Expr, Kind, Size, Symbol, Table
 from .facts import Contradiction, Facts
 from .failures import DataDependentError, RequirementError
 from .location import user_location
@@ -109,6 +109,10 @@ class Environment(Table):
     def unbacked_bool(self, *, source: object = None) -> Symbol:
         """A new symbol for a truth value that only the data decide."""
         return self._new_symbol("bool", self._next_name("ub"), None, Range(0, 1), source)
+
+    def declare(self, name: str, kind: Kind, hint: int | None, declared: Range) -> Symbol:
+        """A symbol with everything given: for an environment that is put together again from a file."""
+        return self._new_symbol(kind, name, hint, declared, None)
 
     def _next_name(self, prefix: str) -> str:
         while True:

@@ -27,6 +27,7 @@ _TOKEN = re.compile(
 # Text from outside may be nested on purpose to exhaust the stack, or 9**9**9 the memory.
 _DEEPEST = 100
 _HIGHEST_POWER = 1024
+_MOST_BITS = 65_536
 
 
 class ExpressionSyntaxError(ValueError):
@@ -118,8 +119,9 @@ class _Parser:
             return base
         self.advance()
         exponent = self.unary()
-        if isinstance(base, int) and isinstance(exponent, int) and exponent > _HIGHEST_POWER:
-            raise ExpressionSyntaxError(f"the power {exponent} in {self.source!r} is too high")
+        if isinstance(exponent, int) and isinstance(base, int):
+            if exponent > _HIGHEST_POWER or base.bit_length() * exponent > _MOST_BITS:
+                raise ExpressionSyntaxError(f"the power {exponent} in {self.source!r:.200} is too high")
         return base**exponent
 
     def atom(self) -> Any:

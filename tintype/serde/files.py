@@ -1,0 +1,235 @@
+"""``save`` and ``load``: programs in files."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import torch
+
+from tintype.errors import FileFormatError, FileVersionError, InvalidRequestError, TintypeError, UnsavableError
+from tintype.export.program import ExportedProgram
+from tintype.ir.process_switches import collector_paused
+from tintype.serde import schema
+from tintype.serde.archive import Archive, Entry, bytes_entry, write_archive
+from tintype.serde.atomic import replacing
+from tintype.serde.decode import ProgramDecoder
+from tintype.serde.encode import encode_program
+from tintype.serde.upgrade import upgrade
+
+FileLike = str | os.PathLike[str] | IO[bytes]
+
+_EXTRA = "extra/"
+_BIG = 1 << 30  # bytes from which a person would like to see progress
+_INFO_DECODER = msgspec.json.Decoder(schema.FormatInfo)
+_PROGRAM_DECODER = msgspec.json.Decoder(schema.Program)
+
+
+def save(
+    program: ExportedProgram,
+    f: FileLike,
+    *,
+    extra_files: dict[str, str | bytes] | None = None,
+    metadata: bool = True,
+    progress: bool | None = None,
+) -> None:
+    """Write a program to a file: a path, or an object open for writing bytes.
+
+    A path is replaced in one step when everything is written; until then, and if anything fails, what was there stays.
+    ``extra_files`` are stored beside the program by name. Without ``metadata`` the file does not say which lines of
+    which source files the program comes from. ``progress`` shows a bar; by default when much is written and somebody
+    is watching.
+
+    >>> import io, torch, tintype
+    >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> file = io.BytesIO()
+    >>> tintype.save(ep, file, extra_files={"labels.txt": "cat dog"})
+    >>> tintype.load(file).module()(torch.ones(4, 3)).shape
+    torch.Size([4, 2])
+    """
+    if not isinstance(program, ExportedProgram):
+        raise InvalidRequestError(
+            f"the program to be saved must be an ExportedProgram, but got {type(program).__qualname__}",
+            remedy="export the module first: tintype.save(tintype.export(module, args), path)",
+        )
+    with collector_paused():
+        encoded = encode_program(program, metadata=metadata)
+        entries = [
+            bytes_entry("format.json", msgspec.json.encode(_format_info())),
+            bytes_entry("program.json", msgspec.json.encode(encoded.program)),
+            *encoded.entries,
+            *_extra_entries(extra_files or {}),
+        ]
+    total = sum(entry.size for entry in entries)
+    if progress is None:
+        progress = total >= _BIG and sys.stderr.isatty()
+    shown: Iterable[Entry] = _with_progress(entries, total) if progress else entries
+    if isinstance(f, (str, os.PathLike)):
+        with replacing(Path(f)) as file:
+            write_archive(file, shown)
+    else:
+        _write_to_object(f, shown)
+
+
+def _format_info() -> schema.FormatInfo:
+    producer = f"tintype {sys.modules['tintype'].__version__}"
+    version = (schema.FORMAT_MAJOR, schema.FORMAT_MINOR)
+    return schema.FormatInfo(
+        version, (schema.FORMAT_MAJOR, 0), schema.OPERATOR_SET, producer, str(torch.__version__)
+    )
+
+
+def _extra_entries(files: dict[str, str | bytes]) -> Iterator[Entry]:
+    for name, content in files.items():
+        if not isinstance(name, str) or not name or not isinstance(content, (str, bytes)):
+            raise UnsavableError(
+                f"extra_files holds text or bytes by name, but got {name!r}: {type(content).__qualname__}"
+            )
+        yield bytes_entry(_EXTRA + name, content.encode() if isinstance(content, str) else content)
+
+
+def _with_progress(entries: list[Entry], total: int) -> Iterator[Entry]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress("saving", *columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("saving", total=total)
+        for entry in entries:
+
+            def pieces(entry: Entry = entry) -> Iterator[Any]:
+                for piece in entry.pieces():
+                    yield piece
+                    bar.advance(task, len(piece))
+
+            yield Entry(entry.name, entry.size, pieces)
+
+
+def _write_to_object(f: IO[bytes], entries: Iterable[Entry]) -> None:
+    """Write to somebody else's file, which may not be able to go back."""
+    with tempfile.SpooledTemporaryFile(max_size=1 << 26) as file:
+        write_archive(file, entries)
+        file.seek(0)
+        while piece := file.read(1 << 22):
+            f.write(piece)
+
+
+# --- loading ------------------------------------------------------------------------------------------------------
+
+
+def load(
+    f: FileLike,
+    *,
+    extra_files: dict[str, Any] | None = None,
+    mmap: bool = True,
+) -> ExportedProgram:
+    """Read a program from a file: a path, or an object open for reading bytes.
+
+    Nothing in a file is run, and nothing but the file is read. The weights of a file with a path are mapped into memory,
+    not read: they come in when they are used, and processes share them; ``mmap=False`` reads them at once. What is
+    written to them stays in this process. ``extra_files`` gets the files that were saved beside the program, as text
+    where they are text: those that it names, or all of them if it is empty.
+
+    >>> import io, torch, tintype
+    >>> file = io.BytesIO()
+    >>> tintype.save(tintype.export(torch.nn.ReLU(), (torch.ones(2),)), file, extra_files={"note": "hello"})
+    >>> extra = {}
+    >>> ep = tintype.load(file, extra_files=extra)
+    >>> extra
+    {'note': 'hello'}
+    """
+    with collector_paused():
+        archive = _opened(f, mmap)
+        program = _read_program(archive)
+        if extra_files is not None:
+            _read_extra_files(archive, extra_files)
+    return program
+
+
+def _opened(f: FileLike, mapped: bool) -> Archive:
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise FileFormatError(f"{os.fspath(f)} is empty")
+            return Archive(_map(file) if mapped else bytearray(file.read()))
+    if isinstance(f, io.BytesIO) and f.tell() == f.getbuffer().nbytes:
+        f.seek(0)  # just written
+    content = f.read()
+    if not isinstance(content, bytes):
+        raise InvalidRequestError("the file to load from must be open for reading bytes", remedy='open(path, "rb")')
+    return Archive(bytearray(content))
+
+
+def _map(file: IO[bytes]) -> mmap.mmap:
+    """A file in memory. What is written there is this process's own copy."""
+    if os.name != "posix":
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    flags = mmap.MAP_PRIVATE
+    if sys.platform == "linux":
+        flags |= getattr(mmap, "MAP_NORESERVE", 0x4000)  # weights larger than this machine's memory are fine
+    return mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def read_description(archive: Archive) -> tuple[schema.FormatInfo, schema.Program]:
+    """What a file says of itself: its versions, and its program, upgraded to the operators of today."""
+    try:
+        info = _INFO_DECODER.decode(archive.content("format.json"))
+        _check_version(info)
+        program = _PROGRAM_DECODER.decode(archive.content("program.json"))
+        upgrade(program, info.operator_set)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FileFormatError(
+            f"the file's description can't be read: {error}", remedy="the file is damaged; save the program again"
+        ) from error
+    return info, program
+
+
+def _check_version(info: schema.FormatInfo) -> None:
+    current = (schema.FORMAT_MAJOR, schema.FORMAT_MINOR)
+    written = f"{info.producer or 'a newer tintype'} wrote this file in format {info.format[0]}.{info.format[1]}"
+    if info.format[0] > current[0] or info.minimum_reader > current:
+        raise FileVersionError(
+            f"{written}, and this tintype reads up to {current[0]}.{current[1]}",
+            remedy="load it with a newer version of tintype",
+        )
+    if min(info.format) < 0 or info.format[0] < 1:
+        raise FileFormatError(f"there is no format {info.format[0]}.{info.format[1]}")
+    if info.format > current:
+        warnings.warn(
+            f"{written}, newer than this tintype's {current[0]}.{current[1]}; what it does not know is left out",
+            stacklevel=5,
+        )
+
+
+def _read_program(archive: Archive) -> ExportedProgram:
+    _, program = read_description(archive)
+    try:
+        return ProgramDecoder(program, archive).decode()
+    except TintypeError:
+        raise
+    except Exception as error:
+        # A file may be anything. What the checks have no words for is the file's fault too, and never half a program.
+        raise FileFormatError(f"the file does not describe a program: {type(error).__name__}: {error}") from error
+
+
+def _read_extra_files(archive: Archive, files: dict[str, Any]) -> None:
+    present = [name.removeprefix(_EXTRA) for name in archive.names() if name.startswith(_EXTRA)]
+    wanted = list(files) or present
+    for name in wanted:
+        if name not in present:
+            raise InvalidRequestError(
+                f"the file has no extra file {name!r}; it has {', '.join(map(repr, present)) or 'none'}"
+            )
+        content = bytes(archive.content(_EXTRA + name))
+        try:
+            files[name] = content.decode()
+        except UnicodeDecodeError:
+            files[name] = content

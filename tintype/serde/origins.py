@@ -1,0 +1,133 @@
+"""Where nodes come from - call stacks, module calls, notes - to and from the schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tintype.errors import FileFormatError
+from tintype.ir import node_info
+from tintype.ir.node_info import LAZY_ENTRIES, Frame, ModuleCall, NodeMeta, Origin, Step, called_name, frame_of, is_shown
+from tintype.serde import schema
+from tintype.serde.symbols import check_one_line
+from tintype.serde.values import ValueDecoder, ValueEncoder
+
+
+class OriginWriter:
+    """Collects the origins of nodes; what nodes share is written once."""
+
+    def __init__(self, encoder: ValueEncoder) -> None:
+        self.metadata = schema.Metadata()
+        self._encoder = encoder
+        self._files: dict[str, int] = {}
+        self._frames: dict[Any, int] = {}
+        self._calls: dict[int, int] = {}
+        self._origins: dict[int, int] = {}
+        self._notes: dict[Any, int] = {}
+        self._alive: list[Any] = []  # what the numbers above were given to by address
+
+    def origin(self, origin: Origin | None) -> int:
+        """The number of an origin; -1 for none."""
+        if origin is None:
+            return -1
+        number = self._origins.get(id(origin))
+        if number is None:
+            call = -1 if origin.call is None else self._call(origin.call)
+            entry = schema.Origin(call, self._frames_of(origin.steps), origin.function, origin.serial)
+            number = self._origins[id(origin)] = len(self.metadata.origins)
+            self._alive.append(origin)
+            self.metadata.origins.append(entry)
+        return number
+
+    def _call(self, call: ModuleCall) -> int:
+        number = -1
+        for part in call.outermost_first():
+            parent, number = number, self._calls.get(id(part), -1)
+            if number < 0:
+                entry = schema.ModuleCall(
+                    parent, part.path, part.name, part.class_name, self._frames_of(part.steps)
+                )
+                number = self._calls[id(part)] = len(self.metadata.calls)
+                self._alive.append(part)
+                self.metadata.calls.append(entry)
+        return number
+
+    def _frames_of(self, steps: tuple[Step, ...]) -> list[int]:
+        return [self._frame(step) for step in steps if is_shown(step)]
+
+    def _frame(self, step: Step) -> int:
+        # a code object's own hash goes through all of it
+        key = step if isinstance(step, Frame) else (id(step[0]), step[1])
+        number = self._frames.get(key)
+        if number is None:
+            frame = frame_of(step)
+            file = self._files.setdefault(frame.filename, len(self._files))
+            if file == len(self.metadata.files):
+                self.metadata.files.append(frame.filename)
+            number = self._frames[key] = len(self.metadata.frames)
+            self._alive.append(step)
+            self.metadata.frames.append(
+                schema.Frame(file, frame.line, frame.function, frame.source, called_name(step), frame.internal)
+            )
+        return number
+
+    def notes(self, meta: NodeMeta) -> int:
+        """The number of what somebody gave a node in place of what its origin says, or besides it; -1 for nothing."""
+        given = meta.given()
+        if not given:
+            return -1
+        encoded = {key: self._encoder.encode(value) for key, value in sorted(given.items())}
+        key = repr(encoded)
+        number = self._notes.get(key)
+        if number is None:
+            number = self._notes[key] = len(self.metadata.notes)
+            self.metadata.notes.append(encoded)
+        return number
+
+
+class OriginReader:
+    """The origins of a file. They are made when a node asks for them."""
+
+    def __init__(self, metadata: schema.Metadata, decoder: ValueDecoder) -> None:
+        self._metadata = metadata
+        self._decoder = decoder
+        self._frames = [self._read_frame(frame) for frame in metadata.frames]
+        self._calls: list[ModuleCall] = []
+        for call in metadata.calls:
+            self._calls.append(self._read_call(call))
+        self._origins = [self._read_origin(origin) for origin in metadata.origins]
+
+    def _read_frame(self, frame: schema.Frame) -> Frame:
+        filename = _item(self._metadata.files, frame.file)
+        check_one_line(filename, frame.function, frame.source)
+        return Frame(filename, frame.line, frame.function, frame.source, frame.called, frame.internal)
+
+    def _read_call(self, call: schema.ModuleCall) -> ModuleCall:
+        parent = None if call.parent == -1 else _item(self._calls, call.parent)
+        return ModuleCall(parent, call.path, call.name, call.class_name, self._steps(call.frames))
+
+    def _read_origin(self, origin: schema.Origin) -> Origin:
+        call = None if origin.call == -1 else _item(self._calls, origin.call)
+        return Origin(call, self._steps(origin.frames), origin.function, origin.serial)
+
+    def _steps(self, numbers: list[int]) -> tuple[Frame, ...]:
+        return tuple([_item(self._frames, number) for number in numbers])
+
+    def origin(self, number: int) -> Origin | None:
+        """An origin by its number."""
+        return None if number == -1 else _item(self._origins, number)
+
+    def notes(self, number: int) -> dict[str, Any]:
+        """What somebody gave a node, by name."""
+        if number == -1:
+            return {}
+        notes = _item(self._metadata.notes, number)
+        unknown = [key for key in notes if key not in (*LAZY_ENTRIES, node_info.CUSTOM)]
+        if unknown:
+            raise FileFormatError(f"a node has a note {unknown[0]!r:.80}, which no node can have")
+        return {key: self._decoder.decode(value) for key, value in notes.items()}
+
+
+def _item(items: list[Any], number: int) -> Any:
+    if not 0 <= number < len(items):
+        raise FileFormatError(f"the file's metadata has no entry {number} where one is used")
+    return items[number]

@@ -1,0 +1,135 @@
+"""The structure of inputs and outputs, to and from the schema.
+
+A container is written by the name that it was registered under with ``torch.utils._pytree``, and found by that name
+among the types of this process: nothing is imported because a file says so.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from tintype.errors import FileFormatError, UnsavableError
+from tintype.serde import schema
+from tintype.serde.values import ValueDecoder, ValueEncoder
+from tintype.tree import TreeSpec
+
+_DEEPEST = 200
+
+# What a defaultdict may make: a file can't name any other function.
+_FACTORIES: dict[str, Any] = {
+    cls.__name__: cls for cls in (bool, dict, float, int, list, set, str, tuple, collections.OrderedDict)
+}
+_NAMES_OF_FACTORIES = {factory: name for name, factory in _FACTORIES.items()}
+_BUILT_IN: dict[str, Any] = {
+    "tuple": tuple,
+    "list": list,
+    "dict": dict,
+    "OrderedDict": collections.OrderedDict,
+    "deque": collections.deque,
+}
+_NAMES_OF_BUILT_IN = {cls: name for name, cls in _BUILT_IN.items()}
+_NAMEDTUPLE: Any = collections.namedtuple  # what pytree calls the type of every named tuple
+_RETURN_TYPES = {cls.__name__: cls for cls in torch.return_types.all_return_types}
+
+
+def encode_tree(spec: TreeSpec, encoder: ValueEncoder) -> schema.Tree | None:
+    """A structure; None is a leaf."""
+    if spec.is_leaf():
+        return None
+    name, context = _type_and_context(spec)
+    children = [encode_tree(child, encoder) for child in spec.children()]
+    return schema.Tree(name, encoder.encode(context), children)
+
+
+def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
+    cls, context = spec.type, spec.context
+    if cls in _NAMES_OF_BUILT_IN:
+        return _NAMES_OF_BUILT_IN[cls], context
+    if cls is _NAMEDTUPLE:
+        return "namedtuple", _registered_name(context)
+    if cls is collections.defaultdict:
+        factory, keys = context
+        if factory is not None and factory not in _NAMES_OF_FACTORIES:
+            raise UnsavableError(f"a defaultdict that makes {factory!r} can't be saved", remedy="use a dict")
+        return "defaultdict", [None if factory is None else _NAMES_OF_FACTORIES[factory], keys]
+    if cls is torch.Size:
+        return "Size", context
+    if _RETURN_TYPES.get(cls.__name__) is cls:
+        return f"torch.return_types:{cls.__name__}", context
+    name = _registered_name(cls)
+    to_dumpable = pytree.SUPPORTED_SERIALIZED_TYPES[cls].to_dumpable_context
+    return f"registered:{name}", context if to_dumpable is None else to_dumpable(context)
+
+
+def _registered_name(cls: type) -> str:
+    entry = pytree.SUPPORTED_SERIALIZED_TYPES.get(cls)
+    if entry is None or entry.serialized_type_name == pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
+        how = (
+            "tintype.register_namedtuple"
+            if issubclass(cls, tuple)
+            else "torch.utils._pytree.register_pytree_node(..., serialized_type_name=...)"
+        )
+        raise UnsavableError(
+            f"{cls.__qualname__} is part of the program's inputs or outputs, but has no name that a file could use",
+            remedy=f"register it with {how}, here and where the file is loaded",
+        )
+    return entry.serialized_type_name
+
+
+def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0) -> TreeSpec:
+    """A structure as pytrees have it."""
+    if tree is None:
+        return pytree.treespec_leaf()
+    if depth > _DEEPEST:
+        raise FileFormatError("the structure of inputs and outputs is nested too deeply")
+    children = [decode_tree(child, decoder, depth + 1) for child in tree.children]
+    cls, context = _decoded_type(tree.type, decoder.decode(tree.context))
+    if cls in (dict, collections.OrderedDict):
+        _check_keys(context, len(children))
+    elif cls is collections.defaultdict:
+        _check_keys(context[1], len(children))
+    return TreeSpec(cls, context, children)
+
+
+def _check_keys(keys: Any, count: int) -> None:
+    if not isinstance(keys, list) or len(keys) != count:
+        raise FileFormatError("a dictionary among inputs or outputs has more keys than values, or fewer")
+
+
+def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
+    if name in _BUILT_IN:
+        return _BUILT_IN[name], context
+    if name == "Size":
+        return torch.Size, context
+    if name == "namedtuple":
+        return _NAMEDTUPLE, _registered_type(context)
+    if name == "defaultdict":
+        if not isinstance(context, list) or len(context) != 2 or context[0] not in (None, *_FACTORIES):
+            raise FileFormatError(f"a defaultdict of {context!r:.80} is not allowed in a file")
+        return collections.defaultdict, [None if context[0] is None else _FACTORIES[context[0]], context[1]]
+    kind, _, registered = name.partition(":")
+    if kind == "torch.return_types" and registered in _RETURN_TYPES:
+        return _RETURN_TYPES[registered], context
+    if kind != "registered":
+        raise FileFormatError(f"there is no container {name!r:.80}")
+    cls = _registered_type(registered)
+    from_dumpable = pytree.SUPPORTED_SERIALIZED_TYPES[cls].from_dumpable_context
+    return cls, context if from_dumpable is None else from_dumpable(context)
+
+
+# pytree's own way of reading these imports the module that the file names
+_NEVER_BY_NAME = (collections.defaultdict, _NAMEDTUPLE)
+
+
+def _registered_type(name: Any) -> type:
+    cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) if isinstance(name, str) else None
+    if cls is None or cls in _NEVER_BY_NAME:
+        raise FileFormatError(
+            f"the program's inputs or outputs have a container {name!r:.100}, which is not registered here",
+            remedy="import the module that registers it with torch.utils._pytree before loading the file",
+        )
+    return cls
