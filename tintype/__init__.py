@@ -32,6 +32,7 @@ _HOMES = {
     "interop": "tintype.interop",
     "register_dataclass": "tintype.tree",
     "unflatten": "tintype.export.unflatten",
+    "register_namedtuple": "tintype.tree",
     "suggest_dynamic_shapes": "tintype.export",
     "load": "tintype.serde",
     "register_object": "tintype.serde",

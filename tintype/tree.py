@@ -27,6 +27,7 @@ __all__ = [
     "path_name",
     "path_text",
     "register_dataclass",
+    "register_namedtuple",
     "unflatten",
 ]
 
@@ -127,6 +128,22 @@ def register_dataclass(
         serialized_type_name=serialized_type_name or f"{cls.__module__}.{cls.__qualname__}",
         flatten_with_keys_fn=flatten_with_keys,
     )
+
+
+def register_namedtuple(cls: type, *, serialized_type_name: str | None = None) -> None:
+    """Let programs with a named tuple among their inputs or outputs be saved: files refer to it by its name.
+
+    Named tuples can be inputs and outputs without this.
+
+    >>> from collections import namedtuple
+    >>> Pair = namedtuple("Pair", ["first", "second"])
+    >>> register_namedtuple(Pair, serialized_type_name="example.Pair")
+    """
+    if not (isinstance(cls, type) and pytree.is_namedtuple_class(cls)):
+        raise InvalidRequestError(f"register_namedtuple expects the class of a named tuple, but got {cls!r}")
+    if cls not in pytree.SUPPORTED_SERIALIZED_TYPES:
+        name = serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"
+        pytree._register_namedtuple(cls, serialized_type_name=name)
 
 
 def _fields_to_flatten(

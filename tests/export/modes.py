@@ -8,6 +8,8 @@ on other values, and the model must be what it was before.
 from __future__ import annotations
 
 import copy
+import io
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +19,11 @@ import torch.utils._pytree as pytree
 
 import tintype
 
-MODES = ("export", "decomposed", "retraced", "training", "unflattened")
+MODES: tuple[str, ...] = ("export", "decomposed", "retraced", "training", "unflattened", "saved")
+# a program that was loaded from a file must be as good as the one that was saved in everything that comes after
+SAVED_MODES = ("saved", "saved, training", "saved, decomposed", "saved, retraced")
+if os.environ.get("TINTYPE_ALL_MODES"):  # make test-modes
+    MODES = (*MODES, *SAVED_MODES[1:])
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 torch.set_num_threads(1)
@@ -34,18 +40,34 @@ def capture(
     mode: str, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
 ) -> tintype.ExportedProgram:
     """A program of the given mode, checked by the verifier of its stage."""
-    if mode == "training":
+    if mode.endswith("training"):
         program = tintype.export_for_training(model, args, kwargs)
     else:
         program = tintype.export(model, args, kwargs)
-    if mode == "decomposed":
-        program.validate()
+    if mode in SAVED_MODES:
+        program = saved_and_loaded(program)
+    program.validate()
+    if mode.endswith("decomposed"):
         program = program.run_decompositions()
-    elif mode == "retraced":
-        program.validate()
+    elif mode.endswith("retraced"):
         program = tintype.export(program.module(), args, kwargs)
     program.validate()
     return program
+
+
+def keeps_tensors(mode: str) -> bool:
+    """Whether a program of this mode holds the very tensors of the model, not copies from a file."""
+    return mode not in SAVED_MODES
+
+
+def saved_and_loaded(program: tintype.ExportedProgram) -> tintype.ExportedProgram:
+    """A program as it comes back from a file; saved once more, it gives the same bytes."""
+    file, again = io.BytesIO(), io.BytesIO()
+    tintype.save(program, file)
+    loaded = tintype.load(file)
+    tintype.save(loaded, again)
+    assert again.getvalue() == file.getvalue(), "a loaded program is saved as another file"
+    return loaded
 
 
 def targets(program: tintype.ExportedProgram) -> list[str]:

@@ -28,6 +28,10 @@ class Typed(NamedTuple):
     scale: float = 2.0
 
 
+for named_tuple in (Pair, Typed):  # files refer to it by name
+    tintype.register_namedtuple(named_tuple)
+
+
 @dataclasses.dataclass
 class Point:
     left: torch.Tensor
@@ -385,7 +389,7 @@ def test_input_mutations(mode: str) -> None:
         return table["a"] * 2
 
     program = compare(mode, function, ({"a": torch.randn(3, 4), "b": torch.randn(3, 4)}, torch.randn(3, 4)))
-    if mode != "training":
+    if not mode.endswith("training"):
         assert set(program.graph_signature.user_inputs_to_mutate.values()) == {"table_a", "table_b"}
 
 

@@ -124,7 +124,7 @@ class Accumulating(nn.Module):
 
 def test_operator_that_writes_to_a_buffer(mode: str) -> None:
     program = compare(mode, Accumulating(), (x(),))
-    if mode != "training":
+    if not mode.endswith("training"):
         assert list(program.graph_signature.buffers_to_mutate.values()) == ["total"]
 
 
@@ -134,7 +134,7 @@ def test_operator_that_writes_to_an_input(mode: str) -> None:
         return total * 2
 
     program = compare(mode, function, (x(), torch.zeros(4)))
-    if mode != "training":
+    if not mode.endswith("training"):
         assert list(program.graph_signature.user_inputs_to_mutate.values()) == ["total"]
 
 
@@ -175,7 +175,7 @@ def test_in_place_operator_of_a_library(mode: str) -> None:
 
 def test_composite_operator_of_a_library(mode: str) -> None:
     program = compare(mode, lambda value: torch.ops.tintype_behaviour_old.twice(value), (x(),))
-    expected = "aten.mul.Tensor" if mode == "decomposed" else "tintype_behaviour_old.twice.default"
+    expected = "aten.mul.Tensor" if mode.endswith("decomposed") else "tintype_behaviour_old.twice.default"
     assert targets(program) == [expected]
 
 

@@ -51,7 +51,9 @@ class ProgramModule(GraphModule):
         argument_names: Sequence[str],
         checks: InputChecks,
     ) -> None:
-        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(argument_names), in_spec, out_spec)))
+        # keyword arguments can be called anything; what fx writes into its code must be a name
+        spelled = [name if is_name(name) else f"argument_{index}" for index, name in enumerate(argument_names)]
+        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(spelled, in_spec, out_spec)))
         # fx would make buffers of all tensors that a graph uses: state is attached before the graph is, and what the
         # module itself needs before its state, whose names may be the same
         super().__init__({}, Graph(), "ProgramModule")

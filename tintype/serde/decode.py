@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 from typing import Any
 
 import torch
@@ -84,8 +83,6 @@ class ProgramDecoder:
         graphs: list[LazyGraphModule] = []
         for graph in program.graphs:
             graphs.append(self._graph(graph, graphs))
-        for name in program.argument_names:
-            _check_identifier(name)
         state = {entry.name: self._state_tensor(entry) for entry in program.state}
         constants = {entry.name: self.values.decode_stored(entry.value) for entry in program.constants}
         for name in (*state, *constants):
@@ -121,7 +118,9 @@ class ProgramDecoder:
         attributes: dict[str, Any] = {}
         for subgraph in described.subgraphs:
             if not 0 <= subgraph.graph < len(earlier):
-                raise FileFormatError(f"the subgraph {subgraph.name!r:.80} does not stand before the graph that uses it")
+                raise FileFormatError(
+                    f"the subgraph {subgraph.name!r:.80} does not stand before the graph that uses it"
+                )
             _check_path(subgraph.name)
             attributes[subgraph.name] = earlier[subgraph.graph]
         for node in graph.find_nodes(op="get_attr"):
@@ -155,7 +154,9 @@ class ProgramDecoder:
     def _call(self, graph: Graph, entry: schema.Node, meta: NodeMeta) -> Node:
         target = entry.target
         if type(target) is not int or not 0 <= target < len(self.functions):
-            raise FileFormatError(f"the node {entry.name!r:.80} calls the function {target!r:.80}, which is not there")
+            raise FileFormatError(
+                f"the node {entry.name!r:.80} calls the function {target!r:.80}, which is not there"
+            )
         decode = self.values.decode
         args = tuple([decode(argument) for argument in entry.args])
         kwargs = {}
@@ -288,7 +289,10 @@ class ProgramDecoder:
             if spec.kind not in STATE_KINDS or type(value) is not FakeTensor:
                 continue
             actual, info = state[str(spec.target)], value.info
-            if not isinstance(actual, torch.Tensor) or (tuple(actual.shape), actual.dtype) != (info.sizes, info.dtype):
+            if not isinstance(actual, torch.Tensor) or (tuple(actual.shape), actual.dtype) != (
+                info.sizes,
+                info.dtype,
+            ):
                 raise FileFormatError(f"the state {spec.target!r:.80} is not what the graph takes it for")
             memory = actual.untyped_storage()
             self.context._storages.setdefault(memory._cdata, (memory, info.storage))
@@ -352,7 +356,13 @@ class _StoredValues(ValueDecoder):
 
 
 def _append(
-    graph: Graph, name: str, operation: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: NodeMeta
+    graph: Graph,
+    name: str,
+    operation: str,
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    meta: NodeMeta,
 ) -> Node:
     """Append a node under exactly this name, which is free."""
     node = Node(graph, name, operation, target, args, kwargs, None)
@@ -367,7 +377,7 @@ def _append(
 
 def _check_identifier(name: str) -> None:
     """Names become variables of generated code: they must not be able to be anything else."""
-    if not name.isidentifier() or keyword.iskeyword(name):
+    if not name.isidentifier():
         raise FileFormatError(f"{name!r:.80} can't be the name of a value")
 
 

@@ -88,7 +88,9 @@ class _ProgramEncoder:
 
     def encode(self, program: ExportedProgram) -> EncodedProgram:
         self.graph(program.graph_module)
-        state = [schema.Named(name, self.stored("weights", name, value)) for name, value in program.state_dict.items()]
+        state = [
+            schema.Named(name, self.stored("weights", name, value)) for name, value in program.state_dict.items()
+        ]
         constants = [
             schema.Named(name, self.stored("constants", name, value)) for name, value in program.constants.items()
         ]

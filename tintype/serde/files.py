@@ -82,9 +82,7 @@ def save(
 def _format_info() -> schema.FormatInfo:
     producer = f"tintype {sys.modules['tintype'].__version__}"
     version = (schema.FORMAT_MAJOR, schema.FORMAT_MINOR)
-    return schema.FormatInfo(
-        version, (schema.FORMAT_MAJOR, 0), schema.OPERATOR_SET, producer, str(torch.__version__)
-    )
+    return schema.FormatInfo(version, (schema.FORMAT_MAJOR, 0), schema.OPERATOR_SET, producer, str(torch.__version__))
 
 
 def _extra_entries(files: dict[str, str | bytes]) -> Iterator[Entry]:
@@ -146,7 +144,7 @@ def load(
     >>> extra
     {'note': 'hello'}
     """
-    with collector_paused():
+    with collector_paused(), torch.inference_mode(False):  # state that can be trained, wherever it is loaded
         archive = _opened(f, mmap)
         program = _read_program(archive)
         if extra_files is not None:

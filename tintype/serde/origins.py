@@ -6,7 +6,17 @@ from typing import Any
 
 from tintype.errors import FileFormatError
 from tintype.ir import node_info
-from tintype.ir.node_info import LAZY_ENTRIES, Frame, ModuleCall, NodeMeta, Origin, Step, called_name, frame_of, is_shown
+from tintype.ir.node_info import (
+    LAZY_ENTRIES,
+    Frame,
+    ModuleCall,
+    NodeMeta,
+    Origin,
+    Step,
+    called_name,
+    frame_of,
+    is_shown,
+)
 from tintype.serde import schema
 from tintype.serde.symbols import check_one_line
 from tintype.serde.values import ValueDecoder, ValueEncoder
@@ -19,7 +29,8 @@ class OriginWriter:
         self.metadata = schema.Metadata()
         self._encoder = encoder
         self._files: dict[str, int] = {}
-        self._frames: dict[Any, int] = {}
+        self._steps: dict[tuple[int, int], int] = {}
+        self._frames: dict[Frame, int] = {}
         self._calls: dict[int, int] = {}
         self._origins: dict[int, int] = {}
         self._notes: dict[Any, int] = {}
@@ -43,9 +54,7 @@ class OriginWriter:
         for part in call.outermost_first():
             parent, number = number, self._calls.get(id(part), -1)
             if number < 0:
-                entry = schema.ModuleCall(
-                    parent, part.path, part.name, part.class_name, self._frames_of(part.steps)
-                )
+                entry = schema.ModuleCall(parent, part.path, part.name, part.class_name, self._frames_of(part.steps))
                 number = self._calls[id(part)] = len(self.metadata.calls)
                 self._alive.append(part)
                 self.metadata.calls.append(entry)
@@ -55,19 +64,24 @@ class OriginWriter:
         return [self._frame(step) for step in steps if is_shown(step)]
 
     def _frame(self, step: Step) -> int:
-        # a code object's own hash goes through all of it
-        key = step if isinstance(step, Frame) else (id(step[0]), step[1])
-        number = self._frames.get(key)
+        if isinstance(step, Frame):
+            return self._text(step)
+        key = (id(step[0]), step[1])  # a code object's own hash goes through all of it
+        number = self._steps.get(key)
         if number is None:
-            frame = frame_of(step)
+            self._alive.append(step)
+            number = self._steps[key] = self._text(frame_of(step)._replace(called=called_name(step)))
+        return number
+
+    def _text(self, frame: Frame) -> int:
+        """Several steps may be the same text: calls on one line."""
+        number = self._frames.get(frame)
+        if number is None:
             file = self._files.setdefault(frame.filename, len(self._files))
             if file == len(self.metadata.files):
                 self.metadata.files.append(frame.filename)
-            number = self._frames[key] = len(self.metadata.frames)
-            self._alive.append(step)
-            self.metadata.frames.append(
-                schema.Frame(file, frame.line, frame.function, frame.source, called_name(step), frame.internal)
-            )
+            number = self._frames[frame] = len(self.metadata.frames)
+            self.metadata.frames.append(schema.Frame(file, *frame[1:]))
         return number
 
     def notes(self, meta: NodeMeta) -> int:

@@ -132,9 +132,14 @@ class NoValue(Struct, array_like=True, tag=19, frozen=True):
     """Nothing is known of a node's result."""
 
 
+class BytesValue(Struct, array_like=True, tag=20, frozen=True):
+    """Bytes, written in base64."""
+
+    content: bytes
+
+
 Value: TypeAlias = (
-    None
-    | bool
+    bool
     | int
     | float
     | str
@@ -157,6 +162,8 @@ Value: TypeAlias = (
     | TensorValue
     | ObjectValue
     | NoValue
+    | BytesValue
+    | None
 )
 
 

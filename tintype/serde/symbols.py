@@ -33,10 +33,7 @@ def encode_symbols(environment: Environment, sizes: list[DynamicSize]) -> schema
             schema.Specialization(text(s.expression), s.value, encode_location(s.location))
             for s in environment.specializations
         ],
-        [
-            schema.DynamicSize(_encode_dimension(size.dimension), text(size.expression), size.source)
-            for size in sizes
-        ],
+        [schema.DynamicSize(_encode_dimension(size.dimension), text(size.expression), size.source) for size in sizes],
     )
 
 

@@ -45,6 +45,7 @@ class ValueEncoder:
             torch.memory_format: lambda value: schema.MemoryFormatValue(str(value)),
             slice: lambda value: schema.SliceValue(*map(self.encode, (value.start, value.stop, value.step))),
             type(...): lambda value: schema.EllipsisValue(),
+            bytes: schema.BytesValue,
         }
 
     def encode(self, value: Any) -> Any:
@@ -96,6 +97,7 @@ class ValueDecoder:
             schema.MemoryFormatValue: lambda value: looked_up(_MEMORY_FORMATS, value.name, "memory format"),
             schema.SliceValue: lambda value: slice(*map(self.decode, (value.start, value.stop, value.step))),
             schema.EllipsisValue: lambda value: ...,
+            schema.BytesValue: lambda value: value.content,
         }
 
     def decode(self, value: Any) -> Any:

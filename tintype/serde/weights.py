@@ -366,5 +366,3 @@ def _with_flags(tensor: torch.Tensor, flags: int) -> torch.Tensor:
     if flags & _PARAMETER:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_() if requires_grad else tensor
-
-

@@ -1,0 +1,71 @@
+"""``--through``: the whole suite with every exported program sent through a file, a retrace or a decomposition first.
+
+    python -m pytest --through saved tests/export tests/trace
+
+A test that is about the very program that ``export`` returns (its tensors are the model's, its operators are those
+that were written) says so with the marker ``direct``, with the reason.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tintype
+
+
+def saved(program: tintype.ExportedProgram, *call: Any) -> tintype.ExportedProgram:
+    """The program as it comes back from a file."""
+    file = io.BytesIO()
+    tintype.save(program, file)
+    return tintype.load(file)
+
+
+def decomposed(program: tintype.ExportedProgram, *call: Any) -> tintype.ExportedProgram:
+    """The program in core operators."""
+    return program.run_decompositions()
+
+
+def retraced(program: tintype.ExportedProgram, args: Any, kwargs: Any, options: Any) -> tintype.ExportedProgram:
+    """The program captured once more."""
+    return tintype.export(program.module(), args, kwargs, **options)
+
+
+WAYS: dict[str, Callable[..., tintype.ExportedProgram]] = {
+    "saved": saved,
+    "decomposed": decomposed,
+    "retraced": retraced,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--through", choices=sorted(WAYS), help="what happens to every exported program before its test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "direct(reason): the test is about what export itself returns")
+
+
+@pytest.fixture(autouse=True)
+def _programs_go_through(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = request.config.getoption("--through")
+    if chosen is None or request.node.get_closest_marker("direct") is not None:
+        return
+    way, export = WAYS[chosen], tintype.export
+    inside = False
+
+    def export_and_send(mod: Any, args: Any, kwargs: Any = None, **options: Any) -> tintype.ExportedProgram:
+        nonlocal inside
+        program = export(mod, args, kwargs, **options)
+        if inside:
+            return program
+        inside = True
+        try:
+            return way(program, args, kwargs, options)
+        finally:
+            inside = False
+
+    monkeypatch.setattr(tintype, "export", export_and_send)
