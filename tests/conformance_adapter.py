@@ -106,6 +106,8 @@ NAMES = {
     "torch.export.ExportedProgram": tintype.ExportedProgram,
     "torch.export.graph_signature.InputKind": signature.InputKind,
     "torch.export.register_dataclass": register_dataclass,
+    "torch.export.save": tintype.save,
+    "torch.export.load": tintype.load,
     "torch._export.utils.register_dataclass_as_pytree_node": register_dataclass_as_pytree_node,
     "torch._export.utils.is_param": is_param,
     "torch._export.utils.get_param": get_param,

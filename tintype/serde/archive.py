@@ -130,7 +130,7 @@ class _Directory:
     def __init__(self, view: memoryview) -> None:
         self.view = view
         end = len(view) - _END.size
-        if end < 0 or view[end : end + 4] != b"PK\x05\x06":
+        if end < 0 or bytes(view[end : end + 4]) != b"PK\x05\x06":
             raise _damaged("this is no tintype file: it does not end with a zip directory")
         _, disk, first_disk, here, count, size, begin, comment = _END.unpack_from(view, end)
         if count == 0xFFFF or size == 0xFFFFFFFF or begin == 0xFFFFFFFF:

@@ -189,10 +189,8 @@ class ProgramDecoder:
         if elements >= 1 << 62:
             raise FileFormatError("a tensor has an absurd number of elements")
         flags = entry.flags
-        return (
-            (sizes, strides, dtype_named(entry.dtype), device_named(entry.device), size(entry.offset)),
-            (bool(flags & 1), bool(flags & 2), bool(flags & 4)),
-        )
+        dtype, device, offset = dtype_named(entry.dtype), device_named(entry.device), size(entry.offset)
+        return sizes, strides, dtype, device, offset, bool(flags & 1), bool(flags & 2), bool(flags & 4)
 
     def _memories(self) -> list[Storage]:
         # each is a tensor's, so there can't be more than there are tensors in all graphs
@@ -213,8 +211,9 @@ class ProgramDecoder:
         """A tensor without data."""
         if not (0 <= value.tensor_type < len(self.types) and 0 <= value.memory < len(self.memories)):
             raise FileFormatError("a tensor without data is of a type or over a memory that is not there")
-        geometry, flags = self.types[value.tensor_type]
-        return make_fake(TensorInfo(*geometry, self.memories[value.memory], *flags), self.context)
+        sizes, strides, dtype, device, offset, *flags = self.types[value.tensor_type]
+        memory = self.memories[value.memory]
+        return make_fake(TensorInfo(sizes, strides, dtype, device, offset, memory, *flags), self.context)
 
     # --- state ----------------------------------------------------------------------------------------------------
 

@@ -88,12 +88,8 @@ class _ProgramEncoder:
 
     def encode(self, program: ExportedProgram) -> EncodedProgram:
         self.graph(program.graph_module)
-        state = [
-            schema.Named(name, self.stored("weights", name, value)) for name, value in program.state_dict.items()
-        ]
-        constants = [
-            schema.Named(name, self.stored("constants", name, value)) for name, value in program.constants.items()
-        ]
+        state = self.named("weights", program.state_dict)
+        constants = self.named("constants", program.constants)
         examples = self.examples(program.example_inputs)
         signature, spec = program.graph_signature, program.call_spec
         inputs = [self.input(entry) for entry in signature.input_specs]
@@ -214,6 +210,9 @@ class _ProgramEncoder:
         return notes
 
     # --- state ----------------------------------------------------------------------------------------------------
+
+    def named(self, part: str, values: dict[str, Any]) -> list[schema.Named]:
+        return [schema.Named(name, self.stored(part, name, value)) for name, value in values.items()]
 
     def stored(self, part: str, name: str, value: Any) -> Any:
         """A parameter, buffer, constant or example input."""

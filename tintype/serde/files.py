@@ -43,10 +43,10 @@ def save(
 ) -> None:
     """Write a program to a file: a path, or an object open for writing bytes.
 
-    A path is replaced in one step when everything is written; until then, and if anything fails, what was there stays.
-    ``extra_files`` are stored beside the program by name. Without ``metadata`` the file does not say which lines of
-    which source files the program comes from. ``progress`` shows a bar; by default when much is written and somebody
-    is watching.
+    A path is replaced in one step when everything is written; until then, and if anything fails, what was there
+    stays. ``extra_files`` are stored beside the program by name. Without ``metadata`` the file does not say which
+    lines of which source files the program comes from. ``progress`` shows a bar; by default when much is written and
+    somebody is watching.
 
     >>> import io, torch, tintype
     >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
@@ -131,10 +131,10 @@ def load(
 ) -> ExportedProgram:
     """Read a program from a file: a path, or an object open for reading bytes.
 
-    Nothing in a file is run, and nothing but the file is read. The weights of a file with a path are mapped into memory,
-    not read: they come in when they are used, and processes share them; ``mmap=False`` reads them at once. What is
-    written to them stays in this process. ``extra_files`` gets the files that were saved beside the program, as text
-    where they are text: those that it names, or all of them if it is empty.
+    Nothing in a file is run, and nothing but the file is read. The weights of a file with a path are mapped into
+    memory, not read: they come in when they are used, and processes share them; ``mmap=False`` reads them at once.
+    What is written to them stays in this process. ``extra_files`` gets the files that were saved beside the program,
+    as text where they are text: those that it names, or all of them if it is empty.
 
     >>> import io, torch, tintype
     >>> file = io.BytesIO()

@@ -7,7 +7,7 @@ comes first, their ``tag``. tests/serde/golden has the schema of every version, 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -277,10 +277,10 @@ class ModuleEntry(Struct, array_like=True, frozen=True):
 
 
 class Symbol(Struct, array_like=True, frozen=True):
-    """``kind``: int, float or bool. A bound that is null is infinite; a hint that is null: only data decide."""
+    """A bound that is null is infinite; a hint that is null: only data decide."""
 
     name: str
-    kind: str
+    kind: Literal["int", "float", "bool"]
     hint: int | None
     lower: int | None
     upper: int | None

@@ -46,7 +46,8 @@ def encode_tree(spec: TreeSpec, encoder: ValueEncoder) -> schema.Tree | None:
 
 
 def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
-    cls, context = spec.type, spec.context
+    cls: Any = spec.type
+    context = spec.context
     if cls in _NAMES_OF_BUILT_IN:
         return _NAMES_OF_BUILT_IN[cls], context
     if cls is _NAMEDTUPLE:
@@ -58,7 +59,7 @@ def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
         return "defaultdict", [None if factory is None else _NAMES_OF_FACTORIES[factory], keys]
     if cls is torch.Size:
         return "Size", context
-    if _RETURN_TYPES.get(cls.__name__) is cls:
+    if cls in _RETURN_TYPES.values():
         return f"torch.return_types:{cls.__name__}", context
     name = _registered_name(cls)
     to_dumpable = pytree.SUPPORTED_SERIALIZED_TYPES[cls].to_dumpable_context

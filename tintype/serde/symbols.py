@@ -100,8 +100,6 @@ class SymbolReader:
         environment = self.environment
         if not _IDENTIFIER.fullmatch(symbol.name) or symbol.name in environment.symbols:
             raise FileFormatError(f"{symbol.name!r:.80} can't be the name of a symbol, or comes twice")
-        if symbol.kind not in ("int", "float", "bool"):
-            raise FileFormatError(f"there is no kind of symbol {symbol.kind!r:.80}")
         lower = -INFINITY if symbol.lower is None else symbol.lower
         declared = Range(lower, INFINITY if symbol.upper is None else symbol.upper)
         if declared.is_empty or (symbol.hint is not None and symbol.hint not in declared):

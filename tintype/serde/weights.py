@@ -163,7 +163,7 @@ class _Piece:
 
 
 def _covered_bytes(tensor: torch.Tensor) -> tuple[int, int]:
-    begin = tensor.storage_offset()
+    begin = int(tensor.storage_offset())
     if tensor.numel() == 0:
         return begin * tensor.dtype.itemsize, begin * tensor.dtype.itemsize
     last = begin + sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
@@ -304,7 +304,7 @@ class TensorReader:
         else:
             memory = self._memory(described.storage, storage, device)
             tensor = torch.empty(0, dtype=dtype, device=device)
-            tensor.set_(memory, described.offset, described.sizes, described.strides)  # type: ignore[call-overload]
+            tensor.set_(memory, described.offset, described.sizes, described.strides)
         return _with_flags(tensor, described.flags)
 
     def _memory(self, number: int, storage: schema.Storage, device: torch.device) -> torch.UntypedStorage:
