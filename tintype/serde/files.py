@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import mmap
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -15,22 +13,21 @@ from typing import IO, Any
 import msgspec
 import torch
 
-from tintype.errors import FileFormatError, FileVersionError, InvalidRequestError, TintypeError, UnsavableError
+from tintype.errors import FileFormatError, InvalidRequestError, TintypeError, UnsavableError
 from tintype.export.program import ExportedProgram
 from tintype.ir.process_switches import collector_paused
 from tintype.serde import schema
 from tintype.serde.archive import Archive, Entry, bytes_entry, write_archive
 from tintype.serde.atomic import replacing
 from tintype.serde.decode import ProgramDecoder
+from tintype.serde.description import read_description
 from tintype.serde.encode import encode_program
-from tintype.serde.upgrade import upgrade
+from tintype.serde.mapping import map_path
 
 FileLike = str | os.PathLike[str] | IO[bytes]
 
 _EXTRA = "extra/"
 _BIG = 1 << 30  # bytes from which a person would like to see progress
-_INFO_DECODER = msgspec.json.Decoder(schema.FormatInfo)
-_PROGRAM_DECODER = msgspec.json.Decoder(schema.Program)
 
 
 def save(
@@ -154,57 +151,13 @@ def load(
 
 def _opened(f: FileLike, mapped: bool) -> Archive:
     if isinstance(f, (str, os.PathLike)):
-        with open(f, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise FileFormatError(f"{os.fspath(f)} is empty")
-            return Archive(_map(file) if mapped else bytearray(file.read()))
+        return Archive(map_path(f) if mapped else bytearray(Path(f).read_bytes()))
     if isinstance(f, io.BytesIO) and f.tell() == f.getbuffer().nbytes:
         f.seek(0)  # just written
     content = f.read()
     if not isinstance(content, bytes):
         raise InvalidRequestError("the file to load from must be open for reading bytes", remedy='open(path, "rb")')
     return Archive(bytearray(content))
-
-
-def _map(file: IO[bytes]) -> mmap.mmap:
-    """A file in memory. What is written there is this process's own copy."""
-    if os.name != "posix":
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    flags = mmap.MAP_PRIVATE
-    if sys.platform == "linux":
-        flags |= getattr(mmap, "MAP_NORESERVE", 0x4000)  # weights larger than this machine's memory are fine
-    return mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-
-
-def read_description(archive: Archive) -> tuple[schema.FormatInfo, schema.Program]:
-    """What a file says of itself: its versions, and its program, upgraded to the operators of today."""
-    try:
-        info = _INFO_DECODER.decode(archive.content("format.json"))
-        _check_version(info)
-        program = _PROGRAM_DECODER.decode(archive.content("program.json"))
-        upgrade(program, info.operator_set)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FileFormatError(
-            f"the file's description can't be read: {error}", remedy="the file is damaged; save the program again"
-        ) from error
-    return info, program
-
-
-def _check_version(info: schema.FormatInfo) -> None:
-    current = (schema.FORMAT_MAJOR, schema.FORMAT_MINOR)
-    written = f"{info.producer or 'a newer tintype'} wrote this file in format {info.format[0]}.{info.format[1]}"
-    if info.format[0] > current[0] or info.minimum_reader > current:
-        raise FileVersionError(
-            f"{written}, and this tintype reads up to {current[0]}.{current[1]}",
-            remedy="load it with a newer version of tintype",
-        )
-    if min(info.format) < 0 or info.format[0] < 1:
-        raise FileFormatError(f"there is no format {info.format[0]}.{info.format[1]}")
-    if info.format > current:
-        warnings.warn(
-            f"{written}, newer than this tintype's {current[0]}.{current[1]}; what it does not know is left out",
-            stacklevel=5,
-        )
 
 
 def _read_program(archive: Archive) -> ExportedProgram:

@@ -1,0 +1,76 @@
+"""``tintype``: looks at saved programs and runs them. What a command needs is loaded when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tintype.errors import TintypeError
+
+app = typer.Typer(
+    name="tintype",
+    help="Programs captured from PyTorch models, in files.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ProgramFile = Annotated[Path, typer.Argument(help="A file that tintype.save wrote.", metavar="MODEL.tt")]
+
+
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    """Errors that a user can do something about come as their text, without a traceback."""
+    try:
+        yield
+    except (TintypeError, OSError) as error:
+        sys.stderr.write(f"tintype: {error}\n")
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def info(file: ProgramFile) -> None:
+    """Print a program's inputs and outputs, what sizes it takes, its operators, weights and versions."""
+    from tintype.cli.info import print_info
+
+    with _told_plainly():
+        print_info(file)
+
+
+@app.command()
+def run(
+    file: ProgramFile,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", help="An input by name: a .npy file, or a number.", metavar="NAME=VALUE"),
+    ] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Take inputs that are not given from the program's example.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the results to this .npz file.", metavar="FILE.npz")
+    ] = None,
+) -> None:
+    """Run a program on inputs from files and print its results."""
+    from tintype.cli.run import run_program
+
+    with _told_plainly():
+        run_program(file, inputs or [], example=example, output=output)
+
+
+@app.command()
+def version() -> None:
+    """Print the version of tintype and of the file format that it writes."""
+    from tintype.serde import schema
+
+    print(f"tintype {sys.modules['tintype'].__version__}, file format {schema.FORMAT_MAJOR}.{schema.FORMAT_MINOR}")
+
+
+def main() -> None:
+    """The console script."""
+    app()
