@@ -1,0 +1,394 @@
+"""What is saved comes back: programs, state and what it shares, numbers, structure, origins."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import torch
+from torch import nn
+
+import tintype
+from tests.export.modes import assert_same
+from tests.serde.programs import (
+    Everything,
+    archive_of,
+    entries_of,
+    everything,
+    example_of_everything,
+    loaded,
+    round_trip,
+    saved_bytes,
+    small,
+    with_subgraph,
+)
+from tintype.errors import InvalidRequestError, UnsavableError
+
+
+def as_text(program: tintype.ExportedProgram) -> str:
+    return f"{program}\n{program.contract()}\n{program.range_constraints}"
+
+
+def test_everything_comes_back() -> None:
+    program = everything()
+    again = round_trip(program)
+    assert as_text(again) == as_text(program)
+    assert again.same_structure(program)
+    assert again.stage is program.stage
+    assert again.call_spec == program.call_spec
+    assert again.graph_signature == program.graph_signature
+    assert again.module_call_graph == program.module_call_graph
+    assert list(again.state_dict) == list(program.state_dict)
+    assert list(again.constants) == list(program.constants)
+    assert_same(again.state_dict, program.state_dict)
+    assert_same(again.constants, program.constants)
+    assert_same(again.example_inputs, program.example_inputs)
+
+
+@pytest.mark.parametrize("rows", [3, 2, 17])
+def test_a_loaded_program_computes_what_eager_mode_does(rows: int) -> None:
+    module = round_trip(everything()).module()
+    torch.manual_seed(0)
+    eager = Everything()
+    for _ in range(2):  # the second time with buffers that the first one wrote
+        args, kwargs = example_of_everything(rows)
+        assert_same(module(*args, **kwargs), eager(*args, **kwargs))
+    assert_same(dict(module.named_buffers())["calls"], eager.calls)
+
+
+def test_inputs_outside_of_the_contract_are_refused_after_loading() -> None:
+    args, kwargs = example_of_everything(65)
+    with pytest.raises(tintype.TintypeError, match="to be <= 64, but got 65"):
+        round_trip(everything()).module()(*args, **kwargs)
+
+
+def test_the_same_program_gives_the_same_bytes() -> None:
+    program = everything()
+    content = saved_bytes(program)
+    assert saved_bytes(program) == content
+    assert saved_bytes(everything()) == content
+    assert saved_bytes(loaded(content)) == content
+    assert saved_bytes(copy.deepcopy(program)) == content
+
+
+def test_a_path_is_taken_as_text_and_as_path(tmp_path: Path) -> None:
+    program = small()
+    tintype.save(program, str(tmp_path / "a.tt"))
+    tintype.save(program, tmp_path / "b.tt")
+    assert (tmp_path / "a.tt").read_bytes() == (tmp_path / "b.tt").read_bytes() == saved_bytes(program)
+    for mmap in (True, False):
+        assert_same(tintype.load(tmp_path / "a.tt", mmap=mmap).state_dict, program.state_dict)
+    with open(tmp_path / "c.tt", "wb") as file:
+        tintype.save(program, file)
+    with open(tmp_path / "c.tt", "rb") as file:
+        assert_same(tintype.load(file).state_dict, program.state_dict)
+
+
+def test_a_file_object_that_can_not_seek() -> None:
+    class Pipe(io.RawIOBase):
+        def __init__(self) -> None:
+            self.content = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, piece: Any) -> int:
+            self.content += bytes(piece)
+            return len(piece)
+
+    pipe = Pipe()
+    program = small()
+    tintype.save(program, pipe)  # type: ignore[arg-type]
+    assert pipe.content == saved_bytes(program)
+
+
+def test_extra_files() -> None:
+    content = saved_bytes(small(), extra_files={"labels.txt": "cat\ndog", "raw": b"\xff\x00", "../odd": "x"})
+    everything_in_it: dict[str, Any] = {}
+    loaded(content, extra_files=everything_in_it)
+    assert everything_in_it == {"labels.txt": "cat\ndog", "raw": b"\xff\x00", "../odd": "x"}
+    one = {"labels.txt": ""}
+    loaded(content, extra_files=one)
+    assert one == {"labels.txt": "cat\ndog"}
+    with pytest.raises(InvalidRequestError, match=r"no extra file 'nothing'; it has 'labels.txt', 'raw'"):
+        loaded(content, extra_files={"nothing": ""})
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="must be an ExportedProgram, but got Linear"):
+        tintype.save(nn.Linear(2, 2), io.BytesIO())  # type: ignore[arg-type]
+
+
+# --- state --------------------------------------------------------------------------------------------------------
+
+
+def test_tied_weights_are_one_tensor_stored_once() -> None:
+    program = everything()
+    assert program.state_dict["first.weight"] is program.state_dict["second.weight"]
+    again = round_trip(program)
+    assert again.state_dict["first.weight"] is again.state_dict["second.weight"]
+    assert isinstance(again.state_dict["first.weight"], nn.Parameter)
+    header = safetensors.deserialize(entries_of(saved_bytes(program))["weights.safetensors"])
+    assert "second.weight" not in dict(header)
+
+
+def test_views_of_one_memory_share_it_after_loading() -> None:
+    state = round_trip(everything()).state_dict
+    state["part"][2] = 100.0
+    assert state["other_part"][0] == 100.0
+
+
+def test_only_what_is_used_of_a_memory_is_written() -> None:
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("part", torch.zeros(1_000_000)[500:510])
+
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            return value + self.part
+
+    assert len(saved_bytes(tintype.export(Part(), (torch.ones(10),)))) < 10_000
+
+
+LAYOUTS = {
+    "transposed": torch.arange(12.0).reshape(3, 4).t(),
+    "expanded": torch.arange(3.0).expand(4, 3),
+    "strided": torch.arange(24.0)[::2].reshape(4, 3),
+    "scalar": torch.tensor(3.0),
+    "empty": torch.ones(0, 3),
+    "channels last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "conjugated": torch.randn(3, dtype=torch.complex64).conj(),
+    "negated": torch.randn(3, dtype=torch.complex64).conj().imag,
+}
+
+
+@pytest.mark.parametrize("tensor", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_layouts_of_constants(tensor: torch.Tensor) -> None:
+    program = tintype.export(lambda value: value * tensor, (torch.ones_like(tensor),))
+    (constant,) = round_trip(program).constants.values()
+    assert constant.stride() == tensor.stride()
+    assert constant.is_conj() == tensor.is_conj()
+    assert constant.is_neg() == tensor.is_neg()
+    assert_same(constant, tensor)
+
+
+DTYPES = [value for name, value in vars(torch).items() if isinstance(value, torch.dtype)]
+QUANTIZED = [dtype for dtype in DTYPES if str(dtype).startswith(("torch.q", "torch.quint"))]
+
+
+@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - set(QUANTIZED), key=str), ids=str)
+def test_every_dtype_comes_back_bit_by_bit(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    count = 8 * dtype.itemsize
+    content = torch.randint(0, 2 if dtype is torch.bool else 256, (count,), dtype=torch.uint8, generator=generator)
+    tensor = torch.empty(0, dtype=dtype).set_(content.untyped_storage(), 0, (2, 4), (4, 1))
+    program = small()
+    program._constants["odd"] = tensor
+    again = round_trip(program).constants["odd"]
+    assert again.dtype is dtype
+    assert again.shape == tensor.shape
+    assert bytes(again.untyped_storage()) == bytes(tensor.untyped_storage())
+
+
+def test_tensors_that_a_file_has_no_place_for() -> None:
+    class Odd(torch.Tensor):
+        pass
+
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+    for tensor, what in [
+        (torch.ones(2).to_sparse(), "sparse"),
+        (quantized, "quantized"),
+        (torch.ones(2).as_subclass(Odd), "Odd"),
+    ]:
+        program = small()
+        program._constants["odd"] = tensor
+        with pytest.raises(UnsavableError, match=f"odd is a .*{what}"):
+            saved_bytes(program)
+
+
+def test_gradients_are_required_as_before() -> None:
+    model = nn.Linear(3, 2)
+    model.bias.requires_grad_(False)
+    state = round_trip(tintype.export(model, (torch.ones(4, 3),))).state_dict
+    assert state["weight"].requires_grad
+    assert not state["bias"].requires_grad
+
+
+def test_a_loaded_program_can_be_trained_and_leaves_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "model.tt"
+    tintype.save(small(), path)
+    content = path.read_bytes()
+    program = tintype.load(path)
+    module = program.module()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    module(torch.ones(4, 3)).sum().backward()
+    before = module.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(module.weight, before)
+    assert path.read_bytes() == content
+    assert_same(tintype.load(path).state_dict["weight"].detach(), before)
+
+
+def test_loading_under_inference_mode_gives_tensors_that_can_be_trained() -> None:
+    content = saved_bytes(small())
+    with torch.inference_mode():
+        program = loaded(content)
+    program.module()(torch.ones(4, 3)).sum().backward()
+    assert program.state_dict["weight"].grad is not None
+
+
+def test_meta_tensors_have_no_data() -> None:
+    with torch.device("meta"):
+        model = nn.Linear(1000, 1000)
+    program = tintype.export(model, (torch.ones(2, 1000, device="meta"),))
+    content = saved_bytes(program)
+    assert len(content) < 10_000
+    assert loaded(content).state_dict["weight"].device.type == "meta"
+
+
+# --- graphs -------------------------------------------------------------------------------------------------------
+
+
+def test_subgraphs() -> None:
+    program = with_subgraph()
+    content = saved_bytes(program)
+    again = loaded(content)
+    assert saved_bytes(again) == content
+    names = [node.target for node in again.graph.find_nodes(op="get_attr")]
+    assert names == ["true_graph_0", "false_graph_0"]
+    assert isinstance(again.graph_module.true_graph_0, torch.fx.GraphModule)
+    called = [str(node.target) for node in again.graph_module.false_graph_0.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.cos.default)]  # fmt: skip
+    assert called == ["aten.cos.default"]
+
+
+def test_a_subgraph_under_two_names_is_one() -> None:
+    program = with_subgraph()
+    program.graph_module.false_graph_0 = program.graph_module.true_graph_0
+    again = round_trip(program)
+    assert again.graph_module.false_graph_0 is again.graph_module.true_graph_0
+
+
+def test_origins_of_nodes() -> None:
+    program = everything()
+    again = round_trip(program)
+    for old, new in zip(program.graph.nodes, again.graph.nodes, strict=True):
+        assert new.name == old.name
+        for key in ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn"):
+            assert new.meta.get(key) == old.meta.get(key), (old.name, key)
+
+
+def test_without_metadata_a_file_names_no_source() -> None:
+    content = saved_bytes(everything(), metadata=False)
+    assert b"programs.py" not in entries_of(content)["program.json"].split(b'"metadata"')[1]
+    args, kwargs = example_of_everything()
+    assert_same(loaded(content).module()(*args, **kwargs), eager_everything()(*args, **kwargs))
+
+
+def eager_everything() -> nn.Module:
+    torch.manual_seed(0)
+    return Everything()
+
+
+def test_what_users_note_on_nodes_stays() -> None:
+    program = small()
+    node = next(iter(program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default)))
+    node.meta["custom"] = {"stage": 3, "names": ["a", "b"]}
+    node.meta["stack_trace"] = "somewhere else\n"
+    again = next(iter(round_trip(program).graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default)))
+    assert again.meta["custom"] == {"stage": 3, "names": ["a", "b"]}
+    assert again.meta["stack_trace"] == "somewhere else\n"
+
+
+def test_custom_operators_by_name() -> None:
+    @torch.library.custom_op("tintype_serde::doubled", mutates_args=())
+    def doubled(value: torch.Tensor) -> torch.Tensor:
+        return value * 2
+
+    doubled.register_fake(lambda value: torch.empty_like(value))
+    program = round_trip(tintype.export(lambda value: torch.ops.tintype_serde.doubled(value), (torch.ones(2),)))
+    assert_same(program.module()(torch.ones(2)), torch.full((2,), 2.0))
+
+
+# --- structure ----------------------------------------------------------------------------------------------------
+
+Known = collections.namedtuple("Known", ["a", "b"])
+Unknown = collections.namedtuple("Unknown", ["a", "b"])
+tintype.register_namedtuple(Known, serialized_type_name="tests.serde.Known")
+
+CONTAINERS = {
+    "ordered": lambda x: collections.OrderedDict(b=x, a=x + 1),
+    "default": lambda x: collections.defaultdict(list, {"a": x}),
+    "deque": lambda x: collections.deque([x, x + 1], maxlen=4),
+    "named tuple": lambda x: Known(x, x + 1),
+    "integer keys": lambda x: {1: x, 2: [x, (x,)]},
+    "return type": lambda x: torch.max(x, 0),
+    "nothing": lambda x: None,
+}
+
+
+@pytest.mark.parametrize("function", CONTAINERS.values(), ids=CONTAINERS.keys())
+def test_containers(function: Any) -> None:
+    program = round_trip(tintype.export(function, (torch.ones(3, 2),)))
+    assert_same(program.module()(torch.ones(3, 2)), function(torch.ones(3, 2)))
+
+
+def test_a_container_without_a_name_can_not_be_saved() -> None:
+    program = tintype.export(lambda x: Unknown(x, x), (torch.ones(2),))
+    with pytest.raises(UnsavableError, match=r"Unknown is part of .*\n.*tintype\.register_namedtuple"):
+        saved_bytes(program)
+
+
+def test_a_container_that_is_not_registered_where_the_file_is_loaded() -> None:
+    entries = entries_of(saved_bytes(everything()))
+    entries["program.json"] = entries["program.json"].replace(b"tests.serde.Pair", b"tests.serde.Bear")
+    with pytest.raises(tintype.FileFormatError, match="'tests.serde.Bear', which is not registered here"):
+        loaded(archive_of(entries))
+
+
+# --- custom objects -----------------------------------------------------------------------------------------------
+
+
+class Vocabulary:
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+
+
+def test_custom_objects_need_a_serializer() -> None:
+    program = small()
+    program._constants["vocabulary"] = Vocabulary(["a"])
+    with pytest.raises(UnsavableError, match=r"vocabulary is an object of Vocabulary.*\n.*tintype\.register_object"):
+        saved_bytes(program)
+    tintype.register_object(
+        Vocabulary,
+        name="tests.Vocabulary",
+        save=lambda value: "\n".join(value.words).encode(),
+        load=lambda content: Vocabulary(content.decode().split("\n")),
+    )
+    program._constants["vocabulary"] = program._constants["again"] = Vocabulary(["a", "b"])
+    constants = round_trip(program).constants
+    assert constants["vocabulary"].words == ["a", "b"]
+    assert constants["again"] is constants["vocabulary"]
+
+
+def test_other_tools_can_read_the_weights() -> None:
+    program = small()
+    content = entries_of(saved_bytes(program))["weights.safetensors"]
+    tensors = dict(safetensors.deserialize(content))
+    assert set(tensors) == {"weight", "bias"}
+    assert tensors["weight"]["dtype"] == "F32"
+    assert tensors["weight"]["shape"] == [2, 3]
+    assert bytes(tensors["weight"]["data"]) == program.state_dict["weight"].detach().numpy().tobytes()
+
+
+def test_nothing_in_a_file_is_a_pickle() -> None:
+    for name, content in entries_of(saved_bytes(everything())).items():
+        assert name.endswith((".json", ".safetensors"))
+        with pytest.raises(pickle.UnpicklingError):
+            pickle.loads(content)  # noqa: S301
