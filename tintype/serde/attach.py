@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph
 
 from tintype.errors import FileFormatError, InvalidRequestError
 from tintype.export.program import ExportedProgram, copy_program
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import LazyGraphModule, copy_graph
+from tintype.ir.graph import copy_graph, graph_module, subgraph_at
 from tintype.serde.mapping import map_path
 from tintype.serde.weights import SAFETENSORS_DTYPES, StoredTensor, read_safetensors, storage_at
 
@@ -208,18 +208,9 @@ def _few(names: list[str]) -> str:
 
 def _moved(program: ExportedProgram, device: torch.device) -> ExportedProgram:
     """The program on another device than meta."""
-    return copy_program(program, _moved_module(program.graph_module, device), example_inputs=None)
-
-
-def _moved_module(module: GraphModule, device: torch.device) -> GraphModule:
-    graph = copy_graph(module.graph)
+    graph = copy_graph(program.graph)  # with the graphs inside of it
     _move(graph, device)
-    children = {
-        name: _moved_module(child, device)
-        for name, child in module.named_children()
-        if isinstance(child, GraphModule)
-    }
-    return LazyGraphModule(children, graph, "Program")
+    return copy_program(program, graph_module(graph, "Program"), example_inputs=None)
 
 
 def _move(graph: Graph, device: torch.device) -> None:
@@ -235,7 +226,10 @@ def _move(graph: Graph, device: torch.device) -> None:
         return value
 
     for node in graph.nodes:
-        if "val" in node.meta:
+        subgraph = subgraph_at(node) if node.op == "get_attr" else None
+        if subgraph is not None:
+            _move(subgraph.graph, device)
+        elif "val" in node.meta:
             node.meta["val"] = moved(node.meta["val"])
         node.args, node.kwargs = moved(node.args), moved(node.kwargs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import FileFormatError
@@ -13,9 +13,10 @@ from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, M
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import LazyGraphModule, add_placeholder, set_meta
+from tintype.ir.graph import add_placeholder, graph_module, set_meta
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.signature import (
+    MUTATION_KINDS,
     STATE_KINDS,
     ArgumentSpec,
     ConstantArgument,
@@ -80,7 +81,7 @@ class ProgramDecoder:
         )
         if not program.graphs:
             raise FileFormatError("the file has no graph")
-        graphs: list[LazyGraphModule] = []
+        graphs: list[GraphModule] = []
         for graph in program.graphs:
             graphs.append(self._graph(graph, graphs))
         state = {entry.name: self._state_tensor(entry) for entry in program.state}
@@ -106,8 +107,9 @@ class ProgramDecoder:
 
     # --- graphs ---------------------------------------------------------------------------------------------------
 
-    def _graph(self, described: schema.Graph, earlier: list[LazyGraphModule]) -> LazyGraphModule:
+    def _graph(self, described: schema.Graph, earlier: list[GraphModule]) -> GraphModule:
         graph = Graph()
+        attributes = _subgraphs(described.subgraphs, earlier)
         self.values.nodes = nodes = []
         names: set[str] = set()
         for entry in described.nodes:
@@ -115,18 +117,11 @@ class ProgramDecoder:
                 raise FileFormatError(f"two nodes are called {entry.name!r:.80}")
             names.add(entry.name)
             nodes.append(self._node(graph, entry))
-        attributes: dict[str, Any] = {}
-        for subgraph in described.subgraphs:
-            if not 0 <= subgraph.graph < len(earlier):
-                raise FileFormatError(
-                    f"the subgraph {subgraph.name!r:.80} does not stand before the graph that uses it"
-                )
-            _check_path(subgraph.name)
-            attributes[subgraph.name] = earlier[subgraph.graph]
         for node in graph.find_nodes(op="get_attr"):
             if node.target not in attributes:
                 raise FileFormatError(f"a graph fetches {node.target!r:.80}, which it does not have")
-        return LazyGraphModule(attributes, graph, "Program")
+            node.meta["val"] = attributes[str(node.target)]
+        return graph_module(graph, "Program")
 
     def _node(self, graph: Graph, entry: schema.Node) -> Node:
         name = entry.name
@@ -297,7 +292,7 @@ class ProgramDecoder:
             self.context._storages.setdefault(memory._cdata, (memory, info.storage))
         if program.call_spec.in_spec.num_leaves != users:
             raise FileFormatError("the structure of the inputs does not fit the graph's inputs")
-        results = sum(spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs)
+        results = sum(spec.kind not in MUTATION_KINDS for spec in program.graph_signature.output_specs)
         if program.call_spec.out_spec.num_leaves != results:
             raise FileFormatError("the structure of the outputs does not fit the graph's outputs")
 
@@ -352,6 +347,16 @@ class _StoredValues(ValueDecoder):
         super().__init__()
         self.handlers[schema.TensorValue] = lambda value: program.tensors.tensor(value.index)
         self.handlers[schema.ObjectValue] = lambda value: program.object(value.index)
+
+
+def _subgraphs(described: list[schema.Subgraph], earlier: list[GraphModule]) -> dict[str, GraphModule]:
+    found = {}
+    for subgraph in described:
+        if not 0 <= subgraph.graph < len(earlier):
+            raise FileFormatError(f"the subgraph {subgraph.name!r:.80} does not stand before its user")
+        _check_path(subgraph.name)
+        found[subgraph.name] = earlier[subgraph.graph]
+    return found
 
 
 def _append(

@@ -10,11 +10,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import UnsavableError
-from tintype.export.module import attribute_of
 from tintype.export.program import ExportedProgram, ModuleCallEntry
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import meta_of
+from tintype.ir.graph import meta_of, subgraph_at
 from tintype.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -132,7 +131,7 @@ class _ProgramEncoder:
         for node in module.graph.find_nodes(op="get_attr"):
             name = str(node.target)
             if name not in subgraphs:
-                subgraphs[name] = schema.Subgraph(name, self.graph(_subgraph(module, name)))
+                subgraphs[name] = schema.Subgraph(name, self.graph(_subgraph(node)))
         nodes = self.nodes(module.graph)
         number = self.graph_numbers[id(module)] = len(self.graphs)
         self.graphs.append(schema.Graph(nodes, list(subgraphs.values())))
@@ -157,7 +156,8 @@ class _ProgramEncoder:
         encode, meta = self.values.encode, meta_of(node)
         args = [encode(argument) for argument in node.args]
         kwargs = {key: encode(argument) for key, argument in node.kwargs.items()} if node.kwargs else _PLAIN_CALL
-        value = encode(meta["val"]) if "val" in meta else schema.NoValue()
+        known = "val" in meta and operation != schema.ATTRIBUTE
+        value = encode(meta["val"]) if known else schema.NoValue()
         if self.origins is None:
             return schema.Node(operation, node.name, target, args, kwargs, value, replaces=meta.get(REPLACES))
         return schema.Node(
@@ -309,12 +309,12 @@ class _GraphValues(ValueEncoder):
         return super().encode_other(value)
 
 
-def _subgraph(module: GraphModule, name: str) -> GraphModule:
-    found = attribute_of(module, name)
-    if not isinstance(found, GraphModule):
+def _subgraph(node: Node) -> GraphModule:
+    found = subgraph_at(node)
+    if found is None:
         raise UnsavableError(
-            f"the graph fetches {name!r}, a {type(found).__qualname__}; a file holds subgraphs only there",
-            remedy="let tensors come in as inputs, as tintype.export makes them",
+            f"the graph fetches {node.target!r}, which is no graph",
+            remedy="let tensors and objects come in as inputs, as tintype.export makes them",
         )
     return found
 

@@ -43,7 +43,8 @@ class OriginWriter:
         number = self._origins.get(id(origin))
         if number is None:
             call = -1 if origin.call is None else self._call(origin.call)
-            entry = schema.Origin(call, self._frames_of(origin.steps), origin.function, origin.serial)
+            frames = self._frames_of(origin.steps)
+            entry = schema.Origin(call, frames, origin.function, origin.serial, origin.sequence, origin.backward)
             number = self._origins[id(origin)] = len(self.metadata.origins)
             self._alive.append(origin)
             self.metadata.origins.append(entry)
@@ -121,7 +122,9 @@ class OriginReader:
 
     def _read_origin(self, origin: schema.Origin) -> Origin:
         call = None if origin.call == -1 else _item(self._calls, origin.call)
-        return Origin(call, self._steps(origin.frames), origin.function, origin.serial)
+        read = Origin(call, self._steps(origin.frames), origin.function, origin.serial)
+        read.sequence, read.backward = origin.sequence, origin.backward
+        return read
 
     def _steps(self, numbers: list[int]) -> tuple[Frame, ...]:
         return tuple([_item(self._frames, number) for number in numbers])

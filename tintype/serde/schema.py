@@ -410,6 +410,9 @@ class Origin(Struct, array_like=True, frozen=True):
     frames: list[int]
     function: str | None = None
     serial: int = 1
+    # in a program with gradients: the number of the step that it computes or whose gradient it computes
+    sequence: int | None = None
+    backward: bool = False
 
 
 class Metadata(Struct):
