@@ -8,7 +8,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
-from tintype.errors import FileFormatError
+from tintype.errors import FileFormatError, VerificationError
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
@@ -149,9 +149,7 @@ class ProgramDecoder:
     def _call(self, graph: Graph, entry: schema.Node, meta: NodeMeta) -> Node:
         target = entry.target
         if type(target) is not int or not 0 <= target < len(self.functions):
-            raise FileFormatError(
-                f"the node {entry.name!r:.80} calls the function {target!r:.80}, which is not there"
-            )
+            raise FileFormatError(f"the node {entry.name!r:.80} calls a function that is not there: {target!r:.80}")
         decode = self.values.decode
         args = tuple([decode(argument) for argument in entry.args])
         kwargs = {}
@@ -273,7 +271,10 @@ class ProgramDecoder:
 
     def _check(self, program: ExportedProgram) -> None:
         """What the verifier does not look at: that state is what the graph takes it for."""
-        program.validate()
+        try:
+            program.validate()
+        except VerificationError as error:
+            raise FileFormatError(f"the program in the file is not valid: {error}") from error
         state = {**program.state_dict, **program.constants}
         inputs = program.graph.find_nodes(op="placeholder")
         users = 0
@@ -290,7 +291,8 @@ class ProgramDecoder:
                 raise FileFormatError(f"the state {spec.target!r:.80} is not what the graph takes it for")
             memory = actual.untyped_storage()
             self.context._storages.setdefault(memory._cdata, (memory, info.storage))
-        if program.call_spec.in_spec.num_leaves != users:
+        in_spec = program.call_spec.in_spec
+        if in_spec.num_leaves != users or [child.type for child in in_spec.children()] != [tuple, dict]:
             raise FileFormatError("the structure of the inputs does not fit the graph's inputs")
         results = sum(spec.kind not in MUTATION_KINDS for spec in program.graph_signature.output_specs)
         if program.call_spec.out_spec.num_leaves != results:

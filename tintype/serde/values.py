@@ -23,6 +23,7 @@ _MEMORY_FORMATS = {str(value): value for value in vars(torch).values() if isinst
 _PATH = re.compile(r"[^\"'\\.\x00-\x1f\x7f]+(\.[^\"'\\.\x00-\x1f\x7f]+)*")
 
 _PLAIN = frozenset({int, str, bool, type(None)})
+_DEEPEST = 100  # containers in containers
 _SPECIAL_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -83,19 +84,20 @@ class ValueDecoder:
     """Values from the schema. Who decodes graphs adds nodes, tensors and operators to ``handlers``."""
 
     def __init__(self) -> None:
+        self._depth = 0
         self.handlers: dict[type, Callable[[Any], Any]] = {
             float: lambda value: value,
             schema.FloatValue: lambda value: looked_up(_SPECIAL_FLOATS, value.text, "number"),
             schema.ComplexValue: lambda value: complex(float(value.real), float(value.imaginary)),
-            schema.ListValue: lambda value: [self.decode(item) for item in value.items],
-            schema.TupleValue: lambda value: tuple([self.decode(item) for item in value.items]),
+            schema.ListValue: lambda value: self._items(value.items),
+            schema.TupleValue: lambda value: tuple(self._items(value.items)),
             schema.DictValue: self._decode_dict,
-            schema.SizeValue: lambda value: torch.Size([self.decode(item) for item in value.items]),
+            schema.SizeValue: lambda value: torch.Size(self._items(value.items)),
             schema.DtypeValue: lambda value: dtype_named(value.name),
             schema.DeviceValue: lambda value: device_named(value.name),
             schema.LayoutValue: lambda value: looked_up(_LAYOUTS, value.name, "layout"),
             schema.MemoryFormatValue: lambda value: looked_up(_MEMORY_FORMATS, value.name, "memory format"),
-            schema.SliceValue: lambda value: slice(*map(self.decode, (value.start, value.stop, value.step))),
+            schema.SliceValue: lambda value: slice(*self._items([value.start, value.stop, value.step])),
             schema.EllipsisValue: lambda value: ...,
             schema.BytesValue: lambda value: value.content,
         }
@@ -110,13 +112,21 @@ class ValueDecoder:
             raise FileFormatError(f"a {kind.__name__} stands where the file can't have one")
         return handler(value)
 
+    def _items(self, items: list[Any]) -> list[Any]:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise FileFormatError("values are nested too deeply")
+        decoded = [self.decode(item) for item in items]
+        self._depth -= 1
+        return decoded
+
     def _decode_dict(self, value: schema.DictValue) -> Any:
         if len(value.keys) != len(value.values):
             raise FileFormatError("a dictionary has more keys than values, or fewer")
-        keys = [self.decode(key) for key in value.keys]
+        keys = self._items(value.keys)
         if not all(type(key) in _PLAIN or type(key) is float for key in keys):
             raise FileFormatError("the keys of a dictionary are neither numbers nor strings")
-        return dict(zip(keys, [self.decode(item) for item in value.values], strict=True))
+        return dict(zip(keys, self._items(value.values), strict=True))
 
 
 def looked_up(table: dict[str, Any], name: str, what: str) -> Any:
