@@ -43,7 +43,8 @@ def export(
     is left as it was. A method of a model and a plain function are taken too.
 
     ``dynamic_shapes`` says which sizes of the inputs may vary: by argument, then by dimension, as a
-    :class:`~tintype.Dim`; ``"auto"`` for the most general program that the model allows. With
+    :class:`~tintype.Dim`; an integer or a float that varies has such an entry itself; ``"auto"`` is the most
+    general program that the model allows. With
     ``prefer_deferred_runtime_asserts_over_guards`` conditions on sizes that are too complex to be written as
     relations are checked when the program runs instead of being refused. ``preserve_module_call_signature`` names
     submodules that are called in :func:`~tintype.unflatten` as the model calls them.
@@ -121,7 +122,7 @@ def capture_program(
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
     inputs = InputSizes(context.environment, entries, paths)
     with one_at_a_time:
-        capture = capture_class(module, args, kwargs, context, inputs.sizes_of)
+        capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
         with signatures_preserved(capture.modules, preserved, capture.recorder):
             captured = capture.run(after_inputs=inputs.finish)
     try:

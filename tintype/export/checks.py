@@ -21,9 +21,10 @@ from tintype.symbolic.expression import Symbol
 
 
 class Expectation:
-    """What one leaf of the inputs must be: a tensor like this one, or a value equal to that one.
+    """What one leaf of the inputs must be: a tensor like this, a number that varies, or a value equal to that one.
 
-    ``sizes`` are those of the tensor, ``ranges`` the bounds of those that may vary (None for a fixed size).
+    ``sizes`` are those of the tensor, or the number itself; ``ranges`` the bounds of those that may vary (None for a
+    fixed size).
     """
 
     __slots__ = ("dtype", "path", "ranges", "sizes", "value")
@@ -44,6 +45,9 @@ class Expectation:
 
     def check(self, given: Any, symbols: dict[Symbol, int]) -> None:
         """Raise unless the given value is as expected; notes the values of symbols on the way."""
+        if isinstance(self.value, Expr):
+            self._check_number(given, symbols)
+            return
         if self.dtype is None:
             self._check_value(given)
             return
@@ -67,12 +71,26 @@ class Expectation:
                 remedy=f"convert the input with .to({self.dtype}), or export the program for {given.dtype}",
             )
 
+    def _check_number(self, given: Any, symbols: dict[Symbol, int]) -> None:
+        """A number that varies; in a capture it may be symbolic again."""
+        kind = int if self.value.kind == "int" else float
+        if type(given) not in (kind, torch.SymInt if kind is int else torch.SymFloat):
+            raise InputMismatchError(
+                f"Expected input at {self.where()} to be {_ARTICLES[kind]}, but got {given!r}",
+                remedy=f"pass {_ARTICLES[kind]}: the program was exported with one that varies",
+            )
+        if kind is int:
+            _check_size(self.where(), self.value, self.ranges[0], given, symbols)
+
     def _check_value(self, given: Any) -> None:
         if type(given) is not type(self.value) or (given != self.value and not _both_nan(given, self.value)):
             raise InputMismatchError(
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
                 remedy="the program was exported for this value only; export it again for another one",
             )
+
+
+_ARTICLES = {int: "an int", float: "a float"}
 
 
 def _check_size(where: str, size: Size, bounds: Range | None, actual: int, symbols: dict[Symbol, int]) -> None:
@@ -149,7 +167,9 @@ class InputChecks:
         report = f"{writer.bind(self.check)}(({''.join(f'{name}, ' for name in variables)}))"
         known: dict[Symbol, str] = {}
         for name, expectation in zip(variables, self.expectations, strict=True):
-            if expectation.dtype is None:
+            if isinstance(expectation.value, Expr):
+                _write_number_check(writer, name, expectation, known, report)
+            elif expectation.dtype is None:
                 writer.line(f"if {_differs(writer, name, expectation.value)}: {report}")
             else:
                 _write_tensor_check(writer, name, expectation, known, report)
@@ -166,6 +186,22 @@ def _differs(writer: Writer, name: str, expected: Any) -> str:
 
 def _both_nan(first: Any, second: Any) -> bool:
     return isinstance(first, float) and isinstance(second, float) and math.isnan(first) and math.isnan(second)
+
+
+def _write_number_check(
+    writer: Writer, name: str, expectation: Expectation, known: dict[Symbol, str], report: str
+) -> None:
+    number = expectation.value
+    if number.kind == "float":
+        writer.line(f"if type({name}) is not float: {report}")
+        return
+    conditions = [f"type({name}) is int", *_bounds_conditions(name, expectation.ranges[0], least=-math.inf)]
+    writer.line(f"if not ({' and '.join(conditions)}): {report}")
+    unknown = [symbol for symbol in number.symbols if symbol not in known]
+    if len(unknown) == 1:
+        writer.line(_bind_symbol(unknown[0], number, name, known))
+    if len(unknown) <= 1 and number not in unknown:
+        writer.line(f"if {name} != {python_source(number, known)}: {report}")
 
 
 def _write_tensor_check(
@@ -213,9 +249,9 @@ def _bind_symbol(symbol: Symbol, size: Expr, actual: str, known: dict[Symbol, st
     return f"_s_{symbol} = ({actual} - ({python_source(rest, known)})) // {factor}"
 
 
-def _bounds_conditions(actual: str, bounds: Range | None) -> list[str]:
+def _bounds_conditions(actual: str, bounds: Range | None, least: float = 0) -> list[str]:
     conditions = []
-    if bounds is not None and bounds.lower > 0:
+    if bounds is not None and bounds.lower > least:
         conditions.append(f"{actual} >= {bounds.lower}")
     if bounds is not None and bounds.upper != math.inf:
         conditions.append(f"{actual} <= {bounds.upper}")

@@ -40,7 +40,7 @@ class DynamicSize:
     """One dimension of one input that may vary.
 
     ``expression`` is its size over the symbols of the environment, a symbol for plain dimensions; ``source``
-    says where it is, such as ``inputs['a'][1].shape[2]``.
+    says where it is, such as ``inputs['a'][1].shape[2]``. An input that is a number itself has no ``.shape``.
     """
 
     dimension: Dim | DimHint
@@ -146,6 +146,9 @@ def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> li
     said = Facts()
     shown: set[Symbol] = set()
     for size in sizes:
+        if size.expression.kind == "float":
+            lines[ContractLine("size", f"{size.source} is any float", None)] = None
+            continue
         final = environment.simplify(size.expression)
         if not isinstance(final, Expr):
             cause = _cause_of_value(environment, size)
@@ -172,7 +175,9 @@ def _size_lines(
     environment: Environment, size: DynamicSize, names: _Names, shown: set[Symbol]
 ) -> Iterator[ContractLine]:
     """A size that still varies: its name, and once for each symbol what is known of it."""
-    text = f"{size.source} = {size.dimension.name}" if isinstance(size.dimension, Dim) else ""
+    text = ""
+    if isinstance(size.dimension, Dim) and size.dimension.name != size.source:
+        text = f"{size.source} = {size.dimension.name}"
     location = None
     congruent: list[ContractLine] = []
     for symbol in sorted(size.expression.symbols - shown, key=lambda symbol: symbol.serial):
@@ -222,11 +227,12 @@ class _Names:
     """What the symbols of the sizes are called, and what was promised about them."""
 
     def __init__(self, sizes: Sequence[DynamicSize]) -> None:
-        self.sizes = sizes
+        # nothing is promised about floats, and there are no guards on them
+        self.sizes = [size for size in sizes if size.expression.kind == "int"]
         self.roots: dict[Symbol, Dim] = {}
         self.sources: dict[Symbol, str] = {}
         self.standing: dict[Symbol, Standing] = {}
-        for size in sizes:
+        for size in self.sizes:
             for symbol in size.expression.symbols:
                 if isinstance(size.dimension, Dim):
                     self.roots.setdefault(symbol, size.dimension.root)
@@ -249,7 +255,7 @@ class _Names:
         """A named symbol and where it is."""
         name = self.roots[symbol].name
         if symbol in self.sources:
-            return f"{name} = {self.sources[symbol]}"
+            return _named(name, self.sources[symbol])
         for size in self.sizes:
             if isinstance(size.dimension, Dim) and symbol in size.expression.symbols:
                 return f"{name} (where {size.dimension.name} = {size.source})"
@@ -354,7 +360,7 @@ class _Report:
             if _standing(size.dimension) is Standing.AUTO or size.expression.symbols.isdisjoint(step.symbols):
                 continue
             value = substitute(size.expression, {part: self.solution.value(part) for part in size.expression.symbols})
-            name = f"{size.dimension.name} = " if isinstance(size.dimension, Dim) else ""
+            name = size.dimension.name if isinstance(size.dimension, Dim) else ""
             if isinstance(value, Expr) or (name and name in seen):
                 continue
             seen.add(name)
@@ -363,9 +369,14 @@ class _Report:
             if not step.forced and guard.condition.symbols == {size.expression}:
                 reason = "because of the guard"
             yield (
-                f"  - {name}{size.source} must be specialized to {value} {reason} "
+                f"  - {_named(name, size.source)} must be specialized to {value} {reason} "
                 f"{self.names.text(guard.condition)}.{_at(guard.location)}"
             )
+
+
+def _named(name: str, source: str) -> str:
+    """A size by its name and its place; a number has only one of them."""
+    return f"{name} = {source}" if name and name != source else source
 
 
 def _standing(dimension: Dim | DimHint) -> Standing:
@@ -388,9 +399,11 @@ def _at(location: Location | None) -> str:
 
 def _range_text(name: str, bounds: Range) -> str:
     lower, upper = bounds
+    if lower == -INFINITY:
+        return f"{name} is any integer" if upper == INFINITY else f"{name} <= {upper}"
     if upper == INFINITY:
         return f"{name} >= {lower}"
-    return f"{lower} <= {name} <= {upper}" if lower > 0 else f"{name} <= {upper}"
+    return f"{lower} <= {name} <= {upper}" if lower else f"{name} <= {upper}"
 
 
 def _bounded_dim(name: str, lower: float, upper: float) -> Dim:

@@ -18,6 +18,8 @@ class DimHint:
 
     def __init__(self, kind: str, *, min: int | None = None, max: int | None = None) -> None:
         self.kind = kind
+        # what was asked for: no size is less than 0, but an integer argument may be
+        self.lower = min
         self.min: Bound = 0 if min is None else min
         self.max: Bound = math.inf if max is None else max
 

@@ -1,4 +1,4 @@
-"""Symbols for the sizes of inputs that may vary."""
+"""Symbols for the sizes of inputs, and for numbers among them, that may vary."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tintype.export.dimensions import DerivedDim, Dim, DimHint
 from tintype.export.shape_spec import Entry
 from tintype.symbolic import Environment, Expr, Size
 from tintype.symbolic.expression import Symbol
+from tintype.symbolic.ranges import INFINITY
 
 
 class InputSizes:
@@ -44,17 +45,35 @@ class InputSizes:
             sizes.append(expression)
         return tuple(sizes)
 
+    def number_of(self, leaf: int, value: int | float) -> Any:
+        """One input that is a number: itself, or a symbol."""
+        entries = self.entries[leaf]
+        if entries is None:
+            return value
+        (entry,) = entries
+        assert isinstance(entry, (Dim, DimHint))
+        source = self.paths[leaf]
+        if isinstance(value, float):
+            symbol = self.environment.unbacked_float(source=source)
+            self.dynamic.append(DynamicSize(entry, symbol, source))
+            return symbol
+        expression = self._expression(entry, value, source, is_size=False)
+        if isinstance(expression, Expr):
+            self.dynamic.append(DynamicSize(entry, expression, source))
+        return expression
+
     def finish(self) -> None:
         """Raise what was found wrong with the example's sizes."""
         if self.problems:
             raise ConstraintViolationError("\n".join(self.problems))
 
-    def _expression(self, entry: Dim | DimHint, size: int, source: str) -> Size:
+    def _expression(self, entry: Dim | DimHint, size: int, source: str, *, is_size: bool = True) -> Size:
         if isinstance(entry, DimHint):
-            if not entry.min <= size <= entry.max:
-                self._problem(f"{size} not in range [{entry.min}, {entry.max}] of {entry!r}, for {source}")
+            low = entry.min if is_size or entry.lower is not None else -INFINITY
+            if not low <= size <= entry.max:
+                self._problem(f"{size} not in range [{low}, {entry.max}] of {entry!r}, for {source}")
                 return size
-            return self._symbol(size, entry.min, entry.max)
+            return self._symbol(size, low, entry.max)
         if not isinstance(entry, DerivedDim):
             return self._root(entry, size, source)
         return self._derived(entry, size, source)
@@ -102,8 +121,9 @@ class InputSizes:
     def _symbol(self, size: int, low: Any, high: Any) -> Symbol:
         name = f"s{self._count}"
         self._count += 1
-        upper = int(high) if high != float("inf") else None
-        return self.environment.backed(size, name=name, lower=int(low), upper=upper)
+        lower = int(low) if low != -INFINITY else None
+        upper = int(high) if high != INFINITY else None
+        return self.environment.backed(size, name=name, lower=lower, upper=upper)
 
     def _problem(self, fact: str) -> None:
         self.problems.append(fact)

@@ -26,6 +26,7 @@ from tintype.export.owned_state import as_replacement, replace_state
 from tintype.ir.graph import attached, copy_graph, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import callable_of
+from tintype.symbolic.location import replaying
 from tintype.trace.recorder import Recorder, active_recorder
 
 _modes_active = torch._C._len_torch_dispatch_stack
@@ -133,7 +134,19 @@ class ProgramModule(GraphModule):
     def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run node by node while a capture records: what is recorded keeps the nodes' origins."""
         given = flatten_call(args, kwargs, self._in_spec, self.argument_names)
-        self._checks.check(given)
+        previous = recorder.replayed
+
+        def line() -> tuple[str, int, str] | None:
+            running = recorder.replayed
+            if running is None or running is previous or running.origin is None:
+                return None
+            return running.origin.user_line()
+
+        with replaying(line):
+            self._checks.check(given)
+            return self._interpret(recorder, given)
+
+    def _interpret(self, recorder: Recorder, given: Sequence[Any]) -> Any:
         leaves = iter(given)
         values: dict[Node, Any] = {}
         previous = recorder.replayed

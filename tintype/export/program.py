@@ -178,7 +178,7 @@ class ExportedProgram:
         constraints: dict[Expr, Range] = {}
         for size in self._dynamic_sizes:
             expression = environment.simplify(size.expression)
-            if isinstance(expression, Expr):
+            if isinstance(expression, Expr) and expression.kind == "int":
                 constraints[expression] = environment.range(expression)
         for symbol in environment.symbols.values():
             if symbol.hint is None and symbol.kind == "int" and symbol in self._used_symbols():
@@ -259,15 +259,23 @@ class ExportedProgram:
         return InputChecks(expectations, self.call_spec.in_spec)
 
     def _expectation(self, path: tree.KeyPath, value: Any) -> Expectation:
-        if type(value) is not FakeTensor:
-            return Expectation(path, value)
+        if type(value) is FakeTensor:
+            return Expectation(path, value.info, *self._accepted(value.info.sizes))
+        number = from_torch(value) if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
+        if not isinstance(number, Expr):
+            return Expectation(path, number)
+        (number,), ranges = self._accepted((number,))
+        return Expectation(path, number, (), ranges)
+
+    def _accepted(self, numbers: Sequence[Size]) -> tuple[tuple[Size, ...], list[Range | None]]:
+        """Sizes as they are checked, and the bounds of those that vary."""
         environment = self._context.environment
         promised = {
             size.expression: size.dimension for size in self._dynamic_sizes if isinstance(size.dimension, Dim)
         }
         sizes: list[Size] = []
         ranges: list[Range | None] = []
-        for size in value.info.sizes:
+        for size in numbers:
             dimension = promised.get(size) if isinstance(size, Expr) else None
             if dimension is not None:  # what was promised is what is checked; more is asserted by the graph
                 sizes.append(size)
@@ -276,7 +284,7 @@ class ExportedProgram:
                 size = environment.simplify(size)
                 sizes.append(size)
                 ranges.append(environment.range(size) if isinstance(size, Expr) else None)
-        return Expectation(path, value.info, tuple(sizes), ranges)
+        return tuple(sizes), ranges
 
     def _placeholder_tree(self) -> Any:
         count = self.call_spec.in_spec.num_leaves

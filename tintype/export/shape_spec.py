@@ -2,7 +2,7 @@
 
 A spec follows the structure of the arguments: a dictionary by argument name or a tuple by position, then the same
 containers as the argument, then for each tensor a dictionary by dimension, a tuple with one entry per dimension, or
-None. What is not named is static.
+None; for an integer or a float the entry itself. What is not named is static.
 """
 
 from __future__ import annotations
@@ -97,9 +97,11 @@ class AdditionalInputs:
     @staticmethod
     def _entries(leaf: Any, others: Sequence[Any]) -> Any:
         if not isinstance(leaf, torch.Tensor):
-            if any(other != leaf for other in others):
-                raise InvalidRequestError(f"the argument {leaf!r} differs between the inputs; only sizes may")
-            return None
+            if all(other == leaf for other in others):
+                return None
+            if _is_number(leaf) and all(type(other) is type(leaf) for other in others):
+                return Dim.DYNAMIC
+            raise InvalidRequestError(f"the argument {leaf!r} differs between the inputs; only sizes and numbers may")
         return tuple(
             Dim.DYNAMIC if any(other.shape[d] != size for other in others) else None
             for d, size in enumerate(leaf.shape)
@@ -127,7 +129,8 @@ def bound_arguments(mod: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def leaf_entries(
     mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> list[list[Entry] | None]:
-    """For every leaf of ``(args, kwargs)``, in their order, an entry per dimension; None for a static leaf."""
+    """For every leaf of ``(args, kwargs)``, in their order, an entry per dimension, one for a number; None for a
+    static leaf."""
     leaves = tree.leaves((args, kwargs))
     if dynamic_shapes is None:
         return [None] * len(leaves)
@@ -154,8 +157,12 @@ def with_fixes(
     fixes: Mapping[str, Dim | int],
 ) -> Any:
     """A ``dynamic_shapes`` in which dimensions are replaced by new definitions of their names."""
-    specs = [None if leaf is None else tuple(_fixed(entry, fixes) for entry in leaf) for leaf in entries]
-    fixed_args, fixed_kwargs = tree.unflatten(specs, tree.flatten((args, kwargs))[1])
+    leaves, structure = tree.flatten((args, kwargs))
+    specs: list[Any] = []
+    for leaf, entry in zip(leaves, entries, strict=True):
+        fixed = None if entry is None else tuple(_fixed(part, fixes) for part in entry)
+        specs.append(fixed[0] if fixed is not None and _is_number(leaf) else fixed)
+    fixed_args, fixed_kwargs = tree.unflatten(specs, structure)
     return bound_arguments(mod, fixed_args, fixed_kwargs)
 
 
@@ -166,7 +173,13 @@ def _fixed(entry: Entry, fixes: Mapping[str, Dim | int]) -> Entry:
 
 
 def _all_auto(leaf: Any) -> Any:
-    return (Dim.AUTO,) * leaf.dim() if isinstance(leaf, torch.Tensor) else None
+    if isinstance(leaf, torch.Tensor):
+        return (Dim.AUTO,) * leaf.dim()
+    return Dim.AUTO if type(leaf) is int else None
+
+
+def _is_number(leaf: Any) -> bool:
+    return type(leaf) in (int, float)
 
 
 def _by_name(arguments: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
@@ -200,12 +213,7 @@ def _match(value: Any, spec: Any, path: str, found: list[list[Entry] | None]) ->
         return
     node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
     if node is None:
-        if spec is not None:
-            raise InvalidRequestError(
-                f"{path} is a {type(value).__name__}, but dynamic_shapes has {spec!r} for it",
-                remedy="only tensors have dynamic sizes: write None",
-            )
-        found.append(None)
+        found.append(None if spec is None else _number_entry(value, spec, path))
         return
     children, _ = node.flatten_fn(value)
     children = list(children)
@@ -274,6 +282,30 @@ def _tensor_entries(tensor: torch.Tensor, spec: Any, path: str) -> list[Entry]:
                 f"{path}.shape[{dimension}]"
             )
     return entries
+
+
+def _number_entry(value: Any, spec: Any, path: str) -> list[Entry] | None:
+    """The entry of an integer or a float that varies."""
+    if isinstance(spec, DimHint) and spec.kind == "STATIC":
+        return None
+    if not _is_number(value):
+        raise InvalidRequestError(
+            f"{path} is a {type(value).__name__}, but dynamic_shapes has {spec!r} for it",
+            remedy="only sizes of tensors, integers and floats vary: write None",
+        )
+    if type(spec) is type(value):
+        if spec != value:
+            raise InvalidRequestError(f"{path} is {value}, but dynamic_shapes says that it is {spec}")
+        return None
+    if isinstance(spec, DimHint) and (type(value) is int or spec in (Dim.AUTO, Dim.DYNAMIC)):
+        return [spec]
+    if isinstance(spec, Dim) and type(value) is int:
+        return [spec]
+    kinds = "a Dim, Dim.AUTO, Dim.DYNAMIC" if type(value) is int else "Dim.AUTO, Dim.DYNAMIC"
+    raise InvalidRequestError(
+        f"{path} is a {type(value).__name__}, but dynamic_shapes has {spec!r} for it",
+        remedy=f"write {kinds}, Dim.STATIC or None",
+    )
 
 
 def _entry(entry: Any, path: str) -> Entry:

@@ -69,8 +69,9 @@ def is_implied(condition: Condition) -> bool:
 def parameter_of(scratch: Environment, hint: int, bounds: Range) -> Symbol:
     """A new symbol of a scratch environment."""
     lower, upper = bounds
-    assert lower != -INFINITY, "sizes have a least value"
-    return scratch.backed(hint, lower=int(lower), upper=None if upper == INFINITY else int(upper))
+    return scratch.backed(
+        hint, lower=None if lower == -INFINITY else int(lower), upper=None if upper == INFINITY else int(upper)
+    )
 
 
 def scaled_symbol(expression: Expr) -> tuple[Symbol, int, int] | None:

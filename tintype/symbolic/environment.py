@@ -88,11 +88,11 @@ class Environment(Table):
         *,
         name: str | None = None,
         source: object = None,
-        lower: int = 0,
+        lower: int | None = 0,
         upper: int | None = None,
     ) -> Symbol:
-        """A new symbol for an input size that is ``hint`` in the example."""
-        declared = Range(lower, INFINITY if upper is None else upper)
+        """A new symbol for an input size that is ``hint`` in the example, or an integer (``lower`` is None)."""
+        declared = Range(-INFINITY if lower is None else lower, INFINITY if upper is None else upper)
         if hint not in declared:
             raise ValueError(f"the example size {hint} is outside the declared range {declared}")
         return self._new_symbol("int", name or self._next_name("s"), hint, declared, source)

@@ -6,6 +6,8 @@ import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -19,7 +21,14 @@ _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 
 
 def user_location() -> Location | None:
-    """The innermost frame outside torch, tintype and Python's library; None when there is none."""
+    """The innermost frame outside torch, tintype and Python's library; None when there is none.
+
+    While a program is captured again, the line that the running operator came from the first time.
+    """
+    for line_of in reversed(_replayed):
+        line = line_of()
+        if line is not None:
+            return Location(*line)
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -30,10 +39,23 @@ def user_location() -> Location | None:
     return None
 
 
+_replayed: list[Callable[[], tuple[str, int, str] | None]] = []
+
+
+@contextmanager
+def replaying(line_of: Callable[[], tuple[str, int, str] | None]) -> Iterator[None]:
+    """Within it, ``line_of`` says which line of the user's program is running, or None for the one on the stack."""
+    _replayed.append(line_of)
+    try:
+        yield
+    finally:
+        _replayed.pop()
+
+
 @functools.cache  # asked for every frame of every guard
 def is_internal(filename: str) -> bool:
     """Whether a source file belongs to torch, tintype or Python rather than to the user."""
     # Code without a file is the user's ("<stdin>", "<ipython-input-1>"), except these.
-    if filename.startswith(("<frozen ", "<__array_function__", *_PACKAGES)):
+    if filename.startswith(("<frozen ", "<__array_function__", "<tintype ", *_PACKAGES)):
         return True
     return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename

@@ -221,7 +221,21 @@ def _equality(difference: Expr) -> Condition:
     if reduced.operation == "product":
         return or_(*(eq(factor, 0) for factor in set(reduced.factors)))
     simpler = _without_atom("eq", reduced)
+    if simpler is None:
+        simpler = _is_extremum(reduced)
     return atom(reduced.environment, "bool", "eq", reduced) if simpler is None else simpler
+
+
+def _is_extremum(difference: Expr) -> Condition | None:
+    """``a == Min(a, b)`` is ``a <= b``."""
+    for monomial, coefficient in difference.terms.items():
+        if monomial.operation not in ("min", "max") or abs(coefficient) != 1:
+            continue
+        value = monomial - coefficient * difference
+        if any(value is argument or value == argument for argument in monomial.arguments):
+            compare = le if monomial.operation == "min" else ge
+            return and_(*(compare(value, argument) for argument in monomial.arguments))
+    return None
 
 
 def _inequality(difference: Expr) -> Condition:

@@ -41,7 +41,7 @@ from tintype.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
-from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
@@ -78,6 +78,8 @@ class CapturedGraph:
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
 SizesOf = Callable[[int, torch.Tensor], tuple[Size, ...]]
+# (position among the leaves of the arguments, number) -> the number, symbolic if it may vary
+NumberOf = Callable[[int, int | float], Any]
 
 
 class CaptureInterrupted(Exception):
@@ -96,12 +98,14 @@ class Capture:
         kwargs: dict[str, Any],
         context: FakeContext | None = None,
         sizes_of: SizesOf | None = None,
+        number_of: NumberOf | None = None,
     ) -> None:
         self.root = root
         self.args = args
         self.kwargs = kwargs
         self.context = context if context is not None else FakeContext()
         self.sizes_of = sizes_of
+        self.number_of = number_of
         self.graph = Graph()
         self.modules = list(root.named_modules(remove_duplicate=False))
         self.state = ModelState(root, self.modules)
@@ -169,6 +173,9 @@ class Capture:
         if isinstance(leaf, torch.Tensor):
             value = self._tensor_input(node, plain_tensor(leaf), position)
             argument = TensorArgument(node.name)
+        elif type(leaf) in (int, float) and isinstance(number := self._number_input(node, leaf, position), Expr):
+            value = to_torch(number)
+            argument = _NUMBER_ARGUMENTS[number.kind](node.name)
         elif leaf is None or isinstance(leaf, CONSTANT_TYPES):
             value = leaf
             argument = ConstantArgument(node.name, leaf)
@@ -194,6 +201,12 @@ class Capture:
         info.sizes = sizes
         self.recorder.numbers.define_sizes(node, sizes)
         return self.context.fake_from(info, node)
+
+    def _number_input(self, node: Node, value: int | float, position: int) -> Any:
+        number = self.number_of(position, value) if self.number_of is not None else value
+        if isinstance(number, Expr):
+            self.recorder.numbers.define_value(node, number)
+        return number
 
     def _add_state(self, kind: InputKind, target: str, value: Any, persistent: bool | None = None) -> Any:
         prefix = _PREFIXES[kind]

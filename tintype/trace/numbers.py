@@ -53,15 +53,25 @@ class Numbers:
     def define_sizes(self, node: Node, sizes: tuple[Any, ...]) -> None:
         """Let the symbols that are sizes of a tensor come from there."""
         for dimension, size in enumerate(sizes):
-            if not isinstance(size, Expr):
-                continue
-            self._sources.setdefault(size, (node, dimension))
-            if not isinstance(size, Symbol) and len(size.symbols) == 1:
-                (symbol,) = size.symbols
-                factor = size.terms.get(symbol)
-                rest = size - factor * symbol if factor else size
-                if factor and type(rest) is int:
-                    self._derived.setdefault(symbol, (size, factor, rest))
+            if isinstance(size, Expr):
+                self._define(size, (node, dimension))
+
+    def define_size(self, node: Node, dimension: int, size: Expr) -> None:
+        """Let one size come from a tensor."""
+        self._define(size, (node, dimension))
+
+    def define_value(self, node: Node, number: Expr) -> None:
+        """Let a number, and the symbol that it is a multiple of, come from a node."""
+        self._define(number, node)
+
+    def _define(self, number: Expr, source: Node | tuple[Node, int]) -> None:
+        self._sources.setdefault(number, source)
+        if not isinstance(number, Symbol) and len(number.symbols) == 1:
+            (symbol,) = number.symbols
+            factor = number.terms.get(symbol)
+            rest = number - factor * symbol if factor else number
+            if factor and type(rest) is int:
+                self._derived.setdefault(symbol, (number, factor, rest))
 
     def define_all(self) -> None:
         """Let symbols come from the nodes of the graph that have them, each from the first one."""
@@ -69,8 +79,8 @@ class Numbers:
             value = node.meta.get("val")
             if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 number = from_torch(value)
-                if isinstance(number, Symbol):
-                    self.define(number, node)
+                if isinstance(number, Symbol) or (node.op == "placeholder" and isinstance(number, Expr)):
+                    self.define_value(node, number)
             elif type(value) is FakeTensor:
                 self.define_sizes(node, value.info.sizes)
 

@@ -41,17 +41,22 @@ class AssertionWriter:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             number = from_torch(value)
-            if isinstance(number, Symbol) and number not in self.homes:
-                self.homes[number] = node
-                self.numbers.define(number, node)
-        elif type(value) is FakeTensor:
-            sizes = value.info.sizes
-            if not is_symbolic(value.info):
-                return
-            self.numbers.define_sizes(node, sizes)
-            for size in sizes:
-                for symbol in size.symbols if isinstance(size, Expr) else ():
+            if isinstance(number, Symbol) or (node.op == "placeholder" and isinstance(number, Expr)):
+                self.numbers.define_value(node, number)
+                for symbol in number.symbols:
                     self.homes.setdefault(symbol, node)
+        elif type(value) is FakeTensor:
+            if is_symbolic(value.info):
+                self._note_sizes(node, value.info.sizes)
+
+    def _note_sizes(self, node: Node, sizes: Sequence[Any]) -> None:
+        for dimension, size in enumerate(sizes):
+            # a size over symbols that are known already may be asked for before this node is there
+            if isinstance(size, Expr) and (node.op == "placeholder" or not size.symbols <= self.homes.keys()):
+                self.numbers.define_size(node, dimension, size)
+        for size in sizes:
+            for symbol in size.symbols if isinstance(size, Expr) else ():
+                self.homes.setdefault(symbol, node)
 
     def write(self, conditions: Sequence[tuple[Expr, str]]) -> None:
         """Assert the ranges of all numbers from data, and these conditions."""

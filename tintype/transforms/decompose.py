@@ -36,7 +36,7 @@ from tintype.ir.operators import OPERATORS
 from tintype.ir.printing import describe_value
 from tintype.ir.verifier import KEPT_WHOLE
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.expression import Symbol
+from tintype.symbolic.expression import Expr, Symbol
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
@@ -207,6 +207,8 @@ class Decomposition:
         if type(value) is FakeTensor:
             value = make_fake(value.info, self.context, new)
             self.recorder.numbers.define_sizes(new, value.info.sizes)
+        else:
+            self._define_number(new, value)
         new.meta = meta_of(node).derived(val=value)
         self.values[node] = value if type(value) is FakeTensor else new
 
@@ -273,8 +275,8 @@ class Decomposition:
         """Let a symbol that an operator returned come from its copy."""
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             number = from_torch(value)
-            if isinstance(number, Symbol):
-                self.recorder.numbers.define(number, node)
+            if isinstance(number, Symbol) or (node.op == "placeholder" and isinstance(number, Expr)):
+                self.recorder.numbers.define_value(node, number)
 
     def _run_again(self, node: Node) -> None:
         """A node whose argument lies in memory otherwise than before: its own result may too, and a view of it

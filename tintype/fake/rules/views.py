@@ -303,7 +303,11 @@ def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size
     low = _clamp_bound(0 if start is None else start, size)
     if end is None or (type(end) is int and end >= _LARGEST):
         return low, size
-    return low, maximum(low, _clamp_bound(end, size))
+    high = _clamp_bound(end, size)
+    ordered = ge(high, low)
+    if isinstance(ordered, Expr) and ordered.environment.known(ordered) is True:
+        return low, high
+    return low, maximum(low, high)
 
 
 _LARGEST = 2**63 - 1
@@ -316,7 +320,18 @@ def _clamp_bound(bound: Size, size: Size) -> Size:
         return choose(ge(bound, 0), minimum(bound, size), maximum(bound + size, 0))
     if not at_least(bound, 0):
         return maximum(bound + size, 0)
+    fits = ge(size, bound)
+    if isinstance(fits, Expr) and _is_general(fits, bound, size):
+        return minimum(bound, size)
     return bound if at_least(size, bound) else minimum(bound, size)
+
+
+def _is_general(fits: Expr, bound: Size, size: Size) -> bool:
+    """Whether a slice is better left as the minimum that it is than tied to what the example does: where the end is
+    beyond the example's size, and between numbers that have nothing to do with each other."""
+    if fits.environment.hint(fits) is False:
+        return True
+    return isinstance(bound, Expr) and isinstance(size, Expr) and bound.symbols.isdisjoint(size.symbols)
 
 
 @rule("slice.Tensor")
