@@ -164,9 +164,9 @@ class _Proof:
             return False
         self.attempts -= 1
         self.seen.add(difference)
-        with_remainders = quotients_as_remainders(difference)
-        if with_remainders is not difference and self.holds(with_remainders, depth):
-            return True
+        for other_form in (quotients_as_remainders(difference), remainders_as_quotients(difference)):
+            if other_form is not difference and self.holds(other_form, depth):
+                return True
         if self.by_factor(difference, depth) or self.by_grouping(difference):
             return True
         return depth > 0 and self.by_combination(difference, depth)
@@ -262,6 +262,17 @@ def quotients_as_remainders(expression: Expr) -> Size:
         if type(divisor) is int and coefficient % divisor == 0:
             whole = coefficient // divisor
             result = result - coefficient * monomial + whole * (dividend - dividend % divisor)
+    return result
+
+
+def remainders_as_quotients(expression: Expr) -> Size:
+    """Mod(A, d) + 2*(A//d) becomes A + (2 - d)*(A//d): where both are there, one of them says it all."""
+    quotients = {monomial.arguments for monomial in expression.terms if monomial.operation == "floordiv"}
+    result: Any = expression
+    for monomial, coefficient in expression.terms.items():
+        if monomial.operation == "mod" and monomial.arguments in quotients:
+            dividend, divisor = monomial.arguments
+            result = result + coefficient * (dividend - divisor * (dividend // divisor) - monomial)
     return result
 
 

@@ -84,6 +84,31 @@ def _bincount(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record_as(func, args, kwargs, result)
 
 
+@intercept(aten.one_hot.default)
+def _one_hot(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Without a number of classes, that is the largest one plus one, which the data decide."""
+    tensor, *rest = args
+    if (rest[0] if rest else kwargs.get("num_classes", -1)) != -1:
+        return NOT_HANDLED
+
+    def spread() -> Any:
+        classes = aten.max.default(tensor).item() + 1
+        zeros = torch.zeros([*tensor.shape, classes], dtype=torch.int64, device=tensor.device)
+        return aten.scatter.value(zeros, -1, tensor.unsqueeze(-1), 1)
+
+    return recorder.inside(spread)
+
+
+@intercept(aten._ctc_loss.Tensor)
+def _ctc_loss(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Besides the losses, what the backward pass needs: as wide as the longest target, of which lengths are data."""
+    (info, *_), _ = recorder.convert(args)
+    frames, batch = info.sizes[0], info.sizes[1]
+    width = _new_size(recorder, None)
+    results = [fresh((batch,), info.dtype, info.device), fresh((batch, frames, width), info.dtype, info.device)]
+    return recorder.record_as(func, args, kwargs, results)
+
+
 @intercept(aten._unique2.default, aten._unique.default)
 def _unique(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, *options), _ = recorder.convert(args)

@@ -107,6 +107,18 @@ def _stacked(data: Any, dtype: Any, device: Any) -> torch.Tensor:
     return torch.scalar_tensor(data, dtype=dtype or kinds.get(type(data)), device=device)
 
 
+def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    """The operator wants its number of steps as a plain integer; as eager mode does, from both ends to the middle."""
+    kind = dtype or torch.get_default_dtype()
+    if type(steps) is not torch.SymInt or isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor):
+        return NotImplemented
+    if not kind.is_floating_point or options:
+        return NotImplemented
+    position = torch.arange(steps, dtype=kind, device=device)  # type: ignore[call-overload]
+    width = (end - start) / torch.sym_max(steps - 1, 1)
+    return torch.where(position * 2 < steps, start + position * width, end - (steps - 1 - position) * width)
+
+
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
 
@@ -115,5 +127,6 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.tensor: _tensor,
+    torch.linspace: _linspace,
     torch.sym_ite: _ite,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from tintype.fake.info import Storage, strides_for_format
 from tintype.fake.rules.factories import target_device
 from tintype.fake.rules.views import infer_size, view_strides
 from tintype.fake.tensor import QUESTIONS, FakeTensor, answer
-from tintype.symbolic import Expr, ge, le, maximum
+from tintype.symbolic import Expr, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import product
@@ -148,6 +149,22 @@ def _as_strided(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             remedy="call as_strided on the source, or make a copy: x.to(..., copy=True)",
         )
     return NOT_HANDLED
+
+
+@intercept(aten.tensor_split.sections)
+def _tensor_split(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """The kernel asks which parts get one more element; of a size that varies the parts are slices all the same."""
+    tensor, sections, *rest = args
+    dim = rest[0] if rest else kwargs.get("dim", 0)
+    sizes = _info_of(recorder, tensor).sizes
+    if not sizes or type(sections) is not int or sections < 1 or type(sizes[dim]) is int:
+        return NOT_HANDLED
+    size = sizes[dim]
+    # the first parts are those that have one more
+    ends = [i * (size // sections) + minimum(size % sections, i) for i in range(sections + 1)]
+    cuts = [to_torch(end) for end in ends]
+    pairs = itertools.pairwise(cuts)
+    return recorder.inside(lambda: [aten.slice.Tensor(tensor, dim, start, end) for start, end in pairs])
 
 
 @intercept(aten.pad_sequence.default)
