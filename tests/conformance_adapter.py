@@ -13,6 +13,8 @@ import tintype
 from tintype import errors
 from tintype.ir import signature
 from tintype.ir.passes import GraphPass
+from tintype.ops.flex_attention import flex_attention
+from tintype.ops.flex_attention_backward import flex_attention_backward
 from tintype.tree import register_dataclass
 
 
@@ -87,7 +89,26 @@ def make_fx(function: Any, **options: Any) -> Any:
     return lambda *args: tintype.export(function, args).module()
 
 
+def register_block_mask() -> None:
+    """What a user does whose programs take block masks: say how they are taken apart."""
+    from torch.nn.attention.flex_attention import BlockMask
+    from torch.utils import _pytree as pytree
+
+    if BlockMask not in pytree.SUPPORTED_NODES:
+        pytree.register_pytree_node(
+            BlockMask,
+            BlockMask._flatten,
+            BlockMask._unflatten,
+            flatten_with_keys_fn=BlockMask._flatten_with_keys,
+        )
+
+
+register_block_mask()
+
+
 NAMES = {
+    "torch.nn.attention.flex_attention.flex_attention": flex_attention,
+    "torch._higher_order_ops.flex_attention.flex_attention_backward": flex_attention_backward,
     "torch._export.pass_base._ExportPassBaseDeprecatedDoNotUse": GraphPass,
     "torch.fx.experimental.proxy_tensor.make_fx": make_fx,
     "torch.cond": tintype.cond,

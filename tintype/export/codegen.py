@@ -98,7 +98,9 @@ def compile_graph(module: GraphModule) -> Callable[..., Any]:
             write_call(writer, node)
         if node in released and node.op != "placeholder":
             writer.line(" = ".join(variable(argument) for argument in released[node]) + " = None")
-    return writer.build("run", f"({', '.join(variable(node) for node in placeholders(module.graph))})")
+    run: Any = writer.build("run", f"({', '.join(variable(node) for node in placeholders(module.graph))})")
+    run.graph_module = module  # for operators that do more with a graph than calling it
+    return run
 
 
 def write_call(writer: Writer, node: Node) -> None:

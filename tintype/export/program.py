@@ -249,12 +249,14 @@ class ExportedProgram:
         )
 
     def _input_checks(self) -> InputChecks:
-        paths = [path for path, _ in tree.flatten_with_paths(self._placeholder_tree())[0]]
         values = [
             node.meta["val"]
             for node, spec in zip(placeholders(self.graph), self.graph_signature.input_specs, strict=True)
             if spec.kind is InputKind.USER_INPUT
         ]
+        # containers are made of values like those they had: some look at what they are made of
+        example = tree.unflatten(values, self.call_spec.in_spec)
+        paths = [path for path, _ in tree.flatten_with_paths(example)[0]]
         expectations = [self._expectation(path, value) for path, value in zip(paths, values, strict=True)]
         return InputChecks(expectations, self.call_spec.in_spec)
 
@@ -285,10 +287,6 @@ class ExportedProgram:
                 sizes.append(size)
                 ranges.append(environment.range(size) if isinstance(size, Expr) else None)
         return tuple(sizes), ranges
-
-    def _placeholder_tree(self) -> Any:
-        count = self.call_spec.in_spec.num_leaves
-        return tree.unflatten([0] * count, self.call_spec.in_spec)
 
     def _module_state(self) -> dict[str, tuple[Any, str]]:
         signature = self.graph_signature

@@ -20,7 +20,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.graph import _Namespace
 
 from tintype.ir.node_info import NodeMeta
-from tintype.ir.operators import OPERATORS, declaration_of
+from tintype.ir.operators import OPERATORS, Position, argument_at, declaration_of
 
 __all__ = [
     "NUMBER_FUNCTIONS",
@@ -255,12 +255,12 @@ def subgraph_at(node: Node) -> GraphModule | None:
     return value if isinstance(value, GraphModule) else None
 
 
-def graphs_of(node: Node) -> list[tuple[int, GraphModule]]:
+def graphs_of(node: Node) -> list[tuple[Position, GraphModule]]:
     """The graphs that a call of an operator takes, each with the position of the argument."""
     declaration = declaration_of(node)
-    found: list[tuple[int, GraphModule]] = []
+    found: list[tuple[Position, GraphModule]] = []
     for position in declaration.graphs if declaration is not None else ():
-        argument = node.args[position]
+        argument = argument_at(node, position)
         subgraph = subgraph_at(argument) if isinstance(argument, Node) else None
         if subgraph is not None:
             found.append((position, subgraph))

@@ -1,4 +1,4 @@
-"""Operators that take graphs as arguments: what all parts of tintype need to know of them.
+"""Operators that take graphs or operators as arguments: what all parts of tintype need to know of them.
 
 One declaration each, made by the operator's own file in ``tintype/ops``. Naming, verification, functionalization,
 decomposition and execution work from the declaration; none of them knows an operator by name.
@@ -12,23 +12,32 @@ from typing import Any
 
 from torch.fx import Node
 
+# Where a graph stands among the arguments of a call; (4, -1) is the last item of the argument 4.
+Position = int | tuple[int, int]
+
 
 @dataclasses.dataclass(frozen=True)
 class HigherOrderOperator:
-    """An operator some of whose arguments are graphs.
+    """An operator some of whose arguments are graphs, or operators.
 
-    ``graphs`` has the positions of those arguments, each with the stem of the names its graphs get.
+    ``graphs`` has the positions of the graphs, each with the stem of the names its graphs get.
     ``shared(node)`` gives, for the inputs that every graph of a call has, the value outside of it whose memory the
-    input is; None for an input with memory of its own, such as one row of a tensor.
+    input is; None for an input with memory of its own, such as one row of a tensor. Where the graphs of a call have
+    different inputs it gives a dictionary of such lists, by position.
     ``run`` computes the operator on tensors with data; graphs are callables then.
     ``call`` is what to call where the operator may be captured: the operator itself would run torch's rules for it.
     """
 
     target: Any
-    graphs: Mapping[int, str]
-    shared: Callable[[Node], list[Any]]
+    graphs: Mapping[Position, str]
+    shared: Callable[[Node], list[Any] | Mapping[Position, list[Any]]]
     run: Callable[..., Any]
     call: Callable[..., Any]
+
+    def shared_with(self, node: Node, position: Position) -> list[Any]:
+        """What the inputs of one graph of a call share memory with."""
+        shared = self.shared(node)
+        return shared[position] if isinstance(shared, Mapping) else shared
 
 
 OPERATORS: dict[Any, HigherOrderOperator] = {}
@@ -47,5 +56,13 @@ def callable_of(target: Any) -> Callable[..., Any]:
 
 
 def declaration_of(node: Node) -> HigherOrderOperator | None:
-    """What is declared of the operator that a node calls, if it takes graphs."""
+    """What is declared of the operator that a node calls, if it takes graphs or operators."""
     return OPERATORS.get(node.target) if node.op == "call_function" else None
+
+
+def argument_at(node: Node, position: Position) -> Any:
+    """The argument of a call at a position."""
+    if isinstance(position, int):
+        return node.args[position]
+    outer: Any = node.args[position[0]]
+    return outer[position[1]]

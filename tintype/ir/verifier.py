@@ -14,7 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import VerificationError
 from tintype.ir.graph import NUMBER_FUNCTIONS, graphs_of, is_pure, output_node, placeholders
-from tintype.ir.operators import OPERATORS
+from tintype.ir.operators import OPERATORS, Position
 from tintype.ir.printing import spell_call
 from tintype.ir.signature import STATE_KINDS, ConstantArgument, ExportGraphSignature, OutputKind
 
@@ -44,22 +44,22 @@ def verify(
     for node in graph.nodes:
         if node.op == "call_function":
             check(node)
-            for _, subgraph in graphs_of(node):
-                _check_subgraph(node, subgraph, check)
+            for position, subgraph in graphs_of(node):
+                _check_subgraph(node, position, subgraph, check)
 
 
-def _check_subgraph(call: Node, subgraph: GraphModule, check: Callable[[Node], None]) -> None:
+def _check_subgraph(call: Node, position: Position, subgraph: GraphModule, check: Callable[[Node], None]) -> None:
     """The rules hold in the graphs that an operator takes too."""
     _check_structure(subgraph.graph)
-    shared = OPERATORS[call.target].shared(call)
+    shared = OPERATORS[call.target].shared_with(call, position)
     inputs = placeholders(subgraph.graph)
     if len(shared) != len(inputs):
         raise _fault(call, f"{call.name!r} gives {len(shared)} values to a graph that takes {len(inputs)}")
     for node in subgraph.graph.nodes:
         if node.op == "call_function":
             check(node)
-            for _, inner in graphs_of(node):
-                _check_subgraph(node, inner, check)
+            for inner_position, inner in graphs_of(node):
+                _check_subgraph(node, inner_position, inner, check)
 
 
 def _check_state(signature: ExportGraphSignature, state: Collection[str]) -> None:

@@ -1,5 +1,23 @@
 """Operators that take programs or operators as arguments: one file each, with all their rules."""
 
-from tintype.ops import associative_scan, auto_functionalized, cond, map, scan, while_loop
+from tintype.ops import (
+    associative_scan,
+    auto_functionalized,
+    cond,
+    flex_attention,
+    flex_attention_backward,
+    map,
+    scan,
+    while_loop,
+)
 
-__all__ = ["associative_scan", "auto_functionalized", "cond", "map", "scan", "while_loop"]
+__all__ = [
+    "associative_scan",
+    "auto_functionalized",
+    "cond",
+    "flex_attention",
+    "flex_attention_backward",
+    "map",
+    "scan",
+    "while_loop",
+]

@@ -55,8 +55,9 @@ def functionalizes(target: Any) -> Callable[[Rewrite], Rewrite]:
 
 def _lay_out_operands(functional: Functionalization, node: Node) -> None:
     """Give operands the strides that the graphs were recorded with."""
-    for _, module in graphs_of(node):
-        for value, inner in zip(OPERATORS[node.target].shared(node), placeholders(module.graph), strict=False):
+    for position, module in graphs_of(node):
+        shared = OPERATORS[node.target].shared_with(node, position)
+        for value, inner in zip(shared, placeholders(module.graph), strict=False):
             wanted = info_of(inner)
             given = info_of(value) if isinstance(value, Node) else None
             if wanted is not None and given is not None and given.strides != wanted.strides:

@@ -147,9 +147,9 @@ def _operand_node(recorder: Recorder, value: Any) -> Any:
     return value
 
 
-def graph_node(recorder: Recorder, stem: str, subgraph: GraphModule) -> Node:
+def graph_node(recorder: Recorder, stem: str, subgraph: GraphModule, separator: str = "_") -> Node:
     """The reference to a graph, under the next free name of its kind."""
-    return append_graph(recorder.graph, recorder.graph_name(stem), subgraph)
+    return append_graph(recorder.graph, recorder.graph_name(stem, separator), subgraph)
 
 
 def record_call(recorder: Recorder, target: Any, args: tuple[Any, ...], results: Sequence[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ import keyword
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -176,7 +177,7 @@ class Capture:
         elif type(leaf) in (int, float) and isinstance(number := self._number_input(node, leaf, position), Expr):
             value = to_torch(number)
             argument = _NUMBER_ARGUMENTS[number.kind](node.name)
-        elif leaf is None or isinstance(leaf, CONSTANT_TYPES):
+        elif leaf is None or isinstance(leaf, (*CONSTANT_TYPES, FunctionType)):
             value = leaf
             argument = ConstantArgument(node.name, leaf)
         elif isinstance(leaf, torch.ScriptObject):

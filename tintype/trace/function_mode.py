@@ -55,6 +55,13 @@ def _set_item(tensor: torch.Tensor, index: Any, value: Any) -> Any:
 
 def _select(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     """Indexing, one dimension after the other; tensors among the indices come last."""
+    tensor, remaining = apply_simple_indices(tensor, index)
+    return tensor[tuple(remaining)] if any(not isinstance(entry, slice) for entry in remaining) else tensor
+
+
+def apply_simple_indices(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, list[Any]]:
+    """Apply the numbers, slices and None of an index; returns the result, and per dimension of it the tensor that it
+    is still to be indexed with, or a full slice."""
     entries = list(index) if isinstance(index, tuple) else [index]
     consumed = sum(_dimensions(entry) for entry in entries)
     if Ellipsis in [entry if entry is Ellipsis else None for entry in entries]:
@@ -76,7 +83,7 @@ def _select(tensor: torch.Tensor, index: Any) -> torch.Tensor:
         else:
             remaining.append(entry)
         dimension += 1
-    return tensor[tuple(remaining)] if any(not isinstance(entry, slice) for entry in remaining) else tensor
+    return tensor, remaining
 
 
 def _dimensions(entry: Any) -> int:

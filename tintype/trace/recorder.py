@@ -138,7 +138,7 @@ class Recorder(TorchDispatchMode):
         if grad and not torch.is_grad_enabled():
             grad = False
             if self.grad_enabled and not _inside_autograd_function():
-                nodes = self._detached(args)
+                nodes = self.detached(args)
         if type(results) is TensorInfo:
             if results.storage is not None and results in infos:  # the operator returned its argument
                 return args[infos.index(results)]
@@ -167,13 +167,14 @@ class Recorder(TorchDispatchMode):
             torch._C._pop_torch_function_stack()
             self._function_mode = None
 
-    def graph_name(self, stem: str) -> str:
+    def graph_name(self, stem: str, separator: str = "_") -> str:
         """A name for a graph inside of this one: ``true_graph_0``, ``true_graph_1``, ..."""
         while True:
             count = self._graph_counts.get(stem, 0)
             self._graph_counts[stem] = count + 1
-            if f"{stem}_{count}" not in self.taken_names():
-                return f"{stem}_{count}"
+            name = f"{stem}{separator}{count}"
+            if name not in self.taken_names():
+                return name
 
     # --- arguments -----------------------------------------------------------------------------------------
 
@@ -240,13 +241,13 @@ class Recorder(TorchDispatchMode):
         """The node that computes a symbolic number."""
         return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
 
-    def _detached(self, values: Any) -> list[Any]:
+    def detached(self, values: Any) -> list[Any]:
         """Arguments of an operator in a region without gradients (``torch.no_grad()``), cut off from the graph that
         gradients flow through."""
         nodes: list[Any] = []
         for value in values:
             if isinstance(value, (list, tuple)):
-                nodes.append(self._detached(value))
+                nodes.append(self.detached(value))
                 continue
             if not isinstance(value, torch.Tensor):
                 nodes += self.convert([value])[1]

@@ -597,8 +597,8 @@ def written_storages(graph: Graph) -> set[Storage]:
 def _written_by_graphs(node: Node) -> set[Storage]:
     """The storages that the graphs which an operator takes write to."""
     written: set[Storage] = set()
-    shared = OPERATORS[node.target].shared(node)
-    for _, module in graphs_of(node):
+    for position, module in graphs_of(node):
+        shared = OPERATORS[node.target].shared_with(node, position)
         inside = written_storages(module.graph)
         for value, inner in zip(shared, placeholders(module.graph), strict=False):
             if isinstance(value, Node) and not inside.isdisjoint(storages_of(inner)):
