@@ -111,9 +111,7 @@ def _mark_call(recorder: Recorder, mark: Any, value: Any, what: str) -> None:
         _mark(recorder, mark, call.name, leaves, spec, what)
 
 
-def _mark(
-    recorder: Recorder, mark: Any, call: str, leaves: Sequence[Any], spec: tree.TreeSpec, what: str
-) -> None:
+def _mark(recorder: Recorder, mark: Any, call: str, leaves: Sequence[Any], spec: tree.TreeSpec, what: str) -> None:
     nodes = [_leaf(recorder, leaf, what) for leaf in leaves]
     meta = NodeMeta({"val": None}, recorder.origin_of(mark.__name__))
     append_call(recorder.graph, mark, (call, nodes, spec), {}, "mark", meta)
@@ -176,9 +174,7 @@ _NUMBERS: tuple[tuple[type, Any], ...] = (
 )
 
 
-def put_signatures(
-    graph: Graph, entries: Sequence[ModuleCallEntry], names: Mapping[str, Node] | None = None
-) -> None:
+def put_signatures(graph: Graph, entries: Sequence[ModuleCallEntry], names: Mapping[str, Node] | None = None) -> None:
     """Put the marks back into a graph that is about to be transformed, each where its call begins or ends.
 
     ``names`` has the values that signatures speak of, where their nodes are called otherwise.
@@ -250,4 +246,3 @@ def with_signatures(
         result.append(ModuleCallEntry(entry.fqn, signatures.get(entry.fqn), entry.same_as))
         result += [ModuleCallEntry(call, signatures[call]) for call in calls.get(entry.fqn, ()) if "@" in call]
     return result
-

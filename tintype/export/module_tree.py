@@ -143,7 +143,9 @@ def replace_buffer(root: torch.nn.Module, path: str, value: torch.Tensor) -> Non
     owner_path, _, name = path.rpartition(".")
     owner = find_module(root, owner_path)
     if owner is None or name not in owner._buffers:
-        warnings.warn(f"the new value of the buffer {path} is lost: the module that had it was replaced", stacklevel=2)
+        warnings.warn(
+            f"the new value of the buffer {path} is lost: the module that had it was replaced", stacklevel=2
+        )
         return
     old = owner._buffers[name]
     assert old is not None

@@ -69,7 +69,9 @@ class Translation:
             if isinstance(child, GraphModule)
         }
         self._bind_unbacked(graph)
-        owned = OwnedState(program._written_tensors())  # a module of torch's program writes to the program's own state
+        owned = OwnedState(
+            program._written_tensors()
+        )  # a module of torch's program writes to the program's own state
         verifier = TrainingIRVerifier if program.stage is Stage.TRAINING else Verifier
         return theirs.ExportedProgram(
             root=attributes,
@@ -97,7 +99,10 @@ class Translation:
             elif node.target is operator.getitem and _shifts_results(node.args[0]):
                 source, index = node.args
                 new = graph.create_node(
-                    "call_function", operator.getitem, (values[source], index + 1), name=node.name  # type: ignore
+                    "call_function",
+                    operator.getitem,
+                    (values[source], index + 1),
+                    name=node.name,  # type: ignore
                 )
             else:
                 new = graph.create_node(
@@ -260,7 +265,6 @@ def _shifts_results(node: Any) -> bool:
         return False
     called: Any = node.args[0]
     return not called._schema.returns
-
 
 
 __all__ = ["to_torch"]

@@ -23,7 +23,6 @@ from tintype.export.module import ProgramModule
 from tintype.export.module_calls import put_signatures
 from tintype.export.program import ModuleCallEntry, ModuleCallSignature
 from tintype.export.shape_spec import bound_arguments
-from tintype.interop.into_torch import ROOT_KEY
 from tintype.ir import signature as ours
 from tintype.ir.graph import add_placeholder, output_node, placeholders
 from tintype.ir.node_info import ModuleCall, NodeMeta, Origin
@@ -305,7 +304,9 @@ class Translation:
     def module_calls(self, captured: list[ModuleCallEntry]) -> list[ModuleCallEntry]:
         """The modules of the original model, as far as torch knows them."""
         known = {entry.fqn: entry for entry in captured}
-        graphs = {name for name, child in self.program.graph_module.named_children() if isinstance(child, GraphModule)}
+        graphs = {
+            name for name, child in self.program.graph_module.named_children() if isinstance(child, GraphModule)
+        }
         names = [entry.fqn for entry in self.program.module_call_graph]
         names += [entry.fqn for entry in captured if entry.fqn not in names and entry.fqn not in graphs]
         return [known.get(name, ModuleCallEntry(name)) for name in dict.fromkeys(["", *names])]
@@ -330,8 +331,7 @@ def _our_argument(argument: Any) -> ours.ArgumentSpec:
         return made
     if isinstance(argument, their_signature.CustomObjArgument):
         return ours.CustomObjArgument(argument.name, argument.class_fqn)
-    made = kind(argument.name)
-    return made
+    return kind(argument.name)
 
 
 def _auto_functionalized(operator: Any, /, **arguments: Any) -> Any:

@@ -32,7 +32,7 @@ class HigherOrderOperator:
     graphs: Mapping[Position, str]
     shared: Callable[[Node], list[Any] | Mapping[Position, list[Any]]]
     run: Callable[..., Any]
-    call: Callable[..., Any]
+    call: Callable[..., Any] | None = None
 
     def shared_with(self, node: Node, position: Position) -> list[Any]:
         """What the inputs of one graph of a call share memory with."""
@@ -52,7 +52,7 @@ def declare(operator: HigherOrderOperator) -> HigherOrderOperator:
 def callable_of(target: Any) -> Callable[..., Any]:
     """What to call in place of an operator while a program may be being captured."""
     declaration = OPERATORS.get(target)
-    return target if declaration is None else declaration.call
+    return target if declaration is None or declaration.call is None else declaration.call
 
 
 def declaration_of(node: Node) -> HigherOrderOperator | None:
