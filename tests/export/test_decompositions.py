@@ -427,3 +427,13 @@ def test_complex_number_filled_into_a_real_tensor() -> None:
     x, mask = torch.randn(3), torch.tensor([True, False, True])
     core = tintype.export(lambda x, mask: x.masked_fill(mask, 1 + 0j), (x, mask)).run_decompositions()
     assert torch.equal(core.module()(x, mask), x.masked_fill(mask, 1 + 0j))
+
+
+def test_one_tensor_given_twice_and_two_tensors() -> None:
+    """What is kept of a decomposition for repeated layers must not take two tensors for one."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x, x]) * torch.stack([x, y]) + torch.stack([y, y])
+
+    x, y = torch.randn(3), torch.randn(3)
+    torch.testing.assert_close(tintype.export(f, (x, y)).run_decompositions().module()(x, y), f(x, y))

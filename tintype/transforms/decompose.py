@@ -312,13 +312,14 @@ class Decomposition:
         options = {name: _fakes(_replace_with_fakes(value, self.values)) for name, value in node.kwargs.items()}
         infos = [_infos(value) for value in fakes]
         option_infos = {name: _infos(value) for name, value in options.items()}
+        inputs = [*_flat_fakes(fakes), *_flat_fakes(list(options.values()))]
         key: Any
         try:
-            key = (node.target, freeze(infos), tuple((name, freeze(v)) for name, v in option_infos.items()))
+            given = tuple((name, freeze(v)) for name, v in option_infos.items())
+            key = (node.target, freeze(infos), given, _sharing(inputs))
             template = self.templates.get(key)
         except TypeError:
             key = template = None
-        inputs = [*_flat_fakes(fakes), *_flat_fakes(list(options.values()))]
         if template is not None:
             self._settle(node, template.write(self, inputs, meta_of(node)))
             return
@@ -458,6 +459,15 @@ class Template:
             nodes.append(node)
             values.append(value)
         return _from_places(self.results, values)
+
+
+def _sharing(inputs: list[FakeTensor]) -> tuple[int, ...]:
+    """Which of the inputs are the same tensor, and which share memory: what is recorded for ``f(x, x)`` is not what
+    ``f(x, y)`` needs."""
+    first: dict[Any, int] = {}
+    return tuple(
+        first.setdefault(key, position) for position, fake in enumerate(inputs) for key in (fake.node, fake.info.storage)
+    )
 
 
 class _Place:
