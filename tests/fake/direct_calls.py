@@ -346,7 +346,26 @@ def products() -> Iterator[Call]:
     yield call("nll_loss2d_backward", real(), real(2, 3, 4, 4), whole(2, 4, 4), None, 1, -100, torch.tensor(32.0))
 
 
-FAMILIES = (arithmetic, factories, images, sequences, selections, products)
+def spectra() -> Iterator[Call]:
+    """Singular values, eigenvalues and Fourier transforms, of several dimensions in several orders."""
+    for sizes in ((4, 3), (3, 4), (2, 3, 3), (2, 0, 3)):
+        for full, vectors in product((True, False), repeat=2):
+            yield call("_linalg_svd", real(*sizes), full, vectors)
+            yield call("_linalg_svd", torch.complex(real(*sizes), real(*sizes)), full, vectors)
+    for sizes in ((3, 3), (2, 4, 4)):
+        yield call("linalg_eig", real(*sizes))
+        yield call("linalg_eig", torch.complex(real(*sizes), real(*sizes)))
+    for dimensions in ([2], [0], [0, 2], [2, 0], [1, 2, 0]):
+        numbers = torch.complex(real(3, 4, 5), real(3, 4, 5))
+        yield call("_fft_c2c", numbers, dimensions, 0, True)
+        yield call("_fft_c2r", numbers, dimensions, 0, 2 * numbers.shape[dimensions[-1]] - 1)
+        for onesided in (True, False):
+            yield call("_fft_r2c", real(3, 4, 5), dimensions, 1, onesided)
+            yield call("_fft_r2c", real(3, 4, 5).double(), dimensions, 0, onesided)
+    yield call("_fft_c2c", numbers, [], 0, True)
+
+
+FAMILIES = (spectra, arithmetic, factories, images, sequences, selections, products)
 
 
 def in_layouts(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -50,6 +50,11 @@ def _matrix_cases() -> Iterator[tuple[str, Builder]]:
     yield "matmul", lambda n, d, **_: (tensor(n, d), tensor(d))
     yield "einsum", lambda b, c, n, m, d, **_: ("bhid,bhjd->bihj", [tensor(b, c, n, d), tensor(b, c, m, d)])
     yield "einsum", lambda b, n, d, **_: ("bn,d->bdn", [tensor(b, n), tensor(d)])
+    yield "_linalg_svd", lambda b, n, d, **_: (tensor(b, n, d),)
+    yield "linalg_eig", lambda b, n, **_: (tensor(b, n, n),)
+    yield "_fft_r2c", lambda b, n, d, **_: (tensor(b, n, d), [1, 2], 0, True)
+    yield "_fft_c2c", lambda b, n, d, **_: (tensor(b, n, d, dtype=torch.complex64), [0, 1], 0, True)
+    yield "_fft_c2r", lambda b, n, d, **_: (tensor(b, n, d, dtype=torch.complex64), [0, 2], 0, d)
     yield "outer", lambda n, m, **_: (tensor(n), tensor(m))
     yield "cdist", lambda b, n, m, **_: (tensor(b, n, 3), tensor(b, m, 3))
 

@@ -22,6 +22,7 @@ from tintype.fake.rules import (
     resizing,
     scattering,
     sorting,
+    spectral,
     views,
 )
 from tintype.fake.rules.registry import RULES
@@ -49,5 +50,6 @@ __all__ = [
     "resizing",
     "scattering",
     "sorting",
+    "spectral",
     "views",
 ]

@@ -1,0 +1,118 @@
+"""Spectra: singular values, eigenvalues, Fourier transforms. Their results lie in memory as the kernels leave them.
+
+Their layouts are the processor's; on other devices torch's meta kernels describe the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides, strides_in_order
+from tintype.fake.rules.registry import rule
+from tintype.fake.rules.views import wrap_dimension
+from tintype.symbolic import Size, minimum
+from tintype.symbolic.sizes import contiguous_strides, require_same
+
+_COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
+_REAL = {complex_dtype: dtype for dtype, complex_dtype in _COMPLEX.items()}
+
+
+def _require_processor(self: TensorInfo) -> None:
+    if self.device.type != "cpu":
+        raise NotImplementedError
+
+
+def _by_columns(sizes: Sequence[Size], dtype: torch.dtype, device: torch.device) -> TensorInfo:
+    """New matrices whose columns are contiguous."""
+    *batch, rows, columns = sizes
+    strides = list(contiguous_strides((*batch, columns, rows)))
+    strides[-2:] = [strides[-1], strides[-2]]
+    return fresh(sizes, dtype, device, strides)
+
+
+@rule("_linalg_svd")
+def singular_values(
+    A: TensorInfo, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[TensorInfo, TensorInfo, TensorInfo]:
+    _require_processor(A)
+    if A.dim < 2:
+        raise RuntimeError(f"linalg.svd: The input tensor must have at least 2 dimensions, but it has {A.dim}")
+    *batch, rows, columns = A.sizes
+    rank = minimum(rows, columns)
+    values = fresh((*batch, rank), _REAL.get(A.dtype, A.dtype), A.device)
+    if not compute_uv:
+        return A.fresh((0,)), values, A.fresh((0,))
+    left = _by_columns((*batch, rows, rows if full_matrices else rank), A.dtype, A.device)
+    right = _by_columns((*batch, columns if full_matrices else rank, columns), A.dtype, A.device)
+    return left, values, right
+
+
+@rule("linalg_eig")
+def eigenvalues(self: TensorInfo) -> tuple[TensorInfo, TensorInfo]:
+    _require_processor(self)
+    if self.dim < 2:
+        raise RuntimeError(f"linalg.eig: The input tensor A must have at least 2 dimensions, but it has {self.dim}")
+    rows, columns = self.sizes[-2:]
+    require_same(
+        rows, columns, lambda: f"linalg.eig: A must be batches of square matrices, but is {rows} by {columns}"
+    )
+    dtype = _COMPLEX.get(self.dtype, self.dtype)
+    return fresh(self.sizes[:-1], dtype, self.device), _by_columns(self.sizes, dtype, self.device)
+
+
+# --- Fourier transforms ----------------------------------------------------------------------------------
+
+
+@rule("_fft_c2c")
+def complex_transform(self: TensorInfo, dim: Sequence[int], normalization: int, forward: bool) -> TensorInfo:
+    _require_processor(self)
+    if not self.dtype.is_complex:
+        raise RuntimeError(f"_fft_c2c expects a complex tensor, but got {self.dtype}")
+    if not dim:
+        return fresh(self.sizes, self.dtype, self.device, preserved_strides(self.sizes, self.strides))
+    return _transformed(self, self.sizes, self.dtype, _outermost_first(self, dim))
+
+
+@rule("_fft_r2c")
+def transform_of_reals(self: TensorInfo, dim: Sequence[int], normalization: int, onesided: bool) -> TensorInfo:
+    _require_processor(self)
+    if self.dtype not in _COMPLEX:
+        raise RuntimeError(f"_fft_r2c expects a tensor of floating-point numbers, but got {self.dtype}")
+    sizes = list(self.sizes)
+    last = wrap_dimension(dim[-1], self.dim)
+    if onesided:
+        sizes[last] = sizes[last] // 2 + 1
+    return _transformed(self, sizes, _COMPLEX[self.dtype], [*_outermost_first(self, dim[:-1]), last])
+
+
+@rule("_fft_c2r")
+def transform_to_reals(self: TensorInfo, dim: Sequence[int], normalization: int, last_dim_size: Size) -> TensorInfo:
+    """Done as a transform of all dimensions but the last, then of that one."""
+    _require_processor(self)
+    if self.dtype not in _REAL:
+        raise RuntimeError(f"_fft_c2r expects a complex tensor, but got {self.dtype}")
+    *others, last = dim
+    before = complex_transform(self, others, 0, False) if others else self
+    last = wrap_dimension(last, self.dim)
+    sizes = list(self.sizes)
+    sizes[last] = last_dim_size
+    return _transformed(before, sizes, _REAL[self.dtype], [last])
+
+
+def _transformed(
+    self: TensorInfo, sizes: Sequence[Size], dtype: torch.dtype, dimensions: Sequence[int]
+) -> TensorInfo:
+    """A result in which the transformed dimensions lie innermost, in the given order."""
+    others = [dimension for dimension in range(self.dim) if dimension not in dimensions]
+    order = [*_outermost_first(self, others), *dimensions]
+    return fresh(sizes, dtype, self.device, strides_in_order(sizes, order))
+
+
+def _outermost_first(self: TensorInfo, dimensions: Sequence[int]) -> list[int]:
+    chosen = [wrap_dimension(dimension, self.dim) for dimension in dimensions]
+    strides = [stride for stride in self.strides if isinstance(stride, int)]
+    if len(strides) == self.dim:
+        return sorted(chosen, key=strides.__getitem__, reverse=True)
+    return [dimension for dimension in memory_order(self.sizes, [self.strides]) if dimension in chosen]
