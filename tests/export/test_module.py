@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -310,3 +311,27 @@ def test_printing_the_module(mode: str) -> None:
     assert "ProgramModule" in repr(module)
     assert "def forward(self, value" in str(module)
     assert "aten" in module.print_readable(print_output=False)
+
+
+# --- what belongs to whom ----------------------------------------------------------------------------------
+
+
+def test_conversions_leave_the_program_and_the_model_alone() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    program = tintype.export(model, (x(),))
+    module = program.module()
+    module.double()
+    assert module.get_parameter("0.weight").dtype is torch.float64
+    assert module.get_parameter("0.weight") is module.get_parameter("1.weight")
+    assert model[0].weight.dtype is torch.float32 and program.state_dict["0.weight"].dtype is torch.float32
+    value = x().detach()
+    assert torch.equal(program.module()(value), model(value))
+
+
+@pytest.mark.parametrize("part", ["program", "module"])
+def test_pickling_is_refused_by_name(part: str) -> None:
+    program = tintype.export(nn.Linear(4, 4), (x(),))
+    with pytest.raises(tintype.errors.InvalidRequestError, match="can't be pickled"):
+        pickle.dumps(program if part == "program" else program.module())
+    assert copy.copy(program).graph is program.graph

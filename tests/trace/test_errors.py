@@ -451,6 +451,7 @@ def bad_inputs() -> dict[str, tuple[Any, str]]:
         "sparse": (X.to_sparse(), "sparse_coo"),
         "csr": (X.to_sparse_csr(), "sparse_csr"),
         "quantized": (torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), "quantized"),
+        "nested": (torch.nested.nested_tensor([X[0], X[1]]), "nested"),
         "object": (object(), "object"),
         "function": (len, "builtin_function_or_method"),
         "module": (nn.Linear(2, 2), "Linear"),

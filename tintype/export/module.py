@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
+from tintype.errors import InvalidRequestError
 from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import (
     Writer,
@@ -62,6 +63,7 @@ class ProgramModule(GraphModule):
         self._out_spec: tree.TreeSpec = out_spec
         self.argument_names = list(argument_names)
         self._checks = checks
+        self._owns_parameters = False
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         attach_state(self, state)
         self._modules.update(attached(graph))
@@ -100,6 +102,7 @@ class ProgramModule(GraphModule):
         raise NotImplementedError("Calling eval() is not supported yet.")
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        self._own_parameters()
         # constants move with the module, though they are not part of its state
         for name in self._constants:
             owner, _, attribute = name.rpartition(".")
@@ -107,6 +110,25 @@ class ProgramModule(GraphModule):
             if isinstance(attributes[attribute], torch.Tensor):
                 attributes[attribute] = fn(attributes[attribute])
         return super()._apply(fn, recurse)
+
+    def _own_parameters(self) -> None:
+        """Conversions (``to``, ``double``, ...) change parameters where they are: from the first one on, the module
+        has parameters of its own, so that the program and the user's model stay as they were."""
+        if self._owns_parameters:
+            return
+        self._owns_parameters = True
+        own: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+        for module in self.modules():
+            for name, parameter in module._parameters.items():
+                if type(parameter) is not torch.nn.Parameter:
+                    continue
+                if parameter not in own:
+                    own[parameter] = torch.nn.Parameter(parameter.detach(), parameter.requires_grad)
+                    own[parameter].grad = parameter.grad
+                module._parameters[name] = own[parameter]
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse_pickle(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
         graph = copy_graph(self.graph)
@@ -178,6 +200,14 @@ class ProgramModule(GraphModule):
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return callable_of(node.target)(*args, **kwargs)
+
+
+def refuse_pickle(value: Any) -> NoReturn:
+    """A program is made of code and references to operators, which pickle would store in part."""
+    raise InvalidRequestError(
+        f"a {type(value).__name__} can't be pickled (torch.save, multiprocessing, ...)",
+        remedy="store its state_dict() and export the model again where it is needed",
+    )
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:

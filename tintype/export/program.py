@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -16,7 +16,7 @@ from tintype.export.checks import Expectation, InputChecks
 from tintype.export.constraints import DynamicSize, contract_lines
 from tintype.export.contract import Contract
 from tintype.export.dimensions import Dim
-from tintype.export.module import ProgramModule
+from tintype.export.module import ProgramModule, refuse_pickle
 from tintype.export.owned_state import OwnedState, replace_state, write_untracked
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
@@ -342,6 +342,14 @@ class ExportedProgram:
         from tintype.ir.verifier import verify
 
         verify(self.graph_module, self.graph_signature, self._stage.value, {*self._state_dict, *self._constants})
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse_pickle(self)
+
+    def __copy__(self) -> ExportedProgram:
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))
+        return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
         return copy_program(

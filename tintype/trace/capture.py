@@ -274,6 +274,7 @@ class Capture:
             self.origins.leave()
             self.context.session = None
             changes = snapshot.restore()
+            self.state.put_back_gradient_flags()
         self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems)
         eliminate_dead_code(self.graph)
@@ -429,7 +430,7 @@ _NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
 @contextlib.contextmanager
 def capturing(recorder: Recorder) -> Iterator[None]:
     """The thread's state while a program runs on fakes; all of it is put back afterwards."""
-    grad = torch.is_grad_enabled()
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     cache = torch.is_autocast_cache_enabled()
     seed, generator_state = torch.initial_seed(), torch.random.get_rng_state()
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
@@ -445,6 +446,7 @@ def capturing(recorder: Recorder) -> Iterator[None]:
     finally:
         torch.set_autocast_cache_enabled(cache)
         torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
         if torch.initial_seed() != seed:  # the program called torch.manual_seed(); nothing else draws or sets
             torch.random.set_rng_state(generator_state)
 
@@ -452,6 +454,10 @@ def capturing(recorder: Recorder) -> Iterator[None]:
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor as something that can be described; refuses subclasses that carry meaning of their own."""
     kind = type(tensor)
+    if tensor.is_nested:
+        raise UnsupportedInputError(
+            "a nested tensor can't be captured", remedy="pass a padded tensor (to_padded_tensor) and the lengths"
+        )
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return tensor
     if kind.__module__ == "torch._subclasses.fake_tensor":

@@ -23,6 +23,7 @@ class StateEntry:
     target: str
     value: Any
     persistent: bool | None = None
+    requires_grad: bool = False
 
 
 class ModelState:
@@ -51,9 +52,15 @@ class ModelState:
     def _add(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> None:
         self.names[name] = (kind, tensor, persistent)
         if id(tensor) not in self.by_id:
-            entry = StateEntry(kind, name, tensor, persistent)
+            entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad)
             self.entries.append(entry)
             self.by_id[id(tensor)] = entry
+
+    def put_back_gradient_flags(self) -> None:
+        """Undo what a program did with ``requires_grad_()``."""
+        for entry in self.entries:
+            if entry.value.requires_grad is not entry.requires_grad:
+                entry.value.requires_grad_(entry.requires_grad)
 
     def attribute_name(self, value: Any) -> str | None:
         """The path of a tensor or object that is a plain attribute of some module."""
