@@ -83,6 +83,10 @@ class CallableModule(torch.nn.Module):
 class StructuredModule(CallableModule):
     """A module that is called as in the original model: positional and keyword arguments, containers."""
 
+    _in_spec: tree.TreeSpec
+    _out_spec: tree.TreeSpec
+    argument_names: list[str]
+
     def __init__(self, in_spec: tree.TreeSpec, out_spec: tree.TreeSpec, argument_names: Sequence[str]) -> None:
         super().__init__()
         self.__dict__.update(_in_spec=in_spec, _out_spec=out_spec, argument_names=list(argument_names))
@@ -109,6 +113,7 @@ class UnflattenedModule(StructuredModule):
 
     # who captures such a module again takes its arguments' names from it
     is_captured_program = True
+    _constants: list[str]
 
     def __init__(
         self,
@@ -143,9 +148,7 @@ def replace_buffer(root: torch.nn.Module, path: str, value: torch.Tensor) -> Non
     owner_path, _, name = path.rpartition(".")
     owner = find_module(root, owner_path)
     if owner is None or name not in owner._buffers:
-        warnings.warn(
-            f"the new value of the buffer {path} is lost: the module that had it was replaced", stacklevel=2
-        )
+        warnings.warn(f"the new value of {path} is lost: the module that had this buffer was replaced", stacklevel=2)
         return
     old = owner._buffers[name]
     assert old is not None

@@ -13,6 +13,7 @@ import torch
 import torch.export.exported_program as theirs
 import torch.export.graph_signature as their_signature
 from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._subclasses.fake_tensor import FakeTensor as TheirFakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import _free_unbacked_symbols_with_path
@@ -36,8 +37,8 @@ ROOT_KEY = "L__self__"  # what torch calls the root in a node's module stack
 def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
     """The program as a ``torch.export.ExportedProgram``, which torch's own verifier has accepted.
 
-    State is shared with the program, but for what the program writes to: that is copied. A program of the training stage becomes one of
-    torch's training dialect, others are in its functional one.
+    State is shared with the program, but for what the program writes to: that is copied. A program of the training
+    stage becomes one of torch's training dialect, others are in its functional one.
 
     >>> import torch, tintype
     >>> program = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
@@ -69,9 +70,8 @@ class Translation:
             if isinstance(child, GraphModule)
         }
         self._bind_unbacked(graph)
-        owned = OwnedState(
-            program._written_tensors()
-        )  # a module of torch's program writes to the program's own state
+        # a module of torch's program writes to the program's own state
+        owned = OwnedState(program._written_tensors())
         verifier = TrainingIRVerifier if program.stage is Stage.TRAINING else Verifier
         return theirs.ExportedProgram(
             root=attributes,
@@ -97,13 +97,10 @@ class Translation:
             elif node.target is auto_functionalized:
                 new = _with_their_operator(graph, node, values)
             elif node.target is operator.getitem and _shifts_results(node.args[0]):
-                source, index = node.args
-                new = graph.create_node(
-                    "call_function",
-                    operator.getitem,
-                    (values[source], index + 1),
-                    name=node.name,  # type: ignore
-                )
+                source: Any = node.args[0]
+                position: Any = node.args[1]
+                arguments = (values[source], position + 1)
+                new = graph.create_node("call_function", operator.getitem, arguments, name=node.name)
             else:
                 new = graph.create_node(
                     node.op,
@@ -151,18 +148,19 @@ class Translation:
     def _tensor(self, fake: FakeTensor) -> torch.Tensor:
         info = fake.info
         number = self.numbers.number
-        with self.mode:
-            tensor = torch.empty_strided(
-                [number(size) for size in info.sizes],
-                [number(stride) for stride in info.strides],
-                dtype=info.dtype,
-                device=info.device,
-            )
-            if info.conjugate:
-                tensor = tensor.conj()
-            if info.negative:
-                tensor = torch._neg_view(tensor)
-        return tensor.detach().requires_grad_() if info.requires_grad else tensor
+        # what the mode itself would do, without its dispatch: this is most of a translation's time
+        described = torch.empty_strided(
+            [number(size) for size in info.sizes],
+            [number(stride) for stride in info.strides],
+            dtype=info.dtype,
+            device="meta",
+            requires_grad=info.requires_grad,
+        )
+        if info.conjugate:
+            described = described.conj()
+        if info.negative:
+            described = torch._neg_view(described)
+        return TheirFakeTensor(self.mode, described, info.device)
 
     def _bind_unbacked(self, graph: Graph) -> None:
         """Say of every number that data decide where it comes from: the first node that has it."""

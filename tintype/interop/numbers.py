@@ -68,11 +68,18 @@ class NumberTranslation:
         self.symbols: dict[Symbol, Any] = {}
         self.unbacked: set[Any] = set()
         self._expressions: dict[Expr, Any] = {}
+        self._numbers: dict[Expr, Any] = {}
 
     def number(self, value: Any) -> Any:
         """A number as a torch.SymInt, SymFloat or SymBool; plain where it is one number."""
         if not isinstance(value, Expr):
             return value
+        known = self._numbers.get(value)
+        if known is None:
+            known = self._numbers[value] = self._number(value)
+        return known
+
+    def _number(self, value: Expr) -> Any:
         expression = self.expression(value)
         if expression in (sympy.true, sympy.false):
             return bool(expression)

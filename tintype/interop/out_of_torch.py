@@ -1,7 +1,7 @@
 """``from_torch``: a ``torch.export.ExportedProgram`` as a program of ours.
 
-torch's graph becomes a module that fetches its state and writes new values back, and that module is captured: node by
-node, each keeping the origin that torch recorded for it. So everything that our programs know of their values is there.
+torch's graph becomes a module that fetches its state and writes new values back, and that module is captured, node
+by node, each keeping the origin that torch recorded for it. So everything is there that our programs know of values.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _WRITES = (
 def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
     """A program of ours that does what a program of torch.export does.
 
-    Programs of its training dialect become programs of the training stage; others are functional, and of the core stage
-    where they only use core operators. State is shared with torch's program.
+    Programs of its training dialect become programs of the training stage; others are functional, and of the core
+    stage where they only use core operators. State is shared with torch's program.
 
     >>> import torch, tintype
     >>> theirs = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
@@ -304,9 +304,8 @@ class Translation:
     def module_calls(self, captured: list[ModuleCallEntry]) -> list[ModuleCallEntry]:
         """The modules of the original model, as far as torch knows them."""
         known = {entry.fqn: entry for entry in captured}
-        graphs = {
-            name for name, child in self.program.graph_module.named_children() if isinstance(child, GraphModule)
-        }
+        children = self.program.graph_module.named_children()
+        graphs = {name for name, child in children if isinstance(child, GraphModule)}
         names = [entry.fqn for entry in self.program.module_call_graph]
         names += [entry.fqn for entry in captured if entry.fqn not in names and entry.fqn not in graphs]
         return [known.get(name, ModuleCallEntry(name)) for name in dict.fromkeys(["", *names])]
@@ -325,13 +324,13 @@ def _our_signature(entry: Any) -> ModuleCallSignature | None:
 
 
 def _our_argument(argument: Any) -> ours.ArgumentSpec:
-    kind = getattr(ours, type(argument).__name__)
+    kind: Any = getattr(ours, type(argument).__name__)
+    values = [argument.name]
     if isinstance(argument, their_signature.ConstantArgument):
-        made: ours.ArgumentSpec = kind(argument.name, argument.value)
-        return made
-    if isinstance(argument, their_signature.CustomObjArgument):
-        return ours.CustomObjArgument(argument.name, argument.class_fqn)
-    return kind(argument.name)
+        values.append(argument.value)
+    elif isinstance(argument, their_signature.CustomObjArgument):
+        values.append(argument.class_fqn)
+    return kind(*values)
 
 
 def _auto_functionalized(operator: Any, /, **arguments: Any) -> Any:
@@ -354,7 +353,8 @@ def _example(node: Node, spec: Any) -> Any:
 def _hint(number: Any) -> int:
     if not isinstance(number, torch.SymInt):
         return int(number)
-    return int(number.node.require_hint(fallback=4))
+    hint = number.node.hint
+    return 4 if hint is None else int(hint)
 
 
 def _linear(expression: Any) -> tuple[Any, int, int] | None:

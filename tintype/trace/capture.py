@@ -460,8 +460,10 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
         )
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return tensor
-    if kind.__module__ == "torch._subclasses.fake_tensor":
-        return tensor  # torch's own fakes describe themselves like any tensor
+    if kind.__module__ == "torch._subclasses.fake_tensor":  # by name: the class is not ours to import
+        from tintype.interop.fake_tensors import plain
+
+        return plain(tensor)
     if kind is FakeTensor or not _dispatches(kind):
         return tensor
     raise UnsupportedInputError(
