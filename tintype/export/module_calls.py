@@ -202,6 +202,10 @@ def put_signatures(graph: Graph, entries: Sequence[ModuleCallEntry], names: Mapp
             given = [leaf for leaf in (*arguments, *results) if isinstance(leaf, Node)]
             end = max(given, key=order.__getitem__) if given else output_node(graph).prev
             begin = _after_inputs(end).next
+        # numbers among the arguments are computed when the call begins
+        late = [leaf for leaf in arguments if isinstance(leaf, Node) and order[leaf] >= order[begin]]
+        if late:
+            begin = max(late, key=order.__getitem__).next
         with graph.inserting_before(begin):
             _put(graph, module_arguments, call, arguments, signature.in_spec)
         with graph.inserting_before(_after_inputs(end).next):

@@ -76,9 +76,6 @@ class CallableModule(torch.nn.Module):
     def _result(self, writer: Writer, result: Any) -> str:
         return spell(writer, result)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_entry": None}  # generated code can't be pickled
-
 
 class StructuredModule(CallableModule):
     """A module that is called as in the original model: positional and keyword arguments, containers."""

@@ -48,29 +48,32 @@ class ModuleTree:
         return root
 
     def _choose_targets(self) -> list[Scope]:
-        """Give each call the module that it calls; calls of a module that do the same share one."""
-        counts: dict[str, int] = {}
-        for scope in self.scopes:
-            counts[scope.path] = counts.get(scope.path, 0) + 1
-        order = {scope: position for position, scope in enumerate(self.scopes)}
-        known: dict[Any, Scope] = {}
-        kept: list[Scope] = []
-        # inner calls first: whether two calls do the same depends on which modules they call
-        for scope in sorted(self.scopes, key=lambda scope: (-scope.depth, order[scope])):
-            if counts[scope.path] > 1:
-                key = (scope.path, _graph_key(scope))
-                same = known.setdefault(key, scope)
-                if same is not scope:
-                    self._call(scope, same.target)
-                    continue
-            kept.append(scope)
-            self._call(scope, scope.name)
-        return kept
+        """Give each call the module that it calls; calls of a module that do the same share one.
 
-    def _call(self, scope: Scope, target: str) -> None:
-        scope.target = target
-        if scope.call is not None:
-            scope.call.target = target
+        Inner calls come first: whether two calls do the same depends on which modules they call.
+        """
+        by_path: dict[str, list[Scope]] = {}
+        for scope in self.scopes:
+            by_path.setdefault(scope.path, []).append(scope)
+        alike: dict[Any, list[Scope]] = {}
+        for scope in sorted(self.scopes, key=lambda scope: -scope.depth):
+            key: Any = scope.path
+            if len(by_path[scope.path]) > 1:
+                key = (scope.path, _graph_key(scope))
+            group = alike.setdefault(key, [])
+            group.append(scope)
+            if scope.call is not None:
+                scope.call.target = group[0].name  # stands for the group while others are compared
+        kept = []
+        for group in alike.values():
+            first = min(group, key=_call_number)
+            is_first = _call_number(first) == min(_call_number(scope) for scope in by_path[first.path])
+            kept.append(first)
+            for scope in group:
+                scope.target = first.path if is_first else first.name
+                if scope.call is not None:
+                    scope.call.target = scope.target
+        return kept
 
     def _place(self, root: torch.nn.Module) -> None:
         """Hang every module into the tree, in the order of the original."""
@@ -128,6 +131,10 @@ class ModuleTree:
         if is_module:
             return [path, *self.aliases.get(path, ())]
         return [path, *(f"{alias}.{name}" for alias in self.aliases.get(owner, ()))]
+
+
+def _call_number(scope: Scope) -> int:
+    return int(scope.name.partition("@")[2] or 0)
 
 
 def _module_for(scope: Scope) -> CallableModule:
