@@ -23,7 +23,15 @@ from tintype.export.program import ExportedProgram, unlift
 from tintype.export.scopes import Scope, value_meta
 from tintype.export.tree_builder import ModuleTree
 from tintype.fake.info import Storage
-from tintype.ir.graph import NUMBER_FUNCTIONS, add_placeholder, meta_of, output_node, placeholders
+from tintype.ir.graph import (
+    NUMBER_FUNCTIONS,
+    add_placeholder,
+    append_call,
+    meta_of,
+    output_node,
+    placeholders,
+    set_meta,
+)
 from tintype.ir.node_info import ModuleCall, NodeMeta
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import ArgumentSpec, ConstantArgument
@@ -232,9 +240,11 @@ class Unflattening:
             new = scope.graph.create_node(
                 "call_function", replace_buffer, (root, path, self.get(value, scope)), name="replace_buffer"
             )
-            new.meta = meta_of(node).copy()
+            set_meta(new, meta_of(node).copy())
         else:
-            new = scope.graph.node_copy(node, lambda value: self.get(value, scope))
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda value: self.get(value, scope))
+            target: Any = node.target
+            new = append_call(scope.graph, target, args, kwargs, node.name, meta_of(node).copy())
         scope.add(node, new)
 
     def _close(self, scope: Scope) -> None:
@@ -251,7 +261,7 @@ class Unflattening:
         else:
             args, kwargs = self._arguments(scope)
         scope.call = graph.create_node("call_module", scope.name, args, kwargs, name=name)
-        scope.call.meta = NodeMeta({"val": None})
+        set_meta(scope.call, NodeMeta({"val": None}))
         if scope.signature is not None:
             self._results(scope, name)
 
@@ -283,7 +293,7 @@ class Unflattening:
         graph = scope.parent.graph
         arguments: Any = (scope.call, scope.signature.out_spec)
         leaves = graph.create_node("call_function", leaves_of, arguments, name=f"{name}_leaves")
-        leaves.meta = NodeMeta({"val": None})
+        set_meta(leaves, NodeMeta({"val": None}))
         for value, position in results.items():
             scope.outputs[value] = self._item(graph, leaves, position, value)
             scope.parent.add(value, scope.outputs[value])
@@ -294,7 +304,7 @@ class Unflattening:
     def _item(self, graph: Graph, source: Node, position: int, value: Node) -> Node:
         name = value.name if value.name not in graph._graph_namespace._used_names else f"{value.name}_out"
         node = graph.create_node("call_function", operator.getitem, (source, position), name=name)
-        node.meta = value_meta(value)
+        set_meta(node, value_meta(value))
         return node
 
     def get(self, value: Node, scope: Scope) -> Node:
@@ -304,7 +314,7 @@ class Unflattening:
             return known
         if value.op == "get_attr":
             node = scope.graph.create_node("get_attr", str(value.target), name=value.name)
-            node.meta = value_meta(value)
+            set_meta(node, value_meta(value))
             scope.add(value, node)
             return node
         if self._is_derived(value):
@@ -357,7 +367,7 @@ class Unflattening:
 
     def _size(self, scope: Scope, value: Node, place: tuple[Node, int]) -> Node:
         node = scope.graph.create_node("call_function", aten.sym_size.int, place, name="sym_size_int")
-        node.meta = meta_of(value).copy()
+        set_meta(node, meta_of(value).copy())
         return node
 
     def _finish(self, scope: Scope) -> None:
@@ -376,7 +386,7 @@ class Unflattening:
             item.replace_all_uses_with(scope.call)
             assert scope.parent is not None
             scope.parent.values[value] = scope.call
-            scope.call.meta = item.meta
+            set_meta(scope.call, meta_of(item))
             item.graph.erase_node(item)
         else:
             results = tuple(scope.values[value] for value in scope.outputs) or None
@@ -396,7 +406,7 @@ def _argument(graph: Graph, spec: tree.TreeSpec, leaves: list[Any]) -> Any:
         return leaves[0]
     arguments: Any = (leaves, spec)
     node = graph.create_node("call_function", build_tree, arguments, name="container")
-    node.meta = NodeMeta({"val": None})
+    set_meta(node, NodeMeta({"val": None}))
     return node
 
 

@@ -123,7 +123,7 @@ class Translation:
     def _meta(self, node: Node) -> dict[str, Any]:
         meta = meta_of(node)
         new: dict[str, Any] = {}
-        if "val" in meta:
+        if "val" in meta and node.op != "get_attr":
             value = self.value(meta["val"], node)
             new["val"] = (None, *value) if _shifts_results(node) else value
         if node.op in ("call_function", "get_attr"):
