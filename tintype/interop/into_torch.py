@@ -25,7 +25,7 @@ from tintype.export.program import ModuleCallEntry
 from tintype.fake.tensor import FakeTensor
 from tintype.interop.numbers import NumberTranslation, value_ranges
 from tintype.ir import signature as ours
-from tintype.ir.graph import add_placeholder, meta_of
+from tintype.ir.graph import add_placeholder, meta_of, output_node
 from tintype.ir.node_info import NodeMeta
 from tintype.ops.auto_functionalized import auto_functionalized
 from tintype.symbolic.bridge import from_torch as our_number
@@ -64,11 +64,7 @@ class Translation:
     def run(self) -> torch.export.ExportedProgram:
         program = self.program
         graph = self.graph(program.graph)
-        attributes = {
-            name: self._subgraph(child)
-            for name, child in program.graph_module.named_children()
-            if isinstance(child, GraphModule)
-        }
+        attributes = self._subgraphs(program.graph_module, graph)
         self._bind_unbacked(graph)
         # a module of torch's program writes to the program's own state
         owned = OwnedState(program._written_tensors())
@@ -113,12 +109,17 @@ class Translation:
             values[node] = new
         return graph
 
-    def _subgraph(self, module: GraphModule) -> GraphModule:
-        children = {
-            name: self._subgraph(child) if isinstance(child, GraphModule) else child
-            for name, child in module.named_children()
-        }
-        return GraphModule(children, self.graph(module.graph), type(module).__name__)
+    def _subgraphs(self, module: GraphModule, graph: Graph) -> dict[str, Any]:
+        """The graphs that a graph's operators take, by name."""
+        found: dict[str, Any] = {}
+        for name, child in module.named_children():
+            if isinstance(child, GraphModule):
+                inner = self.graph(child.graph)
+                found[name] = GraphModule(self._subgraphs(child, inner), inner, type(child).__name__)
+        for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.while_loop):
+            condition: Any = node.args[0]
+            _return_one(found[condition.target])
+        return found
 
     def _meta(self, node: Node) -> dict[str, Any]:
         meta = meta_of(node)
@@ -220,6 +221,14 @@ class Translation:
                 list(self.program._argument_names) if not entry.fqn else None,
             ),
         )
+
+
+def _return_one(condition: GraphModule) -> None:
+    """Let the graph of a loop's condition return its answer alone, as torch has it."""
+    output = output_node(condition.graph)
+    if isinstance(output.args[0], (tuple, list)):
+        output.args = (output.args[0][0],)
+        condition.recompile()
 
 
 def _their_argument(argument: ours.ArgumentSpec) -> Any:

@@ -6,6 +6,7 @@ by node, each keeping the origin that torch recorded for it. So everything is th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,8 +96,8 @@ def _write_what_was_written(program: ExportedProgram) -> None:
             results[position] = result.args[0]
             spec.arg = ours.TensorArgument(result.args[0].name)
     output.args = (tuple(results),)
-    for copy in copies:
-        program.graph.erase_node(copy)
+    for node in copies:
+        program.graph.erase_node(node)
 
 
 def _stage_of(program: ExportedProgram) -> Stage:
@@ -157,7 +158,8 @@ class Translation:
         put_signatures(graph, entries, self.by_name)
         module = ProgramModule(graph, self._state(), in_spec, out_spec, self._argument_names(), _NoChecks(in_spec))
         for name, child in self.program.graph_module.named_children():
-            module._modules[name] = child
+            if isinstance(child, GraphModule):
+                module._modules[name] = _with_tuples(child)
         return module
 
     def _argument_names(self) -> list[str]:
@@ -309,6 +311,18 @@ class Translation:
         names = [entry.fqn for entry in self.program.module_call_graph]
         names += [entry.fqn for entry in captured if entry.fqn not in names and entry.fqn not in graphs]
         return [known.get(name, ModuleCallEntry(name)) for name in dict.fromkeys(["", *names])]
+
+
+def _with_tuples(module: GraphModule) -> GraphModule:
+    """A copy of a graph that an operator takes in which it and those inside of it return tuples, as ours do."""
+    copied = copy.deepcopy(module)
+    for inner in copied.modules():
+        if isinstance(inner, GraphModule):
+            output = output_node(inner.graph)
+            if not isinstance(output.args[0], (tuple, list)):
+                output.args = ((output.args[0],),)
+                inner.recompile()
+    return copied
 
 
 def _our_signature(entry: Any) -> ModuleCallSignature | None:
