@@ -115,7 +115,7 @@ class _ProgramEncoder:
             objects=self.objects,
             examples=examples,
             modules=modules,
-            symbols=encode_symbols(program._context.environment, program._dynamic_sizes),
+            symbols=encode_symbols(program._context.environment, program._dynamic_sizes, self.origins is not None),
             metadata=schema.Metadata() if self.origins is None else self.origins.metadata,
         )
         return EncodedProgram(encoded, [*entries, *self.object_entries])

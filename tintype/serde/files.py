@@ -21,7 +21,7 @@ from tintype.serde.archive import Archive, Entry, bytes_entry, write_archive
 from tintype.serde.atomic import replacing
 from tintype.serde.decode import ProgramDecoder
 from tintype.serde.description import read_description
-from tintype.serde.encode import encode_program
+from tintype.serde.encode import EncodedProgram, encode_program
 from tintype.serde.mapping import map_path
 
 FileLike = str | os.PathLike[str] | IO[bytes]
@@ -58,13 +58,7 @@ def save(
             remedy="export the module first: tintype.save(tintype.export(module, args), path)",
         )
     with collector_paused():
-        encoded = encode_program(program, metadata=metadata)
-        entries = [
-            bytes_entry("format.json", msgspec.json.encode(_format_info())),
-            bytes_entry("program.json", msgspec.json.encode(encoded.program)),
-            *encoded.entries,
-            *_extra_entries(extra_files or {}),
-        ]
+        entries = archive_entries(encode_program(program, metadata=metadata), extra_files or {})
     total = sum(entry.size for entry in entries)
     if progress is None:
         progress = total >= _BIG and sys.stderr.isatty()
@@ -74,6 +68,16 @@ def save(
             write_archive(file, shown)
     else:
         _write_to_object(f, shown)
+
+
+def archive_entries(encoded: EncodedProgram, extra_files: dict[str, str | bytes]) -> list[Entry]:
+    """What a file of a program consists of, in order."""
+    return [
+        bytes_entry("format.json", msgspec.json.encode(_format_info())),
+        bytes_entry("program.json", msgspec.json.encode(encoded.program)),
+        *encoded.entries,
+        *_extra_entries(extra_files),
+    ]
 
 
 def _format_info() -> schema.FormatInfo:

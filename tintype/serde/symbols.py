@@ -22,18 +22,19 @@ _HINTS = ("AUTO", "DYNAMIC", "STATIC")
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def encode_symbols(environment: Environment, sizes: list[DynamicSize]) -> schema.Symbols:
+def encode_symbols(environment: Environment, sizes: list[DynamicSize], locations: bool) -> schema.Symbols:
     """An environment. Facts are written in the order in which they were learned, so that they lead to the same."""
+
+    def line(location: Location | None) -> schema.SourceLine | None:
+        return encode_location(location) if locations else None
+
     return schema.Symbols(
         [_encode_symbol(symbol) for symbol in environment.symbols.values()],
         [text(truth) for truth in environment.facts.truths],
-        [schema.Condition(text(g.condition), g.message, encode_location(g.location)) for g in environment.guards],
-        [schema.Condition(text(a.condition), a.message, encode_location(a.location)) for a in environment.assertions],
-        [
-            schema.Specialization(text(s.expression), s.value, encode_location(s.location))
-            for s in environment.specializations
-        ],
-        [schema.DynamicSize(_encode_dimension(size.dimension), text(size.expression), size.source) for size in sizes],
+        [schema.Condition(text(g.condition), g.message, line(g.location)) for g in environment.guards],
+        [schema.Condition(text(a.condition), a.message, line(a.location)) for a in environment.assertions],
+        [schema.Specialization(text(s.expression), s.value, line(s.location)) for s in environment.specializations],
+        [schema.DynamicSize(_encode_dimension(s.dimension), text(s.expression), s.source) for s in sizes],
     )
 
 

@@ -18,8 +18,9 @@ Upgrader = Callable[[schema.Program], None]
 UPGRADERS: dict[int, list[Upgrader]] = {}
 
 
-def upgrade(program: schema.Program, operator_set: int, current: int = schema.OPERATOR_SET) -> None:
+def upgrade(program: schema.Program, operator_set: int) -> None:
     """Bring a program from the operator set that it was saved with to the current one."""
+    current = schema.OPERATOR_SET
     if operator_set > current:
         raise FileVersionError(
             f"the program is written in operator set {operator_set}, and this tintype knows them up to {current}",

@@ -1,0 +1,128 @@
+"""Writes the files that every later version must load: ``python -m tests.serde.golden.make``, once per format version.
+
+Files that are there are never written again: what counts is that they were made by the version that they are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.utils._pytree as pytree
+
+import tintype
+from tests.serde.programs import everything, small
+from tintype.serde import schema
+from tintype.serde.archive import write_archive
+from tintype.serde.atomic import replacing
+from tintype.serde.encode import encode_program
+from tintype.serde.files import archive_entries
+
+GOLDEN = Path(__file__).parent
+
+
+class Branches(torch.nn.Module):
+    """Control flow: a graph within the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        chosen = torch.cond(value.sum() > 0, lambda x: self.layer(x).sin(), lambda x: x.cos(), (value,))
+        return chosen + 1
+
+
+def branches() -> tintype.ExportedProgram:
+    torch.manual_seed(0)
+    return tintype.export(Branches(), (torch.randn(3, 4),))
+
+
+def symbolic() -> tintype.ExportedProgram:
+    """Sizes that data decide, sums of dimensions, assertions."""
+
+    def function(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        count = value.long().abs().max().item()
+        torch._check(count < 100)
+        joined = torch.cat([value, other[1:]])
+        return joined[joined > 0].sum(0) + torch.ones(count).sum()
+
+    rows = tintype.Dim("rows", min=2, max=50)
+    torch.manual_seed(0)
+    shapes = {"value": {0: rows}, "other": {0: rows + 1}}
+    return tintype.export(function, (torch.randn(4, 2) * 3, torch.randn(5, 2)), dynamic_shapes=shapes)
+
+
+def core() -> tintype.ExportedProgram:
+    torch.manual_seed(0)
+    model = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    return tintype.export(model, (torch.randn(2, 3, 8),)).run_decompositions()
+
+
+def training() -> tintype.ExportedProgram:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 3), torch.nn.BatchNorm1d(3), torch.nn.ReLU(inplace=True))
+    return tintype.export_for_training(model, (torch.randn(4, 2, 8),))
+
+
+PROGRAMS: dict[str, Callable[[], tintype.ExportedProgram]] = {
+    "branches": branches,
+    "core": core,
+    "everything": everything,
+    "small": small,
+    "symbolic": symbolic,
+    "training": training,
+}
+
+
+def expected_results(program: tintype.ExportedProgram) -> bytes:
+    """What a program computes on its example, as plain numbers."""
+    assert program.example_inputs is not None
+    args, kwargs = program.example_inputs
+    leaves: list[Any] = pytree.tree_leaves(program.module()(*args, **kwargs))
+    numbers = [leaf.detach().double().flatten().tolist() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    return msgspec.json.encode([_finite(number) for number in numbers])
+
+
+def _finite(number: Any) -> Any:
+    if isinstance(number, list):
+        return [_finite(item) for item in number]
+    return 1e300 if number == float("inf") else number  # JSON has no infinity; in float16 it is one again
+
+
+def schema_text() -> str:
+    """The schema in a form that shows every change of it."""
+    described = msgspec.json.schema(schema.Program)
+    return msgspec.json.format(msgspec.json.encode(described, order="sorted"), indent=1).decode() + "\n"
+
+
+def _forget_folders(program: schema.Program) -> None:
+    """The folders of the machine that a golden file was made on are nobody's business."""
+    program.metadata.files = [Path(name).name for name in program.metadata.files]
+    for conditions in (program.symbols.guards, program.symbols.assertions, program.symbols.specializations):
+        for position, condition in enumerate(conditions):
+            line = condition.location
+            if line is not None:
+                place = msgspec.structs.replace(line, filename=Path(line.filename).name)
+                conditions[position] = msgspec.structs.replace(condition, location=place)  # type: ignore[call-overload]
+
+
+def main() -> None:
+    version = f"{schema.FORMAT_MAJOR}.{schema.FORMAT_MINOR}"
+    text = GOLDEN / f"schema-{version}.json"
+    if not text.exists():
+        text.write_text(schema_text(), encoding="utf-8")
+    for name, make in PROGRAMS.items():
+        path = GOLDEN / f"{name}-{version}.tt"
+        if not path.exists():
+            encoded = encode_program(make(), metadata=True)
+            _forget_folders(encoded.program)
+            with replacing(path) as file:
+                write_archive(file, archive_entries(encoded, {"expected.json": expected_results(make())}))
+
+
+if __name__ == "__main__":
+    main()
