@@ -119,7 +119,9 @@ def main(arguments: list[str] | None = None) -> int:
         faults.append(f"a process grew by {grown >> 20} MiB")
     listed = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
     print(f"{options.count} files in {time.perf_counter() - begin:.0f} s: {listed}")
-    print(f"slowest {slowest * 1e3:.0f} ms; memory of a process grew by at most {grown >> 20} MiB; {len(faults)} faults")
+    print(
+        f"slowest {slowest * 1e3:.0f} ms; memory of a process grew by at most {grown >> 20} MiB; {len(faults)} faults"
+    )
     for fault in faults[:50]:
         print(f"  {fault}")
     return 1 if faults else 0

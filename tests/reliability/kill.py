@@ -21,6 +21,7 @@ import tintype
 
 WEIGHTS = 2_000_000  # elements: a save takes some milliseconds, most of them writing
 
+
 class Filled(torch.nn.Module):
     def __init__(self, value: float) -> None:
         super().__init__()

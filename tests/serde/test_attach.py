@@ -39,7 +39,9 @@ def model() -> Model:
 
 def without_weights() -> tintype.ExportedProgram:
     with torch.device("meta"):
-        return tintype.export(Model(), (torch.zeros(2, 3, dtype=torch.long),), dynamic_shapes=({1: tintype.Dim("n")},))
+        return tintype.export(
+            Model(), (torch.zeros(2, 3, dtype=torch.long),), dynamic_shapes=({1: tintype.Dim("n")},)
+        )
 
 
 def write_shards(model: Model, folder: Path) -> None:
@@ -114,7 +116,9 @@ def test_what_is_missing_or_too_much_is_named(model: Model) -> None:
     state: dict[str, Any] = {**model.state_dict(), **VOLATILE}
     del state["scale"]
     state["extra.bias"] = torch.ones(1)
-    with pytest.raises(InvalidRequestError, match=r"no weights for 1 .*: scale; .*no place for 1 tensors: extra\.bias"):
+    with pytest.raises(
+        InvalidRequestError, match=r"no weights for 1 .*: scale; .*no place for 1 tensors: extra\.bias"
+    ):
         tintype.attach_weights(without_weights(), state)
     program = tintype.attach_weights(without_weights(), state, strict=False)
     assert program.state_dict["scale"].device.type == "meta"

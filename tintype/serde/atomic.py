@@ -15,7 +15,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of another one when the block ends without an error.
 
     It is written beside its place, under another name, and given its own when every byte has reached the disk. If
-    anything goes wrong before that, the old file stays as it was and nothing is left behind.
+    anything goes wrong before that, the old file stays as it was and nothing is left behind. After a power cut the
+    file may be the old one or the new one, but never a part of one.
     """
     path = Path(os.path.realpath(path))  # the file that a link points to is replaced, not the link
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
@@ -30,15 +31,3 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let the new name reach the disk too, where folders can be opened."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -83,7 +83,9 @@ def expected_results(program: tintype.ExportedProgram) -> bytes:
     assert program.example_inputs is not None
     args, kwargs = program.example_inputs
     leaves: list[Any] = pytree.tree_leaves(program.module()(*args, **kwargs))
-    numbers = [leaf.detach().double().flatten().tolist() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    numbers = [
+        leaf.detach().double().flatten().tolist() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+    ]
     return msgspec.json.encode([_finite(number) for number in numbers])
 
 
