@@ -8,6 +8,7 @@ default: one that turns up is registered then.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -194,6 +195,19 @@ def _register_caches(found: list[Any]) -> bool:
 
 def _is_cache(kind: type) -> bool:
     return any(base.__module__ == _CACHES and base.__name__ in _CACHE_CLASSES for base in kind.__mro__)
+
+
+def cache_type_named(name: str) -> type | None:
+    """The class of a cache by its full name, registered now; None unless somebody has imported transformers."""
+    module, _, class_name = name.rpartition(".")
+    if module != _CACHES or module not in sys.modules:
+        return None
+    cls = vars(sys.modules[module]).get(class_name)
+    if not isinstance(cls, type) or not _is_cache(cls):
+        return None
+    if cls not in pytree.SUPPORTED_NODES:
+        _register_attributes(cls)
+    return cls
 
 
 _CACHES = "transformers.cache_utils"

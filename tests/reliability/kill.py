@@ -1,7 +1,7 @@
 """Kills saves at random moments: ``make killtest``, or ``python -m tests.reliability.kill --count 200``.
 
-A child process saves programs to one path again and again; it is killed (SIGKILL) after a random time. The file at the
-path must then be one of the programs, whole, every time. What a killed save leaves behind is its temporary file.
+A child process saves programs to one path again and again; it is killed (SIGKILL) after a random time. The file at
+the path must then be one of the programs, whole, every time. What a killed save leaves behind is its temporary file.
 """
 
 from __future__ import annotations

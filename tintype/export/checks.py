@@ -83,7 +83,13 @@ class Expectation:
             _check_size(self.where(), self.value, self.ranges[0], given, symbols)
 
     def _check_value(self, given: Any) -> None:
-        if type(given) is not type(self.value) or (given != self.value and not _both_nan(given, self.value)):
+        if isinstance(self.value, SavedFunction):
+            if not self.value.is_name_of(given):
+                raise InputMismatchError(
+                    f"Expected input at {self.where()} to be the function {self.value.name}, but got {given}",
+                    remedy="the program was exported for this function only; export it again for another one",
+                )
+        elif type(given) is not type(self.value) or (given != self.value and not _both_nan(given, self.value)):
             raise InputMismatchError(
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
                 remedy="the program was exported for this value only; export it again for another one",
@@ -175,9 +181,34 @@ class InputChecks:
                 _write_tensor_check(writer, name, expectation, known, report)
 
 
+class SavedFunction:
+    """A function among the inputs of a program that comes from a file: what it does is part of the graph, and what is
+    left of it is its name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_name_of(self, given: Any) -> bool:
+        """Whether a value is that function, as far as a name can tell."""
+        return (given.name if isinstance(given, SavedFunction) else name_of_function(given)) == self.name
+
+    def __repr__(self) -> str:
+        return f"<saved function {self.name}>"
+
+
+def name_of_function(value: Any) -> str | None:
+    """The full name of a function; None for what has none."""
+    name = getattr(value, "__qualname__", None)
+    return None if name is None else f"{value.__module__}.{name}"
+
+
 def _differs(writer: Writer, name: str, expected: Any) -> str:
     if expected is None or isinstance(expected, bool):
         return f"{name} is not {expected!r}"
+    if isinstance(expected, SavedFunction):
+        return f"not {writer.bind(expected.is_name_of)}({name})"
     if _both_nan(expected, expected):
         return f"{name} == {name}"
     # 5.0 and True equal 5 and 1, but a program may do other things with them

@@ -36,7 +36,7 @@ from tintype.serde import schema
 from tintype.serde.archive import Archive
 from tintype.serde.objects import loaded_object
 from tintype.serde.origins import OriginReader
-from tintype.serde.structure import decode_tree
+from tintype.serde.structure import decode_tree, registered_type
 from tintype.serde.symbols import SymbolReader
 from tintype.serde.targets import function_named
 from tintype.serde.values import ValueDecoder, device_named, dtype_named, is_path, looked_up
@@ -258,7 +258,7 @@ class ProgramDecoder:
     def _module(self, entry: schema.ModuleEntry) -> ModuleCallEntry:
         signature = entry.signature
         if signature is None:
-            return ModuleCallEntry(entry.path)
+            return ModuleCallEntry(entry.path, None, entry.same_as)
         return ModuleCallEntry(
             entry.path,
             ModuleCallSignature(
@@ -267,6 +267,7 @@ class ProgramDecoder:
                 decode_tree(signature.in_tree, self.values),
                 decode_tree(signature.out_tree, self.values),
             ),
+            entry.same_as,
         )
 
     def _check(self, program: ExportedProgram) -> None:
@@ -309,6 +310,7 @@ class _GraphValues(ValueDecoder):
         self.handlers[schema.Ref] = self._node
         self.handlers[schema.OperatorValue] = self._operator
         self.handlers[schema.ExpressionValue] = self._expression
+        self.handlers[schema.TypeValue] = lambda value: registered_type(value.name)
         self._results = _Results(program, self._expression)
         self._stored = _StoredValues(program)
 

@@ -29,7 +29,7 @@ from tintype.serde import schema
 from tintype.serde.archive import Entry, bytes_entry
 from tintype.serde.objects import saved_object
 from tintype.serde.origins import OriginWriter
-from tintype.serde.structure import encode_tree
+from tintype.serde.structure import encode_tree, registered_name
 from tintype.serde.symbols import encode_symbols
 from tintype.serde.targets import name_of
 from tintype.serde.values import ValueEncoder, is_path
@@ -265,7 +265,7 @@ class _ProgramEncoder:
     def module(self, entry: ModuleCallEntry) -> schema.ModuleEntry:
         signature = entry.signature
         if signature is None:
-            return schema.ModuleEntry(entry.fqn)
+            return schema.ModuleEntry(entry.fqn, None, entry.same_as)
         return schema.ModuleEntry(
             entry.fqn,
             schema.ModuleSignature(
@@ -274,6 +274,7 @@ class _ProgramEncoder:
                 encode_tree(signature.in_spec, self.values),
                 encode_tree(signature.out_spec, self.values),
             ),
+            entry.same_as,
         )
 
 
@@ -304,6 +305,8 @@ class _GraphValues(ValueEncoder):
         return schema.ExpressionValue(text(value)) if isinstance(value, Expr) else self.encode(value)
 
     def encode_other(self, value: Any) -> Any:
+        if isinstance(value, type):
+            return schema.TypeValue(registered_name(value))
         if isinstance(value, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
             return schema.OperatorValue(self.program.function(value))
         return super().encode_other(value)

@@ -29,6 +29,7 @@ class OriginWriter:
         self.metadata = schema.Metadata()
         self._encoder = encoder
         self._files: dict[str, int] = {}
+        self._texts: dict[str, int] = {}
         self._steps: dict[tuple[int, int], int] = {}
         self._frames: dict[Frame, int] = {}
         self._calls: dict[int, int] = {}
@@ -44,7 +45,15 @@ class OriginWriter:
         if number is None:
             call = -1 if origin.call is None else self._call(origin.call)
             frames = self._frames_of(origin.steps)
-            entry = schema.Origin(call, frames, origin.function, origin.serial, origin.sequence, origin.backward)
+            entry = schema.Origin(
+                call,
+                frames,
+                origin.function,
+                origin.serial,
+                origin.sequence,
+                origin.backward,
+                -1 if origin.text is None else _number(self._texts, self.metadata.texts, origin.text),
+            )
             number = self._origins[id(origin)] = len(self.metadata.origins)
             self._alive.append(origin)
             self.metadata.origins.append(entry)
@@ -78,9 +87,7 @@ class OriginWriter:
         """Several steps may be the same text: calls on one line."""
         number = self._frames.get(frame)
         if number is None:
-            file = self._files.setdefault(frame.filename, len(self._files))
-            if file == len(self.metadata.files):
-                self.metadata.files.append(frame.filename)
+            file = _number(self._files, self.metadata.files, frame.filename)
             number = self._frames[frame] = len(self.metadata.frames)
             self.metadata.frames.append(schema.Frame(file, *frame[1:]))
         return number
@@ -97,6 +104,15 @@ class OriginWriter:
             number = self._notes[key] = len(self.metadata.notes)
             self.metadata.notes.append(encoded)
         return number
+
+
+def _number(numbers: dict[str, int], items: list[str], item: str) -> int:
+    """The number of a text in a table that grows."""
+    number = numbers.get(item)
+    if number is None:
+        number = numbers[item] = len(items)
+        items.append(item)
+    return number
 
 
 class OriginReader:
@@ -122,7 +138,8 @@ class OriginReader:
 
     def _read_origin(self, origin: schema.Origin) -> Origin:
         call = None if origin.call == -1 else _item(self._calls, origin.call)
-        read = Origin(call, self._steps(origin.frames), origin.function, origin.serial)
+        text = None if origin.text == -1 else _item(self._metadata.texts, origin.text)
+        read = Origin(call, self._steps(origin.frames), origin.function, origin.serial, text)
         read.sequence, read.backward = origin.sequence, origin.backward
         return read
 

@@ -138,6 +138,18 @@ class BytesValue(Struct, array_like=True, tag=20, frozen=True):
     content: bytes
 
 
+class TypeValue(Struct, array_like=True, tag=21, frozen=True):
+    """A class of containers, by its registered name."""
+
+    name: str
+
+
+class FunctionValue(Struct, array_like=True, tag=22, frozen=True):
+    """A function among the inputs that the program was specialised on. Its name is all that a file has of it."""
+
+    name: str
+
+
 Value: TypeAlias = (
     bool
     | int
@@ -163,6 +175,8 @@ Value: TypeAlias = (
     | ObjectValue
     | NoValue
     | BytesValue
+    | TypeValue
+    | FunctionValue
     | None
 )
 
@@ -271,6 +285,7 @@ class ModuleSignature(Struct, array_like=True, frozen=True):
 class ModuleEntry(Struct, array_like=True, frozen=True):
     path: str
     signature: ModuleSignature | None = None
+    same_as: str | None = None
 
 
 # --- symbolic sizes -----------------------------------------------------------------------------------------------
@@ -314,7 +329,7 @@ class Dimension(Struct, array_like=True, frozen=True):
 
     kind: str
     name: str
-    lower: int
+    lower: int | None
     upper: int | None
     scale: int = 1
     offset: int = 0
@@ -413,10 +428,13 @@ class Origin(Struct, array_like=True, frozen=True):
     # in a program with gradients: the number of the step that it computes or whose gradient it computes
     sequence: int | None = None
     backward: bool = False
+    # a stack that somebody else wrote down, one of Metadata.texts
+    text: int = -1
 
 
 class Metadata(Struct):
     files: list[str] = []
+    texts: list[str] = []
     frames: list[Frame] = []
     calls: list[ModuleCall] = []
     origins: list[Origin] = []

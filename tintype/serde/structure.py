@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from tintype.errors import FileFormatError, UnsavableError
 from tintype.serde import schema
 from tintype.serde.values import ValueDecoder, ValueEncoder
-from tintype.tree import TreeSpec
+from tintype.tree import TreeSpec, cache_type_named
 
 _DEEPEST = 200
 
@@ -51,7 +51,7 @@ def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
     if cls in _NAMES_OF_BUILT_IN:
         return _NAMES_OF_BUILT_IN[cls], context
     if cls is _NAMEDTUPLE:
-        return "namedtuple", _registered_name(context)
+        return "namedtuple", registered_name(context)
     if cls is collections.defaultdict:
         factory, keys = context
         if factory is not None and factory not in _NAMES_OF_FACTORIES:
@@ -61,12 +61,13 @@ def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
         return "Size", context
     if cls in _RETURN_TYPES.values():
         return f"torch.return_types:{cls.__name__}", context
-    name = _registered_name(cls)
+    name = registered_name(cls)
     to_dumpable = pytree.SUPPORTED_SERIALIZED_TYPES[cls].to_dumpable_context
     return f"registered:{name}", context if to_dumpable is None else to_dumpable(context)
 
 
-def _registered_name(cls: type) -> str:
+def registered_name(cls: type) -> str:
+    """The name of a class of containers in files."""
     entry = pytree.SUPPORTED_SERIALIZED_TYPES.get(cls)
     if entry is None or entry.serialized_type_name == pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
         how = (
@@ -107,7 +108,7 @@ def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
     if name == "Size":
         return torch.Size, context
     if name == "namedtuple":
-        return _NAMEDTUPLE, _registered_type(context)
+        return _NAMEDTUPLE, registered_type(context)
     if name == "defaultdict":
         if not isinstance(context, list) or len(context) != 2 or context[0] not in (None, *_FACTORIES):
             raise FileFormatError(f"a defaultdict of {context!r:.80} is not allowed in a file")
@@ -117,7 +118,7 @@ def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
         return _RETURN_TYPES[registered], context
     if kind != "registered":
         raise FileFormatError(f"there is no container {name!r:.80}")
-    cls = _registered_type(registered)
+    cls = registered_type(registered)
     from_dumpable = pytree.SUPPORTED_SERIALIZED_TYPES[cls].from_dumpable_context
     return cls, context if from_dumpable is None else from_dumpable(context)
 
@@ -126,8 +127,11 @@ def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
 _NEVER_BY_NAME = (collections.defaultdict, _NAMEDTUPLE)
 
 
-def _registered_type(name: Any) -> type:
-    cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) if isinstance(name, str) else None
+def registered_type(name: Any) -> type:
+    """The class of containers that a file means."""
+    cls = None
+    if isinstance(name, str):
+        cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) or cache_type_named(name)
     if cls is None or cls in _NEVER_BY_NAME:
         raise FileFormatError(
             f"the program's inputs or outputs have a container {name!r:.100}, which is not registered here",

@@ -56,7 +56,7 @@ def encode_location(location: Location | None) -> schema.SourceLine | None:
 
 def _encode_dimension(dimension: Dim | DimHint) -> schema.Dimension:
     if isinstance(dimension, DimHint):
-        return schema.Dimension(dimension.kind, "", int(dimension.min), _bound(dimension.max))
+        return schema.Dimension(dimension.kind, "", dimension.lower, _bound(dimension.max))
     root = dimension.root
     return schema.Dimension("DIM", root.name, int(root.min), _bound(root.max), dimension.scale, dimension.offset)
 
@@ -152,11 +152,11 @@ class SymbolReader:
         raise FileFormatError(f"{written!r:.80} is no size")
 
     def _dimension(self, dimension: schema.Dimension) -> Dim | DimHint:
-        lower, upper = dimension.lower, dimension.upper
+        lower, upper = dimension.lower or 0, dimension.upper
         if lower < 0 or (upper is not None and upper < lower):
             raise FileFormatError("a dimension's bounds are no range of sizes")
         if dimension.kind in _HINTS:
-            return DimHint(dimension.kind, min=lower or None, max=upper)
+            return DimHint(dimension.kind, min=dimension.lower, max=upper)
         if dimension.kind != "DIM" or not dimension.name.isidentifier():
             raise FileFormatError(f"{dimension.name!r:.80} can't be the name of a dimension")
         key = (dimension.name, lower, upper)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from tintype.errors import FileFormatError, UnsavableError
+from tintype.export.checks import SavedFunction, name_of_function
 from tintype.serde import schema
 
 DTYPES: dict[str, torch.dtype] = {
@@ -47,6 +49,8 @@ class ValueEncoder:
             slice: lambda value: schema.SliceValue(*map(self.encode, (value.start, value.stop, value.step))),
             type(...): lambda value: schema.EllipsisValue(),
             bytes: schema.BytesValue,
+            FunctionType: _encode_function,
+            SavedFunction: lambda value: schema.FunctionValue(value.name),
         }
 
     def encode(self, value: Any) -> Any:
@@ -76,6 +80,10 @@ class ValueEncoder:
         return schema.DictValue([self.encode(key) for key in value], [self.encode(item) for item in value.values()])
 
 
+def _encode_function(function: FunctionType) -> Any:
+    return schema.FunctionValue(name_of_function(function))
+
+
 def _encode_float(value: float) -> Any:
     return value if math.isfinite(value) else schema.FloatValue(repr(value))
 
@@ -100,6 +108,7 @@ class ValueDecoder:
             schema.SliceValue: lambda value: slice(*self._items([value.start, value.stop, value.step])),
             schema.EllipsisValue: lambda value: ...,
             schema.BytesValue: lambda value: value.content,
+            schema.FunctionValue: lambda value: SavedFunction(value.name),
         }
 
     def decode(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Writes the files that every later version must load: ``python -m tests.serde.golden.make``, once per format version.
+"""Writes the files that every later version must load: ``python -m tests.serde.golden.make``, once per version.
 
 Files that are there are never written again: what counts is that they were made by the version that they are of.
 """
