@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tintype.symbolic.expression import Size
-from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, same
+from tintype.symbolic.sizes import contiguous_strides, generally_less, is_one, is_zero, same
 
 
 class Storage:
@@ -287,8 +287,7 @@ def memory_order(sizes: Sequence[Size], operands: Sequence[Sequence[Size]]) -> l
 
 
 def _greater(a: Size, b: Size) -> bool:
+    """For strides: those of a dimension of size 1, or of a tensor without elements, have no say in the order."""
     if type(a) is int and type(b) is int:
         return a > b
-    from tintype.symbolic.sizes import less
-
-    return less(b, a)
+    return generally_less(b, a)
