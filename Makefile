@@ -36,6 +36,7 @@ bench: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.growth --write
 	$(BIN)/python -m benchmarks.big_model --write
 	$(BIN)/python -m benchmarks.compare --write
+	$(BIN)/python -m benchmarks.compare --dynamic --write
 
 sweep: $(VENV)/stamp-test
 	$(BIN)/python -m tests.sweep.opinfo

@@ -1,6 +1,9 @@
 """Export and decomposition of real models: tintype against torch.export, in one run.
 
-    python -m benchmarks.compare [--task export,decomp] [--cases bert,gpt2] [--write]
+    python -m benchmarks.compare [--task export,decomp] [--dynamic] [--cases bert,gpt2] [--write]
+
+With --dynamic both get the corpus's dynamic shapes, and what comes out is also run on inputs of other sizes. The
+static export is then timed as well, by tintype alone, for what the symbols cost.
 
 Runs the corpus's bench.py, which takes each model in a process of its own on one thread, torch and tintype
 in turn. The times are the best warm call; the eager time is one forward.
@@ -27,6 +30,16 @@ from benchmarks.report import (
 )
 
 TASKS = ("export", "decomp")
+DYNAMIC_HEAD = (
+    "model",
+    "torch s",
+    "tintype s",
+    "tintype static s",
+    "torch / tintype",
+    "dynamic / static",
+    "max diff",
+    "other sizes",
+)
 HEAD = (
     "model",
     "eager ms",
@@ -41,9 +54,9 @@ HEAD = (
 Result = dict[str, Any]
 
 
-def run_corpus(folder: Path, task: str, results: Path, options: argparse.Namespace) -> None:
+def run_corpus(folder: Path, task: str, mode: list[str], results: Path, options: argparse.Namespace) -> None:
     """Run bench.py over the models and leave its JSON in `results`."""
-    command = [sys.executable, str(folder / "bench.py"), "--compare", "--task", task, "--json", str(results)]
+    command = [sys.executable, str(folder / "bench.py"), *mode, "--task", task, "--json", str(results)]
     command += ["--split", options.split, "--repeat", str(options.repeat), "--timeout", str(options.timeout)]
     command += ["--quiet-wait", str(options.quiet_wait)]
     if options.cases:
@@ -55,6 +68,11 @@ def run_corpus(folder: Path, task: str, results: Path, options: argparse.Namespa
 def seconds(result: Result) -> float | None:
     """The time of a case that came out right."""
     return result["warm_s"] or result["cold_s"] if result["status"] == "ok" else None
+
+
+def processor_seconds(result: Result) -> float | None:
+    """The processor time of a case that came out right: runs that are compared don't follow each other directly."""
+    return result["warm_cpu_s"] or min(result["cpu_times"]) if result["status"] == "ok" else None
 
 
 def eager_seconds(*results: Result) -> float | None:
@@ -100,11 +118,41 @@ def render(document: dict[str, Any]) -> str:
     )
 
 
+def render_dynamic(document: dict[str, Any], static: dict[str, Any]) -> str:
+    """The table of exports with dynamic shapes: against torch's, and against tintype's own static one."""
+    theirs, ours = document["results"]["torch"], document["results"]["tintype"]
+    names = [name for name in theirs if name in ours]
+    rows, speedups, costs = [], [], []
+    for name in names:
+        their_time, our_time, static_time = (processor_seconds(r) for r in (theirs[name], ours[name], static[name]))
+        speedup, cost = ratio(their_time, our_time), ratio(our_time, static_time)
+        speedups += [speedup] if speedup else []
+        costs += [cost] if cost else []
+        rows.append([
+            name,
+            number(their_time, ".3f") if their_time else theirs[name]["status"],
+            number(our_time, ".4f") if our_time else ours[name]["status"],
+            number(static_time, ".4f") if static_time else static[name]["status"],
+            number(speedup, ".1f"),
+            number(cost, ".2f"),
+            number(ours[name].get("diff"), ".1e"),
+            number(ours[name].get("diff2"), ".1e"),
+        ])  # fmt: skip
+    means = number(geometric_mean(speedups), ".1f"), number(geometric_mean(costs), ".2f")
+    rows.append(["**geometric mean**", "", "", "", f"**{means[0]}**", f"**{means[1]}**", "", ""])
+    right, torch_right = (sum(r[name]["status"] == "ok" for name in names) for r in (ours, theirs))
+    return (
+        f"{markdown_table(DYNAMIC_HEAD, rows)}\n\n{right} of {len(names)} models right, also on inputs of other sizes "
+        f"(torch: {torch_right}); torch / tintype over the {len(speedups)} that both get right. Processor time."
+    )
+
+
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_corpus_argument(parser)
     add_write_argument(parser)
     parser.add_argument("--task", default=",".join(TASKS), help="export, decomp or both, with a comma")
+    parser.add_argument("--dynamic", action="store_true", help="with the corpus's dynamic shapes (export only)")
     parser.add_argument("--cases", help="models, with commas (default: all of the split)")
     parser.add_argument("--split", default="open", choices=["open", "all"])
     parser.add_argument("--repeat", type=int, default=2, help="warm calls per model")
@@ -128,12 +176,30 @@ def main(arguments: list[str] | None = None) -> int:
         print("The model corpus is not on this machine (see --corpus): nothing to compare.", file=sys.stderr)
         return 1
     options.results.mkdir(parents=True, exist_ok=True)
+    if options.dynamic:
+        results, static = options.results / "dynamic.json", options.results / "dynamic-static.json"
+        if folder is not None and not options.render_only:
+            run_corpus(folder, "export", ["--impl", "tintype"], static, options)
+            run_corpus(folder, "export", ["--compare", "--dynamic"], results, options)
+        publish("compare dynamic", render_dynamic(read(results), by_case(read(static))), options.write)
+        return 0
     for task in options.tasks:
         results = options.results / f"{task}.json"
         if folder is not None and not options.render_only:
-            run_corpus(folder, task, results, options)
-        publish(f"compare {task}", render(json.loads(results.read_text(encoding="utf-8"))), options.write)
+            run_corpus(folder, task, ["--compare"], results, options)
+        publish(f"compare {task}", render(read(results)), options.write)
     return 0
+
+
+def read(results: Path) -> Any:
+    """What a run of bench.py left."""
+    return json.loads(results.read_text(encoding="utf-8"))
+
+
+def by_case(document: dict[str, Any]) -> dict[str, Result]:
+    """The results of a run with one implementation."""
+    found: dict[str, Result] = document["results"]["tintype"]
+    return found
 
 
 if __name__ == "__main__":
