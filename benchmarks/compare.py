@@ -124,7 +124,8 @@ def render_dynamic(document: dict[str, Any], static: dict[str, Any]) -> str:
     names = [name for name in theirs if name in ours]
     rows, speedups, costs = [], [], []
     for name in names:
-        their_time, our_time, static_time = (processor_seconds(r) for r in (theirs[name], ours[name], static[name]))
+        results = theirs[name], ours[name], static[name]
+        their_time, our_time, static_time = map(processor_seconds, results)
         speedup, cost = ratio(their_time, our_time), ratio(our_time, static_time)
         speedups += [speedup] if speedup else []
         costs += [cost] if cost else []
