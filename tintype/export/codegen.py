@@ -26,6 +26,7 @@ class Writer:
         self.lines: list[str] = []
         self.bound: dict[str, Any] = {}
         self._names: dict[int, str] = {}
+        self._graphs: dict[GraphModule, Callable[..., Any]] = {}
 
     def line(self, text: str) -> None:
         self.lines.append(text)
@@ -38,6 +39,12 @@ class Writer:
             self.bound[name] = value
             self._names[id(value)] = name
         return name
+
+    def bind_graph(self, module: GraphModule) -> str:
+        """A name for the function that runs a graph; one for all calls that take it."""
+        if module not in self._graphs:
+            self._graphs[module] = compile_graph(module)
+        return self.bind(self._graphs[module])
 
     def build(self, name: str, header: str) -> Callable[..., Any]:
         """Compile the lines into a function."""
@@ -93,7 +100,7 @@ def compile_graph(module: GraphModule) -> Callable[..., Any]:
         if node.op == "output":
             writer.line(f"return {spell(writer, tuple(node.args[0]))}")
         elif node.op == "get_attr":
-            writer.line(f"{variable(node)} = {writer.bind(compile_graph(getattr(module, str(node.target))))}")
+            writer.line(f"{variable(node)} = {writer.bind_graph(getattr(module, str(node.target)))}")
         elif node.op == "call_function":
             write_call(writer, node)
         if node in released and node.op != "placeholder":

@@ -16,7 +16,6 @@ from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import (
     Writer,
     build_container,
-    compile_graph,
     is_name,
     last_uses,
     spell,
@@ -291,7 +290,7 @@ def _attribute(writer: Writer, module: ProgramModule, path: str) -> str:
     owner = submodule_at(module, owner_path)
     subgraph = owner._modules.get(name)
     if isinstance(subgraph, GraphModule):
-        return writer.bind(compile_graph(subgraph))
+        return writer.bind_graph(subgraph)
     for table in (owner._parameters, owner._buffers, owner._modules):
         if name in table:
             return f"{writer.bind(table)}[{name!r}]"

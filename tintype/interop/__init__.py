@@ -1,4 +1,4 @@
-"""Exchange with torch's own capture stack: programs both ways, and tensors of its fake mode.
+"""Exchange with torch's own capture stack: programs both ways, tensors of its fake mode, functions marked for it.
 
 This is the only room that may use torch.export and its neighbours, and it is loaded when it is first used.
 

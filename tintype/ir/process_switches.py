@@ -57,12 +57,14 @@ collector_paused = CountedSwitch(_pause_collector, _resume_collector)
 
 
 def _start_compiling() -> tuple[Any, ...]:
+    from tintype.interop import nested_regions
+
     flags = torch.compiler
     saved = (flags._is_compiling_flag, flags._is_exporting_flag, flags.is_dynamo_compiling)
     flags._is_compiling_flag = flags._is_exporting_flag = True
     # torch's own control-flow functions hand their operator to whoever records only when asked by dynamo
     flags.is_dynamo_compiling = _yes
-    return saved
+    return (*saved, nested_regions.take_over())
 
 
 def _yes() -> bool:
@@ -70,8 +72,12 @@ def _yes() -> bool:
 
 
 def _stop_compiling(saved: tuple[Any, ...]) -> None:
+    from tintype.interop import nested_regions
+
     flags = torch.compiler
-    flags._is_compiling_flag, flags._is_exporting_flag, flags.is_dynamo_compiling = saved
+    *answers, regions = saved
+    flags._is_compiling_flag, flags._is_exporting_flag, flags.is_dynamo_compiling = answers
+    nested_regions.give_back(regions)
 
 
 # While a program is captured, torch.compiler.is_compiling() and its kin answer True.

@@ -6,8 +6,11 @@ from tintype.ops import (
     cond,
     flex_attention,
     flex_attention_backward,
+    invoke_subgraph,
     map,
+    out_dtype,
     scan,
+    strict_mode,
     while_loop,
 )
 
@@ -17,7 +20,10 @@ __all__ = [
     "cond",
     "flex_attention",
     "flex_attention_backward",
+    "invoke_subgraph",
     "map",
+    "out_dtype",
     "scan",
+    "strict_mode",
     "while_loop",
 ]

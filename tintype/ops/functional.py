@@ -25,6 +25,7 @@ class FunctionalGraph:
     def __init__(self, module: GraphModule, new_values: dict[int, Node]) -> None:
         self.module = module
         self.new_values = new_values
+        self.returned = False
 
     def return_values(self, positions: Sequence[int], at: int | None = None) -> None:
         """Return the latest values of inputs too: at a place among the results, or after them."""
@@ -36,6 +37,7 @@ class FunctionalGraph:
             place = len(results) if at is None else at
             output.args = ((*results[:place], *values, *results[place:]),)
         self.module.recompile()
+        self.returned = True
 
 
 def functionalizes(target: Any) -> Callable[[Rewrite], Rewrite]:
@@ -65,8 +67,12 @@ def _lay_out_operands(functional: Functionalization, node: Node) -> None:
 
 
 def functional_graphs(functional: Functionalization, node: Node) -> list[FunctionalGraph]:
-    """Functionalize the graphs that a call takes."""
-    return [functional_graph(functional.context, module) for _, module in graphs_of(node)]
+    """Functionalize the graphs that a call takes; a graph is rewritten once, however many calls take it."""
+    graphs = [module for _, module in graphs_of(node)]
+    for module in graphs:
+        if module not in functional.finished:
+            functional.finished[module] = functional_graph(functional.context, module)
+    return [functional.finished[module] for module in graphs]
 
 
 def functional_graph(context: FakeContext, module: GraphModule) -> FunctionalGraph:

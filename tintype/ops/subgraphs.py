@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 
 from tintype import tree
 from tintype.errors import CaptureError
-from tintype.fake.info import Storage, TensorInfo
+from tintype.fake.info import Storage, TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
     append_call,
@@ -24,7 +24,7 @@ from tintype.ir.graph import (
 )
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.environment import Environment
+from tintype.symbolic.environment import Assertion, Environment, Guard
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
 from tintype.symbolic.ranges import Range
@@ -57,17 +57,29 @@ class Body:
         )
         return self.inner.add_operand(value) if is_value else value
 
-    def run(self, function: Callable[..., Any], args: Sequence[Any]) -> None:
-        """Call the function. What it decides about sizes is asserted in its own graph and forgotten outside."""
+    def run(self, function: Callable[..., Any], args: Sequence[Any], *, always: bool = False) -> None:
+        """Call the function. What it decides about sizes is asserted in its own graph and forgotten outside.
+
+        Where the program ``always`` calls the function, what it decides about sizes of the program is decided for the
+        program.
+        """
         before = len(self.environment.symbols)
+        kept: list[Guard | Assertion] = []
         with self.environment.branch():
             self.leaves, self.spec = self.inner.call_function(function, args)
             for leaf in self.leaves:
                 _check_leaf(leaf, self.title)
             if self.environment.symbols:
-                conditions = self.environment.conditions_of_branch()
+                new = set(list(self.environment.symbols.values())[before:])
+                if always:
+                    kept = [*self.environment.guards, *self.environment.assertions]
+                    kept = [fact for fact in kept if new.isdisjoint(fact.condition.symbols)]
+                known = {fact.condition for fact in kept}
+                conditions = [entry for entry in self.environment.conditions_of_branch() if entry[0] not in known]
                 AssertionWriter(self.inner.graph, self.environment).write(conditions)
-                self._note_private(set(list(self.environment.symbols.values())[before:]))
+                self._note_private(new)
+        for fact in kept:
+            self.environment.expect(fact.condition, fact.message, location=fact.location)
 
     def _note_private(self, new: set[Symbol]) -> None:
         for leaf in self.leaves:
@@ -181,6 +193,46 @@ def alias_storage(body: Body, leaf: FakeTensor) -> Storage | None:
     operand too. None for a result with memory of its own."""
     source = body.inner.shared_with(leaf)
     return None if source is None else Storage(frozen=True, source=source)
+
+
+def results_of(body: Body) -> list[Any]:
+    """The results of an operator that calls one function once, as :func:`record_call` takes them. Numbers that only
+    the function knows are numbers of the program around that are known when it runs."""
+    known: dict[Expr, Symbol] = {}
+
+    def outside(number: Any) -> Any:
+        if number not in body.private:
+            return number
+        if number not in known:
+            bounds = body.private[number] if number.kind == "int" else None
+            known[number] = next_number(body.environment, number.kind, bounds)
+        return known[number]
+
+    storages = [leaf.info.storage for leaf in body.leaves if type(leaf) is FakeTensor]
+    results: list[Any] = []
+    for index, leaf in enumerate(body.leaves):
+        if type(leaf) is FakeTensor:
+            together = storages.count(leaf.info.storage) > 1
+            results.append(_result_tensor(body, index, outside, together=together))
+        else:
+            results.append(outside(from_torch(leaf)) if isinstance(leaf, SYMBOLIC) else leaf)
+    return results
+
+
+def _result_tensor(body: Body, index: int, outside: Callable[[Any], Any], *, together: bool) -> TensorInfo:
+    """The description of a result; one that shares memory with another result may not be written to."""
+    leaf = body.leaves[index]
+    sizes = tuple(outside(size) for size in leaf.info.sizes)
+    storage = alias_storage(body, leaf) or (Storage(frozen=True) if together else None)
+    if sizes != leaf.info.sizes or leaf.info.conjugate or leaf.info.negative:
+        body.lay_out(index)
+        info = fresh(sizes, leaf.info.dtype, leaf.info.device)
+    else:
+        info = leaf.info.with_storage(None)
+        info.offset = 0
+    info.storage = storage  # type: ignore[assignment]
+    info.requires_grad = leaf.info.requires_grad
+    return info
 
 
 def mark_writes(recorder: Recorder, bodies: Sequence[Body]) -> None:

@@ -226,6 +226,10 @@ class Recorder(TorchDispatchMode):
             self._lifted[id(real)] = known = (real, fake)
         return known[1]
 
+    def is_lifted(self, real: torch.Tensor) -> bool:
+        """Whether there is a fake that stands for a real tensor."""
+        return id(real) in self._lifted
+
     def bind(self, real: torch.Tensor, fake: FakeTensor) -> None:
         """Let a fake stand for a real tensor."""
         self._lifted[id(real)] = (real, fake)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import Location, MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
@@ -114,6 +114,8 @@ class Functionalization:
         self.moved: set[Node] = set()
         # how the program had those of them that are views of what nobody writes to
         self.geometry: dict[Node, TensorInfo] = {}
+        # the graphs that operators take, as they were rewritten
+        self.finished: dict[GraphModule, Any] = {}
 
     # --- the sweep -----------------------------------------------------------------------------------------
 
