@@ -15,6 +15,7 @@ from tintype.ir import signature
 from tintype.ir.passes import GraphPass
 from tintype.ops.flex_attention import flex_attention
 from tintype.ops.flex_attention_backward import flex_attention_backward
+from tintype.ops.strict_mode import mark_strict
 from tintype.tree import register_dataclass
 
 
@@ -109,6 +110,7 @@ register_block_mask()
 NAMES = {
     "torch.nn.attention.flex_attention.flex_attention": flex_attention,
     "torch._higher_order_ops.flex_attention.flex_attention_backward": flex_attention_backward,
+    "torch._export.wrappers._mark_strict_experimental": mark_strict,
     "torch._export.pass_base._ExportPassBaseDeprecatedDoNotUse": GraphPass,
     "torch.fx.experimental.proxy_tensor.make_fx": make_fx,
     "torch.cond": tintype.cond,

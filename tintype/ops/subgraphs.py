@@ -83,7 +83,7 @@ class Body:
 
     def _note_private(self, new: set[Symbol]) -> None:
         for leaf in self.leaves:
-            numbers = leaf.info.sizes if type(leaf) is FakeTensor else [from_torch(leaf)]
+            numbers = [] if leaf is None else leaf.info.sizes if type(leaf) is FakeTensor else [from_torch(leaf)]
             for number in numbers:
                 if isinstance(number, Expr) and not new.isdisjoint(number.symbols):
                     self.private[number] = self.environment.range(number)
