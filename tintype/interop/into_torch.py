@@ -6,7 +6,6 @@ fake mode, numbers of its shape environment, and its own classes for the signatu
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -27,7 +26,6 @@ from tintype.interop.numbers import NumberTranslation, value_ranges
 from tintype.ir import signature as ours
 from tintype.ir.graph import add_placeholder, meta_of, output_node
 from tintype.ir.node_info import NodeMeta
-from tintype.ops.auto_functionalized import auto_functionalized
 from tintype.symbolic.bridge import from_torch as our_number
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -90,13 +88,6 @@ class Translation:
         for node in old.nodes:
             if node.op == "placeholder":
                 new = add_placeholder(graph, node.name)
-            elif node.target is auto_functionalized:
-                new = _with_their_operator(graph, node, values)
-            elif node.target is operator.getitem and _shifts_results(node.args[0]):
-                source: Any = node.args[0]
-                position: Any = node.args[1]
-                arguments = (values[source], position + 1)
-                new = graph.create_node("call_function", operator.getitem, arguments, name=node.name)
             else:
                 new = graph.create_node(
                     node.op,
@@ -125,8 +116,7 @@ class Translation:
         meta = meta_of(node)
         new: dict[str, Any] = {}
         if "val" in meta and node.op != "get_attr":
-            value = self.value(meta["val"], node)
-            new["val"] = (None, *value) if _shifts_results(node) else value
+            new["val"] = self.value(meta["val"], node)
         if node.op in ("call_function", "get_attr"):
             new["nn_module_stack"] = _their_stack(meta)
             for key in ("stack_trace", "torch_fn", "source_fn_stack"):
@@ -254,24 +244,6 @@ def _their_target(target: Any) -> Any:
     if (getattr(target, "__module__", None) or "").startswith("tintype."):
         raise InvalidRequestError(f"torch has no counterpart of {target.__module__}.{target.__qualname__}")
     return _THEIR_TARGETS.get(target, target)
-
-
-# --- operators that write to their arguments -------------------------------------------------------------
-
-
-def _with_their_operator(graph: Graph, node: Node, values: dict[Node, Node]) -> Node:
-    """``auto_functionalized`` is an operator of our own; torch has one of the same name."""
-    arguments = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
-    target = torch.ops.higher_order.auto_functionalized
-    return graph.create_node("call_function", target, node.args, arguments, name=node.name)
-
-
-def _shifts_results(node: Any) -> bool:
-    """Whether torch's operator returns a None first: for an operator that returns nothing itself."""
-    if not isinstance(node, Node) or node.target is not auto_functionalized:
-        return False
-    called: Any = node.args[0]
-    return not called._schema.returns
 
 
 __all__ = ["to_torch"]

@@ -27,7 +27,6 @@ from tintype.export.shape_spec import bound_arguments
 from tintype.ir import signature as ours
 from tintype.ir.graph import add_placeholder, output_node, placeholders
 from tintype.ir.node_info import ModuleCall, NodeMeta, Origin
-from tintype.ops.auto_functionalized import auto_functionalized
 
 aten = torch.ops.aten
 
@@ -205,10 +204,7 @@ class Translation:
     def _call(self, graph: Graph, node: Node) -> Node:
         args = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
-        target = node.target
-        if target is torch.ops.higher_order.auto_functionalized:
-            target = _auto_functionalized
-        return graph.create_node("call_function", target, args, kwargs, name=node.name)
+        return graph.create_node("call_function", node.target, args, kwargs, name=node.name)
 
     def _outputs(self, graph: Graph) -> None:
         results: Any = output_node(self.program.graph).args[0]
@@ -345,12 +341,6 @@ def _our_argument(argument: Any) -> ours.ArgumentSpec:
     elif isinstance(argument, their_signature.CustomObjArgument):
         values.append(argument.class_fqn)
     return kind(*values)
-
-
-def _auto_functionalized(operator: Any, /, **arguments: Any) -> Any:
-    """torch's operator of this name returns a None first where the operator it calls returns nothing."""
-    results = auto_functionalized(operator, **arguments)
-    return results if operator._schema.returns else (None, *results)
 
 
 def _example(node: Node, spec: Any) -> Any:

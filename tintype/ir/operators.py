@@ -29,7 +29,7 @@ class HigherOrderOperator:
     """
 
     target: Any
-    graphs: Mapping[Position, str]
+    graphs: Mapping[Any, str]  # by position
     shared: Callable[[Node], list[Any] | Mapping[Position, list[Any]]]
     run: Callable[..., Any]
     call: Callable[..., Any] | None = None

@@ -1,11 +1,12 @@
 """``auto_functionalized``: a custom operator that writes to its arguments, as a function that returns new values.
 
 ``auto_functionalized(operator, **arguments)`` calls the operator on copies of the arguments it writes to, and
-returns its results followed by those copies.
+returns its results followed by those copies. An operator that returns nothing has None as its result.
 """
 
 from __future__ import annotations
 
+import functools
 import operator as python_operator
 from typing import Any
 
@@ -15,17 +16,24 @@ from torch.fx import Node
 from tintype.errors import MutationError
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, meta_of
+from tintype.ir.graph import append_call, append_item, base_name, meta_of, set_meta
+from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import HigherOrderOperator, declare
+from tintype.ops.subgraphs import captured
+from tintype.trace.plan import captures
+from tintype.trace.recorder import Recorder
 from tintype.transforms.emit import info_of
 from tintype.transforms.functionalize import WITHOUT_COUNTERPART, Functionalization, Handle, location_of
 
+target = torch.ops.higher_order.auto_functionalized
 
-def auto_functionalized(operator: torch._ops.OpOverload, /, **arguments: Any) -> tuple[Any, ...]:
+
+def run(operator: torch._ops.OpOverload, /, **arguments: Any) -> tuple[Any, ...]:
     """Call an operator on copies of what it writes to; returns its results, then the copies.
 
     >>> import torch
     >>> x = torch.zeros(2)
-    >>> auto_functionalized(torch.ops.aten.add_.Tensor, self=x, other=1)
+    >>> run(torch.ops.aten.add_.Tensor, self=x, other=1)
     (tensor([1., 1.]), tensor([1., 1.]))
     >>> x
     tensor([0., 0.])
@@ -34,12 +42,13 @@ def auto_functionalized(operator: torch._ops.OpOverload, /, **arguments: Any) ->
         name: arguments[name].clone() if isinstance(arguments.get(name), torch.Tensor) else arguments.get(name)
         for name in written_names(operator)
     }
-    results = operator(**{**arguments, **copies})
-    if results is None:
-        results = ()
-    elif not isinstance(results, (list, tuple)):
-        results = (results,)
-    return (*results, *copies.values())
+    return (*_as_tuple(operator(**{**arguments, **copies})), *copies.values())
+
+
+def auto_functionalized(operator: torch._ops.OpOverload, /, **arguments: Any) -> tuple[Any, ...]:
+    """What programs of earlier versions call: without the None for an operator that returns nothing."""
+    results = run(operator, **arguments)
+    return results if operator._schema.returns else results[1:]
 
 
 auto_functionalized.is_pure = True  # type: ignore[attr-defined]
@@ -52,6 +61,29 @@ def written_names(operator: torch._ops.OpOverload) -> list[str]:
         for argument in operator._schema.arguments
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
+
+
+# --- capture ---------------------------------------------------------------------------------------------
+
+
+@captures(target)
+def capture(recorder: Recorder, operator: torch._ops.OpOverload, **arguments: Any) -> tuple[Any, ...]:
+    """A call in a program that was captured before."""
+    examples, _ = recorder.quietly(lambda: run(operator, **arguments))
+    _, nodes = recorder.convert(arguments.values())
+    name = base_name(target)
+    origin = recorder.origin_of(name)
+    node = append_call(recorder.graph, target, (operator,), dict(zip(arguments, nodes, strict=True)), name)
+    results = list(examples)
+    for index, example in enumerate(examples):
+        if type(example) is FakeTensor:
+            fake = results[index] = make_fake(example.info, recorder.context)
+            fake.node = append_item(recorder.graph, node, index, NodeMeta({"val": fake}, origin))
+    set_meta(node, NodeMeta({"val": tuple(results)}, origin))
+    return tuple(results)
+
+
+# --- functionalization -----------------------------------------------------------------------------------
 
 
 def _functionalize(functional: Functionalization, node: Node) -> None:
@@ -103,26 +135,26 @@ def _settle(
 
 def _returned_names(operator: torch._ops.OpOverload) -> list[tuple[int, str]]:
     """The results that are arguments which the operator wrote to: position and name of the argument."""
-    arguments = [argument for argument in operator._schema.arguments if argument.alias_info is not None]
+    written = {
+        argument.name: argument.alias_info.before_set
+        for argument in operator._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    }
     return [
-        (position, argument.name)
+        (position, name)
         for position, result in enumerate(operator._schema.returns)
-        for argument in arguments
-        if result.alias_info is not None
-        and argument.alias_info.is_write
-        and result.alias_info.before_set & argument.alias_info.before_set
+        for name, memory in written.items()
+        if result.alias_info is not None and result.alias_info.before_set & memory
     ]
 
 
 def append_before(functional: Functionalization, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
     """Insert a call of auto_functionalized where a node is."""
     with functional.graph.inserting_before(node):
-        return append_call(functional.graph, auto_functionalized, args, kwargs, "auto_functionalized")
+        return append_call(functional.graph, target, args, kwargs, base_name(target))
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
-    if value is None:
-        return ()
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
@@ -133,3 +165,4 @@ def _like(functional: Functionalization, info: TensorInfo | None) -> FakeTensor:
 
 
 WITHOUT_COUNTERPART.append(_functionalize)
+declare(HigherOrderOperator(target, {}, lambda node: [], run, functools.partial(captured, capture, run)))

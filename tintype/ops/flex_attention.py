@@ -8,6 +8,7 @@ that the functions use from around them.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -434,4 +435,8 @@ def _shared(node: Node) -> dict[Position, list[Any]]:
     return {3: shared_buffers(node, 7, DIMENSIONS + 1), (4, -1): shared_buffers(node, 8, DIMENSIONS)}
 
 
-declare(HigherOrderOperator(target, {3: "sdpa_score", (4, -1): "sdpa_mask"}, _shared, run))
+declare(
+    HigherOrderOperator(
+        target, {3: "sdpa_score", (4, -1): "sdpa_mask"}, _shared, run, functools.partial(captured, capture, run)
+    )
+)

@@ -9,6 +9,7 @@ one score, for compilers that make a kernel of it; it may be None. Executed here
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -195,4 +196,12 @@ def _shared(node: Node) -> dict[Position, list[Any]]:
     }
 
 
-declare(HigherOrderOperator(target, {7: "fw_graph", 8: "joint_graph", (9, -1): "mask_graph"}, _shared, run))
+declare(
+    HigherOrderOperator(
+        target,
+        {7: "fw_graph", 8: "joint_graph", (9, -1): "mask_graph"},
+        _shared,
+        run,
+        functools.partial(captured, capture, run),
+    )
+)

@@ -27,6 +27,7 @@ from tintype.ops.functional import add_new_values, functional_graphs, functional
 from tintype.ops.subgraphs import (
     SYMBOLIC,
     Body,
+    captured,
     mark_writes,
     operand_nodes,
     record_call,
@@ -252,4 +253,4 @@ def _shared(node: Node) -> list[Any]:
     return list(node.args[2:])
 
 
-declare(HigherOrderOperator(target, {0: _STEM}, _shared, run))
+declare(HigherOrderOperator(target, {0: _STEM}, _shared, run, functools.partial(captured, capture, run)))

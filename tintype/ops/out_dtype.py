@@ -6,6 +6,7 @@ do.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from tintype.fake.tensor import make_fake
 from tintype.ir.graph import append_call, base_name
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import HigherOrderOperator, declare
+from tintype.ops.subgraphs import captured
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
 
@@ -60,4 +62,4 @@ def capture(recorder: Recorder, operator: torch._ops.OpOverload, dtype: torch.dt
     return result
 
 
-declare(HigherOrderOperator(target, {}, lambda node: [], run))
+declare(HigherOrderOperator(target, {}, lambda node: [], run, functools.partial(captured, capture, run)))

@@ -106,4 +106,4 @@ def _shared(node: Node) -> list[Any]:
     return list(operands)
 
 
-declare(HigherOrderOperator(target, {0: "strict_graph"}, _shared, run))
+declare(HigherOrderOperator(target, {0: "strict_graph"}, _shared, run, functools.partial(captured, capture, run)))

@@ -136,13 +136,13 @@ def set_aside(recorder: Recorder) -> Iterator[None]:
         torch._C._push_on_torch_dispatch_stack(recorder)
 
 
-def captured(capture: Callable[..., Any], run: Callable[..., Any], *args: Any) -> Any:
+def captured(capture: Callable[..., Any], run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call an operator: captured where a program is being captured, else run."""
     recorder = active_recorder()
     if recorder is None:
-        return run(*args)
+        return run(*args, **kwargs)
     with set_aside(recorder):
-        return capture(recorder, *args)
+        return capture(recorder, *args, **kwargs)
 
 
 def operand_nodes(recorder: Recorder, operands: Sequence[Any]) -> tuple[Any, ...]:

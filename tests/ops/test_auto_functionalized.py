@@ -1,0 +1,97 @@
+"""auto_functionalized: custom operators that write to their arguments."""
+
+from __future__ import annotations
+
+import operator as operator_module
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+from tests.ops.programs import STAGES, assert_like_eager, at_stage
+from tintype import Dim
+from tintype.ops.auto_functionalized import auto_functionalized
+
+target = torch.ops.higher_order.auto_functionalized
+
+
+@torch.library.custom_op("tests_auto_functionalized::fill", mutates_args={"x", "y"})
+def fill(x: torch.Tensor, y: torch.Tensor | None, value: float) -> None:
+    x.fill_(value)
+    if y is not None:
+        y.add_(value)
+
+
+@torch.library.custom_op("tests_auto_functionalized::count", mutates_args={"total"})
+def count(x: torch.Tensor, total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    total.add_(x.sum())
+    return x * 2, x + total
+
+
+@count.register_fake
+def _(x: torch.Tensor, total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x + 1
+        fill(y[0], x, 3.0)
+        fill(y[1], None, 4.0)
+        first, second = count(y, self.total)
+        return first, second * self.total, y
+
+
+X = torch.arange(6.0).reshape(3, 2)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_like_eager(stage: str) -> None:
+    assert_like_eager(Model(), [(X,), (X * 2,)], stages=(stage,), gradients=False)
+
+
+def test_sizes_that_vary() -> None:
+    examples = [(X,), (torch.arange(10.0).reshape(5, 2),)]
+    assert_like_eager(Model(), examples, gradients=False, dynamic_shapes={"x": {0: Dim("n", min=2)}})
+
+
+def called(program: tintype.ExportedProgram) -> list[Any]:
+    return [node for node in program.graph.nodes if node.target is target]
+
+
+def test_results_stand_where_torch_has_them() -> None:
+    """An operator without results has a None in the first place; torch's operator gives the same."""
+    program = tintype.export(lambda x: fill(x, None, 2.0), (X.clone(),))
+    (call,) = called(program)
+    assert call.args == (torch.ops.tests_auto_functionalized.fill.default,)
+    assert [type(value) for value in call.meta["val"]] == [type(None), tintype.fake.tensor.FakeTensor, type(None)]
+    assert program.graph.find_nodes(op="output")[0].args[0][0].args == (call, 1)
+    operator = torch.ops.tests_auto_functionalized.fill.default
+    theirs = target(operator, x=X, y=None, value=2.0)
+    ours = tintype.ops.auto_functionalized.run(operator, x=X, y=None, value=2.0)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_program_that_is_captured_again_is_the_same() -> None:
+    program = at_stage("export", Model(), (X.clone(),))
+    again = tintype.export(program.module(), (X.clone(),))
+    targets = [str(node.target) for node in again.graph.nodes if node.op == "call_function"]
+    assert len(called(again)) == len(called(program)) == 3
+    assert not any("tests_auto_functionalized" in name for name in targets)
+
+
+def test_programs_of_earlier_versions() -> None:
+    """They call a function of ours, which has no place for the results of an operator without any."""
+    operator = torch.ops.tests_auto_functionalized.fill.default
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    call = graph.call_function(auto_functionalized, (operator,), {"x": x, "y": None, "value": 5.0})
+    graph.output(graph.call_function(operator_module.getitem, (call, 0)))
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    assert module(X).eq(5).all()
+    assert tintype.export(module, (X,)).module()(X).eq(5).all()
