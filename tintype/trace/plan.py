@@ -77,19 +77,31 @@ def captures(operator: Any) -> Callable[[Any], Any]:
 
 _PLANS: dict[Any, Any] = {}
 
+# Operators that take functions and can't be captured, by name: what they are, and what to do instead.
+REFUSALS: dict[str, tuple[str, str]] = {}
+
+
+def is_captured(operator: Any) -> bool:
+    """Whether there is a function that captures an operator which takes functions."""
+    return operator in _PLANS
+
 
 def plan_for(operator: Any) -> Plan:
     """The plan of an operator."""
     plan = _PLANS.get(operator)
     if plan is None:
         if not isinstance(operator, torch._ops.OpOverload):
-            raise UnsupportedOperatorError(
-                f"the operator {operator} can't be captured",
-                location=user_location(),
-                remedy="call it outside of the program",
-            )
+            raise _refusal(operator)
         plan = _PLANS[operator] = Plan(operator)
     return plan
+
+
+def _refusal(operator: Any) -> UnsupportedOperatorError:
+    name = operator.name() if isinstance(operator, torch._ops.HigherOrderOperator) else str(operator)
+    reason, remedy = REFUSALS.get(name, ("tintype does not know it", "call it outside of the program"))
+    return UnsupportedOperatorError(
+        f"the operator {name} can't be captured: {reason}", location=user_location(), remedy=remedy
+    )
 
 
 def functional_counterpart(operator: Any) -> Any | None:
