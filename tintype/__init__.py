@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Everything is loaded when it is first used.
 _HOMES = {
+    "aot": "tintype.aot",
     "AdditionalInputs": "tintype.export.shape_spec",
     "associative_scan": "tintype.ops.associative_scan",
     "cond": "tintype.ops.cond",

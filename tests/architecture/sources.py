@@ -21,6 +21,7 @@ ROOMS = (
     "ops",
     "capture",
     "export",
+    "aot",
     "compile",
     "serde",
     "onnx",

@@ -35,7 +35,8 @@ _VIEWS = {
 @intercept(*_VIEWS)
 def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
-    if type(tensor) is not FakeTensor or _is_given(recorder, tensor):
+    given = type(tensor) is not FakeTensor or _is_given(recorder, tensor)
+    if given and not recorder.note_geometry_change(func, args, kwargs):
         raise MutationError(
             f"the program changes the size or strides of a tensor that it was given or that the model holds ({func})",
             location=user_location(),

@@ -597,6 +597,10 @@ class Recorder(TorchDispatchMode):
             self.numbers.define(number, node)
         return result
 
+    def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        """Whether a tensor that the program was given may get another size or other strides (``x.t_()``)."""
+        return False
+
     def data_dependent(self, question: str, remedy: str) -> bool:
         """Note that the program branches on data, and go on as if the answer were yes.
 

@@ -108,6 +108,10 @@ class JointRecorder(Recorder):
                     )
         return super()._write(func, plan, args, kwargs, *rest)
 
+    def has_new_history(self, real: torch.Tensor) -> bool:
+        """Whether autograd saw a write to a tensor of the model."""
+        return real.grad_fn is not self._real[id(real)].grad_fn
+
     def put_back(self) -> bool:
         """Undo what autograd noted on the model's own tensors: versions, and the history of what was written there.
 
@@ -178,13 +182,17 @@ class _Entry(torch.autograd.Function):
 class JointCapture(Capture):
     """A capture of a program with gradients. What is differentiated is up to subclasses: :meth:`differentiate`."""
 
-    recorder_class = JointRecorder
+    recorder_class: type[JointRecorder] = JointRecorder
     recorder: JointRecorder
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # the user's inputs that gradients are wanted for: placeholder -> leaf of autograd's graph
         self.leaves: dict[Node, FakeTensor] = {}
+        # the tensors that the program gets for the user's inputs, and those of its own that stand for other inputs
+        self.entries: dict[Node, FakeTensor] = {}
+        self.state_tensors: dict[Node, torch.Tensor] = {}
+        self.with_gradients = True
         self.gradients: list[FakeTensor | None] = []
 
     def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
@@ -194,23 +202,24 @@ class JointCapture(Capture):
     def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
         fake = super()._tensor_input(node, tensor, position)
         fake.info.requires_grad = False  # to the recorder; autograd knows
-        if not fake.requires_grad:
-            return fake
-        self.leaves[node] = fake
-        if tensor.is_leaf:
-            return fake
-        with torch.enable_grad():
-            return _Entry.apply(fake)
+        if fake.requires_grad:
+            self.leaves[node] = fake
+            if not tensor.is_leaf:
+                with torch.enable_grad():
+                    fake = _Entry.apply(fake)
+        self.entries[node] = fake
+        return fake
 
     def _add_state(self, kind: InputKind, target: str, value: Any, persistent: bool | None = None) -> Any:
         fake = super()._add_state(kind, target, value, persistent)
         if isinstance(value, torch.Tensor):
+            self.state_tensors[fake.node] = value
             fake.info.requires_grad = False
         return fake
 
     def _run(self, after_inputs: Callable[[], None] | None) -> Any:
         try:
-            with torch.enable_grad(), onednn_off():
+            with torch.set_grad_enabled(self.with_gradients), onednn_off():
                 captured = super()._run(after_inputs)
         finally:
             accumulated = self.recorder.put_back() or any(leaf.grad is not None for leaf in self.leaves.values())

@@ -1,0 +1,428 @@
+"""Recording a function for a runtime that must behave as eager mode does.
+
+Besides the joint graph, the runtime needs to know what became of the caller's tensors: which were written to, and
+which outputs are, or share memory with, inputs, intermediates or each other. All of that is read off the fakes that
+the function got and returned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype import tree
+from tintype.errors import MutationError
+from tintype.fake.info import Storage
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import append_call, meta_of, output_node, placeholders
+from tintype.ir.node_info import NodeMeta
+from tintype.ir.signature import (
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    StateWrite,
+    TensorArgument,
+)
+from tintype.trace.capture import CapturedGraph, one_at_a_time
+from tintype.transforms.functionalize import functionalize, storages_of, written_storages
+from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, drop_detached
+
+aten = torch.ops.aten
+
+
+class SharedMemoryError(Exception):
+    """Inputs share memory that the function writes to: they have to be captured as views of one tensor.
+
+    ``groups`` are the positions of such inputs."""
+
+    def __init__(self, groups: list[list[int]]) -> None:
+        super().__init__(groups)
+        self.groups = groups
+
+
+@dataclasses.dataclass
+class InputWrite:
+    """An input of the graph that got another value, which is an output of the graph."""
+
+    position: int
+    # autograd saw the write: the caller's tensor gets the history of its new value
+    tracked: bool
+    how: StateWrite
+    value: Node
+
+
+@dataclasses.dataclass
+class GeometryChange:
+    """An operator that gave the caller's tensor another size or other strides (``x.t_()``)."""
+
+    position: int
+    operator: Any
+    arguments: tuple[Any, ...]
+
+
+@dataclasses.dataclass
+class OutputPlan:
+    """Where an output comes from.
+
+    ``constant``: it is ``value``. ``argument``: it is the argument at that position. ``state``: it is the tensor that
+    this input of the graph stands for. ``same``: it is the output at that position. ``result``: it is the result at
+    that position. ``view``: it is the view at that position, of an input or a result.
+    """
+
+    kind: str
+    value: Any = None
+    requires_grad: bool = False
+    is_leaf: bool = False
+
+
+class Arguments:
+    """The flat arguments of a call, as the function gets them: tensors that are inputs of the graph, views of such
+    tensors, and constants.
+
+    A tensor that is given twice is one input. Tensors that share memory which the function writes to are views of one
+    input (see :class:`SharedMemoryError`).
+    """
+
+    def __init__(self, leaves: Sequence[Any], merged: Sequence[Sequence[int]] = ()) -> None:
+        self.leaves = list(leaves)
+        self.inputs: list[torch.Tensor] = []
+        # for each leaf: the input that it is or is a view of; None for constants
+        self.sources: list[int | None] = [None] * len(self.leaves)
+        self.members: set[int] = set()
+        # tensors whose version counter does not tell of writes to the input that they are views of
+        self.unaware: list[torch.Tensor] = []
+        # which fake stands for which leaf; filled while the function runs
+        self.positions: dict[int, int] = {}
+        self._fakes: list[Any] = []
+        seen: dict[int, int] = {}
+        for group in merged:
+            tensors = [self.leaves[position] for position in group]
+            base = common_base(tensors)
+            if base is not tensors[0] and base is not tensors[0]._base:
+                self.unaware += {id(tensor): tensor for tensor in tensors}.values()
+            for position in group:
+                self.sources[position] = len(self.inputs)
+                self.members.add(position)
+                seen.setdefault(id(self.leaves[position]), position)
+            self.inputs.append(base)
+        for position, leaf in enumerate(self.leaves):
+            if not isinstance(leaf, torch.Tensor) or self.sources[position] is not None:
+                continue
+            first = seen.setdefault(id(leaf), position)
+            if first == position:
+                self.sources[position] = len(self.inputs)
+                self.inputs.append(leaf)
+            else:
+                self.sources[position] = self.sources[first]
+                if first in self.members:
+                    self.members.add(position)
+
+    def rebuild(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
+        """The leaves for other tensors in the place of the inputs."""
+        rebuilt: list[Any] = []
+        made: dict[int, Any] = {}
+        for position, leaf in enumerate(self.leaves):
+            source = self.sources[position]
+            if source is None:
+                rebuilt.append(leaf)
+                continue
+            if id(leaf) not in made:
+                value = inputs[source]
+                if position in self.members:
+                    value = value.as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
+                made[id(leaf)] = value
+                self.positions[id(value)] = position
+            rebuilt.append(made[id(leaf)])
+        self._fakes = list(made.values())  # their identities count
+        return rebuilt
+
+
+def common_base(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One tensor that all of the given ones, which share memory, are views of."""
+    bases = [tensor if tensor._base is None else tensor._base for tensor in tensors]
+    if all(base is bases[0] for base in bases):
+        return bases[0]
+    first = tensors[0]
+    if any(tensor.requires_grad for tensor in tensors) or any(tensor.dtype is not first.dtype for tensor in tensors):
+        raise MutationError(
+            "inputs share memory without being views of each other, the function writes to it, and they require "
+            "gradients or have several dtypes",
+            remedy="pass copies (clone()), or views of one tensor",
+        )
+    # a tensor of our own over the same memory: nobody's version counter tells of writes to it
+    whole = torch.empty(0, dtype=first.dtype, device=first.device)
+    count = first.untyped_storage().nbytes() // first.dtype.itemsize
+    return whole.set_(first.untyped_storage(), 0, (count,), (1,))
+
+
+@dataclasses.dataclass
+class Recording:
+    """A function as a joint graph: inputs, then tangents, to new values of inputs, results, views and gradients."""
+
+    captured: CapturedGraph
+    # the graph's inputs before the caller's: a path in the module, or a tensor that was found elsewhere
+    state: list[str | torch.Tensor]
+    writes: list[InputWrite]
+    geometry_changes: list[GeometryChange]
+    results: list[Node]
+    views: list[Node]
+    plans: list[OutputPlan]
+    # positions of the values (written inputs first, then results) that have tangents, and of inputs with gradients
+    tangents: list[int]
+    gradient_inputs: list[int]
+    gradients: list[Node]
+    out_spec: tree.TreeSpec
+    grad_enabled_after: bool
+
+    @property
+    def input_count(self) -> int:
+        """How many inputs the graph has, tangents not counted."""
+        return len(self.captured.input_specs)
+
+
+class FunctionRecorder(JointRecorder):
+    """Takes note of what happens to the geometry of inputs, too."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.geometry_changes: list[tuple[FakeTensor, Any, tuple[Any, ...]]] = []
+
+    def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        """The caller's tensors may be changed so, the model's may not."""
+        if type(args[0]) is not FakeTensor or args[0].info.storage.frozen or kwargs:
+            return False
+        self.geometry_changes.append((args[0], func, tuple(args[1:])))
+        return True
+
+
+class FunctionCapture(JointCapture):
+    """Runs a function and differentiates everything that gradients can flow back from."""
+
+    recorder_class: type[FunctionRecorder] = FunctionRecorder
+    recorder: FunctionRecorder
+
+    def __init__(self, *args: Any, with_gradients: bool, arguments: Arguments, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.with_gradients = with_gradients
+        self.arguments = arguments
+        self.histories: dict[Node, Any] = {}
+        self.plans: list[OutputPlan] = []
+        # what the graph computes for the caller: results of the function, and what outputs are views of
+        self.results: list[FakeTensor] = []
+        self.views: list[FakeTensor] = []
+        self.sources: list[tuple[Node, torch.Tensor]] = []
+        self.started: list[torch.Tensor] = []
+        self.tracked: list[Node] = []
+        self.grad_enabled_after = True
+
+    def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
+        fake = super()._tensor_input(node, tensor, position)
+        self.histories[node] = fake.grad_fn
+        return fake
+
+    # --- gradients -----------------------------------------------------------------------------------------
+
+    def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
+        """Record the gradients of written inputs and of results, from one tangent each."""
+        self.grad_enabled_after = torch.is_grad_enabled()
+        self._plan_outputs(outputs)
+        written = self._written_with_history()
+        self.tracked = [node for node, _ in written]
+        if not self.with_gradients:
+            return []
+        self.started = [value for _, value in written]
+        self.started += [result for result in self.results if result.requires_grad]
+        self.sources = [
+            (node, real)
+            for node, real in self.state_tensors.items()
+            if real.requires_grad and not self.recorder.has_new_history(real)
+        ]
+        self.sources += self.leaves.items()
+        tangents = [add_tangent(self.recorder, value, f"tangents_{i}") for i, value in enumerate(self.started, 1)]
+        with torch.enable_grad():
+            return self.recorder.differentiate(self.started, tangents, [source for _, source in self.sources])
+
+    def _written_with_history(self) -> list[tuple[Node, torch.Tensor]]:
+        """The inputs, in order, whose new value gradients flow back from."""
+        found: list[tuple[Node, torch.Tensor]] = []
+        changed = {id(fake) for fake, _, _ in self.recorder.geometry_changes}
+        for node in placeholders(self.graph):
+            real = self.state_tensors.get(node)
+            fake = self.entries.get(node)
+            if fake is not None and id(fake) in changed:
+                if fake.requires_grad and fake.info.storage.written:
+                    raise _geometry_and_value(node)
+            elif real is not None and real.requires_grad and self.recorder.has_new_history(real):
+                found.append((node, real))
+            elif fake is not None and fake.requires_grad and fake.grad_fn is not self.histories[node]:
+                found.append((node, fake))
+        return [(node, value) for node, value in found if value.numel()]  # nobody can write to nothing
+
+    # --- outputs -------------------------------------------------------------------------------------------
+
+    def _plan_outputs(self, outputs: Any) -> None:
+        leaves, self.out_tree = tree.flatten(outputs)
+        self.alive = leaves  # their identities count
+        roots = self._roots()
+        state = {id(value): node for node, value in self.state_tensors.items()}
+        bases: dict[int, int] = {}
+        seen: dict[int, int] = {}
+        for position, leaf in enumerate(leaves):
+            if not isinstance(leaf, torch.Tensor):
+                self.plans.append(OutputPlan("constant", leaf))
+            elif id(leaf) in seen:
+                self.plans.append(OutputPlan("same", seen[id(leaf)]))
+            elif id(leaf) in self.arguments.positions:
+                self.plans.append(OutputPlan("argument", self.arguments.positions[id(leaf)]))
+            elif id(leaf) in state:
+                self.plans.append(OutputPlan("state", state[id(leaf)]))
+            else:
+                self.plans.append(self._plan(leaf, roots, bases))
+            seen.setdefault(id(leaf), position)
+
+    def _roots(self) -> dict[Storage, tuple[Node, FakeTensor]]:
+        """For each piece of memory the tensor that it was made for, with the node that made it."""
+        roots: dict[Storage, tuple[Node, FakeTensor]] = {}
+        for node in self.graph.nodes:
+            value = node.meta.get("val")
+            for item in value if isinstance(value, tuple) else (value,):
+                if type(item) is FakeTensor:
+                    roots.setdefault(item.info.storage, (node, item))
+        return roots
+
+    def _plan(self, leaf: torch.Tensor, roots: dict[Storage, Any], bases: dict[int, int]) -> OutputPlan:
+        fake = leaf if type(leaf) is FakeTensor else self.recorder.fake_of(leaf)
+        source, root = roots.get(fake.info.storage) or (fake.node, fake)
+        plan = OutputPlan("view", requires_grad=leaf.requires_grad, is_leaf=leaf.is_leaf)
+        from_input = source.op == "placeholder"
+        if root is not fake and not from_input and fake.requires_grad and not root.requires_grad:
+            root = fake  # gradients flow through this tensor alone
+        if not from_input and id(root) not in bases:
+            bases[id(root)] = len(self.results)
+            self.results.append(root)
+        if root is fake:
+            plan.kind, plan.value = "result", bases[id(root)]
+        else:
+            plan.value = len(self.views)
+            self.views.append(fake)
+        return plan
+
+    def _make_outputs(self, outputs: Any) -> Any:
+        gradients = [gradient for gradient in self.gradients if gradient is not None]
+        nodes = [fake.node for fake in (*self.results, *self.views, *gradients)]
+        self.graph.output(tuple(nodes)).meta = NodeMeta()
+        specs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name)) for node in nodes]
+        return specs, self.out_tree
+
+
+def _geometry_and_value(node: Node) -> MutationError:
+    return MutationError(
+        f"the function gives the input {node.name!r}, which requires a gradient, another geometry and another value",
+        remedy="use the operator without the underscore for the geometry (x = x.t())",
+    )
+
+
+# --- from a capture to a recording ---------------------------------------------------------------------------
+
+
+def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool) -> Recording:
+    """Record a module that takes the inputs of ``arguments``."""
+    with one_at_a_time:
+        capture = FunctionCapture(
+            root, tuple(arguments.inputs), {}, with_gradients=with_gradients, arguments=arguments
+        )
+        captured = capture.run()
+    graph = captured.graph
+    inputs = placeholders(graph)
+    count = len(captured.input_specs)
+    _check_shared_memory(captured, inputs[:count])
+    specs = [
+        *captured.input_specs,
+        *(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name)) for node in inputs[count:]),
+    ]
+    mutations = functionalize(graph, captured.context, specs, captured.state_writes)
+    drop_detached(graph)
+    values: Any = list(output_node(graph).args[0])  # type: ignore[arg-type]
+    positions = {spec.target or spec.arg.name: position for position, spec in enumerate(captured.input_specs)}
+    index = {node: position for position, node in enumerate(inputs)}
+    tracked = {index[node] for node in capture.tracked}
+    writes = [
+        InputWrite(positions[spec.target], positions[spec.target] in tracked, spec.write, value)
+        for spec, value in zip(mutations, values, strict=False)
+        if spec.target in positions  # tangents that a backward wrote to are nobody's business
+    ]
+    values = values[len(mutations) :]
+    results = _own_results(graph, values[: len(capture.results)])
+    views = values[len(capture.results) : len(capture.results) + len(capture.views)]
+    order = [position for position, write in enumerate(writes) if write.tracked]
+    order += [len(writes) + i for i, result in enumerate(capture.results) if result.requires_grad]
+    found = [gradient is not None for gradient in capture.gradients]
+    return Recording(
+        captured,
+        [_state_source(captured, spec, capture.state_tensors[node]) for spec, node in _state(captured, inputs)],
+        writes,
+        _geometry_changes(capture),
+        results,
+        views,
+        [_with_position(plan, index) for plan in capture.plans],
+        order if with_gradients else [],
+        [index[node] for (node, _), has in zip(capture.sources, found, strict=False) if has],
+        values[len(capture.results) + len(capture.views) :],
+        captured.out_spec,
+        capture.grad_enabled_after,
+    )
+
+
+def _check_shared_memory(captured: CapturedGraph, inputs: list[Node]) -> None:
+    written = written_storages(captured.graph)
+    if not written:
+        return
+    user = {spec.arg.name for spec in captured.input_specs if spec.kind is InputKind.USER_INPUT}
+    first = len(inputs) - len(user)
+    groups: dict[Storage, list[int]] = {}
+    for position, node in enumerate(inputs):
+        for storage in storages_of(node):
+            if storage in written:
+                groups.setdefault(storage, []).append(position - first)
+    shared = [group for group in groups.values() if len(group) > 1 and min(group) >= 0]
+    if shared:
+        raise SharedMemoryError(shared)
+
+
+def _state(captured: CapturedGraph, inputs: list[Node]) -> list[tuple[InputSpec, Node]]:
+    pairs = zip(captured.input_specs, inputs, strict=False)
+    return [(spec, node) for spec, node in pairs if spec.kind is not InputKind.USER_INPUT]
+
+
+def _state_source(captured: CapturedGraph, spec: InputSpec, tensor: torch.Tensor) -> str | torch.Tensor:
+    if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+        assert spec.target is not None
+        return spec.target
+    return tensor
+
+
+def _own_results(graph: Any, results: list[Node]) -> list[Node]:
+    """Results that are tensors of their own: a constant, or what is another result too, is copied."""
+    own: list[Node] = []
+    for node in results:
+        if node.op == "placeholder" or node in own:
+            with graph.inserting_before(output_node(graph)):
+                node = append_call(graph, aten.clone.default, (node,), {}, "clone", meta_of(node).copy())
+        own.append(node)
+    return own
+
+
+def _geometry_changes(capture: FunctionCapture) -> list[GeometryChange]:
+    changes = []
+    for fake, func, rest in capture.recorder.geometry_changes:
+        changes.append(GeometryChange(capture.arguments.positions[id(fake)], func, rest))
+    return changes
+
+
+def _with_position(plan: OutputPlan, index: dict[Node, int]) -> OutputPlan:
+    return dataclasses.replace(plan, value=index[plan.value]) if plan.kind == "state" else plan

@@ -1,0 +1,348 @@
+"""``aot.function`` and ``aot.module``: callables whose forward and backward are compiled graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule
+
+from tintype import ops as _ops  # noqa: F401  (operators register their rules)
+from tintype import tree
+from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record
+from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
+from tintype.errors import InvalidRequestError, UnsupportedInputError
+from tintype.export.capture import EntryPoint
+from tintype.ir.graph import LazyGraphModule, append_call, eliminate_dead_code, meta_of, output_node, placeholders
+from tintype.ir.process_switches import collector_paused
+from tintype.trace.capture import plain_tensor
+from tintype.transforms import rewrites as _rewrites  # noqa: F401
+from tintype.transforms.decompose import decompose_graph
+from tintype.transforms.joint import JointGraph
+from tintype.transforms.partition import Partition, Partitioner, partition_by_default, partition_by_min_cut
+
+aten = torch.ops.aten
+
+# (graph, fakes in place of its inputs) -> what is called in its place
+Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
+
+
+def as_it_is(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    """A compiler that compiles nothing."""
+    return graph_module
+
+
+class CompiledFunction:
+    """A function that runs as compiled graphs. They are made when it is called, once for each kind of arguments.
+
+    ``partitions`` holds what was saved and recomputed, for each pair of graphs that was made.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        root: torch.nn.Module | None,
+        fw_compiler: Compiler,
+        bw_compiler: Compiler,
+        partitioner: Partitioner,
+        decompositions: Mapping[Any, Callable[..., Any]] | None,
+    ) -> None:
+        self._function = function
+        self._root = root
+        self._state = StateAccess(root)
+        self._fw_compiler = fw_compiler
+        self._bw_compiler = bw_compiler
+        self._partitioner = partitioner
+        self._decompositions = decompositions
+        self._compiled: dict[Any, tuple[CompiledGraphs, list[list[int]]]] = {}
+        self.partitions: list[Partition] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, compiled, merged = self.prepare(*args, **kwargs)
+        arguments = Arguments(leaves, merged)
+        state = [
+            self._state.get(source) if isinstance(source, str) else source for source in compiled.recording.state
+        ]
+        return compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> tuple[list[Any], CompiledGraphs, list[list[int]]]:
+        """Make the graphs for a call, or find them: returns the flat arguments, the graphs, and which arguments they
+        take as views of one tensor."""
+        leaves, spec = tree.flatten((args, kwargs))
+        key = (spec, self._key(leaves))
+        found = self._compiled.get(key)
+        if found is None:
+            found = self._compiled[key] = self._compile(leaves, spec)
+        return (leaves, *found)
+
+    # --- which graphs --------------------------------------------------------------------------------------
+
+    def _key(self, leaves: list[Any]) -> Any:
+        """What decides which graphs a call needs."""
+        seen: dict[int, int] = {}
+        memories: dict[int, int] = {}
+        described = [_describe(leaf, position, seen, memories) for position, leaf in enumerate(leaves)]
+        return (*described, torch.is_grad_enabled(), _autocast_key(), self._root_key())
+
+    def _root_key(self) -> Any:
+        if self._root is None:
+            return None
+        modules = list(self._root.modules())
+        return (
+            tuple([module.training for module in modules]),
+            tuple([parameter.requires_grad for parameter in self._root.parameters()]),
+        )
+
+    # --- making them ---------------------------------------------------------------------------------------
+
+    def _compile(self, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CompiledGraphs, list[list[int]]]:
+        for leaf in leaves:
+            _check_leaf(leaf)
+        merged: list[list[int]] = []
+        with collector_paused():
+            while True:
+                arguments = Arguments(leaves, merged)
+                root = EntryPoint(self._entry(arguments, spec), self._root)
+                try:
+                    recording = record(root, arguments, with_gradients=torch.is_grad_enabled())
+                    break
+                except SharedMemoryError as error:
+                    if merged:
+                        raise AssertionError("views of one tensor share memory with another input") from error
+                    merged = [
+                        [p for p, source in enumerate(arguments.sources) if source in set(group)]
+                        for group in error.groups
+                    ]
+            return self._build(recording), merged
+
+    def _entry(self, arguments: Arguments, spec: tree.TreeSpec) -> Callable[..., Any]:
+        def call(*inputs: torch.Tensor) -> Any:
+            args, kwargs = tree.unflatten(arguments.rebuild(inputs), spec)
+            return self._function(*args, **kwargs)
+
+        return call
+
+    def _build(self, recording: Recording) -> CompiledGraphs:
+        epilogue = Epilogue(recording)
+        value_count = set_outputs(recording, epilogue.numbers)
+        graph = recording.captured.graph
+        eliminate_dead_code(graph)
+        if not recording.gradient_inputs:
+            return CompiledGraphs(recording, None, self._compile_graph(graph, self._fw_compiler), None, epilogue)
+        joint = JointGraph(graph, recording.input_count, value_count, recording.tangents, recording.gradient_inputs)
+        if self._decompositions is not None:
+            joint.graph = self._decomposed(recording, graph)
+        partition = self._partitioner(joint)
+        _copy_saved_inputs(partition, {write.position for write in recording.writes})
+        self.partitions.append(partition)
+        return CompiledGraphs(
+            recording,
+            partition,
+            self._compile_graph(partition.forward, self._fw_compiler),
+            self._compile_graph(partition.backward, self._bw_compiler),
+            epilogue,
+        )
+
+    def _decomposed(self, recording: Recording, graph: Graph) -> Graph:
+        names = [node.name for node in placeholders(graph)]
+        decomposed, lifted = decompose_graph(
+            graph, recording.captured.context, self._decompositions, frozenset(), names
+        )
+        if lifted:
+            raise InvalidRequestError(
+                "a decomposition makes tensors from Python numbers, which can't be part of a compiled function",
+                remedy="use operators such as torch.full in it",
+            )
+        return decomposed
+
+    def _compile_graph(self, graph: Graph, compiler: Compiler) -> Callable[..., Any]:
+        examples = [node.meta.get("val") for node in placeholders(graph)]
+        return compiler(LazyGraphModule({}, graph, "CompiledGraph"), examples)
+
+
+def _describe(leaf: Any, position: int, seen: dict[int, int], memories: dict[int, int]) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return (type(leaf), leaf)
+    first = seen.setdefault(id(leaf), position)
+    if first != position:
+        return first
+    if leaf.layout is not torch.strided:
+        return leaf.layout
+    memory = memories.setdefault(leaf.untyped_storage()._cdata, position)
+    shared = () if memory == position else (memory, leaf.storage_offset())
+    history = (leaf.requires_grad, leaf.is_leaf)
+    return (type(leaf), leaf.dtype, leaf.device, leaf.size(), leaf.stride(), history, leaf.is_conj(), shared)
+
+
+def _autocast_key() -> Any:
+    if not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda"):
+        return None
+    return tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda"))
+
+
+def _check_leaf(leaf: Any) -> None:
+    if isinstance(leaf, torch.Tensor):
+        plain_tensor(leaf)
+        return
+    try:
+        hash(leaf)
+    except TypeError as error:
+        raise UnsupportedInputError(
+            f"a {type(leaf).__name__} is not something a compiled function can take",
+            remedy="pass tensors, numbers, strings, None, or containers of them",
+        ) from error
+
+
+def _copy_saved_inputs(partition: Partition, written: set[int]) -> None:
+    """Save copies of inputs that are written to when the forward graph has run."""
+    graph = partition.forward
+    inputs = placeholders(graph)
+    targets = {inputs[position] for position in written}
+    output = output_node(graph)
+    results: Any = list(output.args[0])  # type: ignore[arg-type]
+    for position in range(partition.output_count, len(results)):
+        node = results[position]
+        if node in targets:
+            with graph.inserting_before(output):
+                results[position] = append_call(graph, aten.clone.default, (node,), {}, "clone", meta_of(node).copy())
+    output.args = (tuple(results),)
+
+
+# --- what users call -----------------------------------------------------------------------------------------
+
+
+def function(
+    function: Callable[..., Any],
+    *,
+    fw_compiler: Compiler = as_it_is,
+    bw_compiler: Compiler | None = None,
+    partitioner: str | Partitioner = "default",
+    memory_budget: float | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> CompiledFunction:
+    """A function whose forward and backward run as compiled graphs, and which else behaves as the function itself.
+
+    Graphs are recorded when it is called, once for each kind of arguments (sizes, dtypes, what requires gradients,
+    what shares memory, values of what is no tensor). ``fw_compiler`` and ``bw_compiler`` take a graph module and
+    example inputs and return what is to be called; by default graphs run as they are. ``partitioner`` decides what
+    is saved for the backward graph: ``"default"`` as much as autograd would, ``"min_cut"`` as little as possible,
+    within a ``memory_budget`` from 0 to 1. ``decompositions`` are applied to the joint graph first.
+
+    >>> import torch, tintype
+    >>> def f(x, y):
+    ...     x.mul_(2)
+    ...     return x.sin() * y
+    >>> compiled = tintype.aot.function(f, partitioner="min_cut")
+    >>> x, y = torch.ones(3), torch.ones(3, requires_grad=True)
+    >>> compiled(x, y).sum().backward()
+    >>> x, y.grad
+    (tensor([2., 2., 2.]), tensor([0.9093, 0.9093, 0.9093]))
+    """
+    owner = getattr(function, "__self__", None)
+    root = (
+        function if isinstance(function, torch.nn.Module) else owner if isinstance(owner, torch.nn.Module) else None
+    )
+    return CompiledFunction(
+        function,
+        root,
+        fw_compiler,
+        bw_compiler or fw_compiler,
+        chosen_partitioner(partitioner, memory_budget),
+        decompositions,
+    )
+
+
+def chosen_partitioner(partitioner: str | Partitioner, memory_budget: float | None) -> Partitioner:
+    """The partitioner for a name or a function."""
+    if memory_budget is not None and partitioner != "min_cut":
+        raise InvalidRequestError("memory_budget belongs to partitioner='min_cut'")
+    if callable(partitioner):
+        return partitioner
+    if partitioner == "default":
+        return partition_by_default
+    if partitioner == "min_cut":
+        budget = 1.0 if memory_budget is None else memory_budget
+        return lambda joint: partition_by_min_cut(joint, budget)
+    raise InvalidRequestError(f"partitioner is 'default', 'min_cut' or a function, but got {partitioner!r}")
+
+
+class CompiledModule(torch.nn.Module):
+    """A module that has the state of another one and runs its forward and backward as compiled graphs."""
+
+    _original: torch.nn.Module
+    _compiled: CompiledFunction
+
+    def __init__(self, original: torch.nn.Module, compiled: CompiledFunction) -> None:
+        super().__init__()
+        self.__dict__["_original"] = original
+        self.__dict__["_compiled"] = compiled
+        for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            self.__dict__[name] = original.__dict__[name]
+        self.training = original.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the compiled graphs."""
+        return self._compiled(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        """Set the mode of the original module, too."""
+        self._original.train(mode)
+        self.training = mode
+        return self
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """What was saved and recomputed, for each pair of graphs that was made."""
+        return self._compiled.partitions
+
+
+def module(
+    model: torch.nn.Module,
+    *,
+    fw_compiler: Compiler = as_it_is,
+    bw_compiler: Compiler | None = None,
+    partitioner: str | Partitioner = "default",
+    memory_budget: float | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> CompiledModule:
+    """A module with the parameters and buffers of a model whose forward and backward run as compiled graphs.
+
+    Takes the options of :func:`function`. The state is the model's own, under the same names: an optimizer of either
+    trains both.
+
+    >>> import torch, tintype
+    >>> model = torch.nn.Linear(3, 1)
+    >>> compiled = tintype.aot.module(model)
+    >>> compiled(torch.ones(2, 3)).sum().backward()
+    >>> model.weight.grad
+    tensor([[2., 2., 2.]])
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidRequestError(f"expected a torch.nn.Module, but got {type(model).__name__}")
+    return CompiledModule(
+        model,
+        function(
+            model,
+            fw_compiler=fw_compiler,
+            bw_compiler=bw_compiler,
+            partitioner=partitioner,
+            memory_budget=memory_budget,
+            decompositions=decompositions,
+        ),
+    )
+
+
+def module_for(
+    model: torch.nn.Module, args: Sequence[Any], fw_compiler: Compiler = as_it_is, **options: Any
+) -> CompiledModule:
+    """As :func:`module`, with the graphs for the given example inputs made at once.
+
+    >>> import torch, tintype
+    >>> compiled = tintype.aot.module_for(torch.nn.ReLU(), (torch.ones(2),))
+    >>> compiled(torch.tensor([-1.0, 1.0]))
+    tensor([0., 1.])
+    """
+    compiled = module(model, fw_compiler=fw_compiler, **options)
+    compiled._compiled.prepare(*args)
+    return compiled

@@ -1,0 +1,336 @@
+"""Running compiled graphs so that nobody can tell them from eager mode.
+
+The forward graph computes new values; it writes to nothing and returns no views. An ``autograd.Function`` runs it and
+the backward graph. What eager mode would have done to the caller's tensors happens around it, with autograd watching:
+new values are copied into inputs, and outputs that share memory are made as views of what they share it with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype import tree
+from tintype.aot.capture import Recording
+from tintype.export.owned_state import as_replacement, write_untracked
+from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import LazyGraphModule, add_placeholder, append_call, meta_of, output_node
+from tintype.ir.node_info import NodeMeta
+from tintype.ir.signature import StateWrite
+from tintype.transforms.partition import Partition
+from tintype.transforms.views import base_of
+
+aten = torch.ops.aten
+
+NO_DOUBLE_BACKWARD = "torch.compile with aot_autograd does not currently support double backward"
+
+
+class CompiledGraphs:
+    """What one recording was compiled into: a forward, and a backward where gradients are wanted."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        partition: Partition | None,
+        forward: Callable[..., Any],
+        backward: Callable[..., Any] | None,
+        epilogue: Epilogue,
+    ) -> None:
+        self.recording = recording
+        self.partition = partition
+        self.forward = forward
+        self.backward = backward
+        self.epilogue = epilogue
+        self.value_count = len(recording.writes) + len(recording.results) + epilogue.number_count
+        differentiable = set(recording.tangents)
+        self.constant_values = [i for i in range(self.value_count) if i not in differentiable]
+        values = [*(write.value for write in recording.writes), *recording.results]
+        self.tangent_infos = [_tangent_info(values[position]) for position in recording.tangents]
+
+    def run(
+        self,
+        inputs: Sequence[torch.Tensor],
+        arguments: Sequence[Any],
+        state: StateAccess,
+        unaware: Sequence[torch.Tensor] = (),
+    ) -> Any:
+        """The function's outputs, for the inputs of the graph and the caller's own arguments.
+
+        ``unaware`` are arguments that are written to behind autograd's back."""
+        with _autocast_off():
+            if self.backward is None:
+                with torch.no_grad():
+                    values = tuple(self.forward(*inputs))
+            else:
+                values = CompiledFunctionNode.apply(self, *inputs)
+        views = self.epilogue.run(inputs, values, state)
+        for tensor in unaware:
+            torch.autograd.graph.increment_version(tensor)
+        outputs = self._outputs(inputs, arguments, values[len(self.recording.writes) :], views)
+        for change in self.recording.geometry_changes:
+            change.operator(arguments[change.position], *change.arguments)
+        if torch.is_grad_enabled() != self.recording.grad_enabled_after:
+            torch.set_grad_enabled(self.recording.grad_enabled_after)
+        return tree.unflatten(outputs, self.recording.out_spec)
+
+    def _outputs(self, inputs: Any, arguments: Any, results: Any, views: Any) -> list[Any]:
+        outputs: list[Any] = []
+        sources = {"argument": arguments, "state": inputs, "result": results, "view": views, "same": outputs}
+        for plan in self.recording.plans:
+            if plan.kind == "constant":
+                outputs.append(plan.value)
+                continue
+            value = sources[plan.kind][plan.value]
+            if plan.kind in ("view", "result"):
+                value = _with_history(value, plan.requires_grad, plan.is_leaf)
+            outputs.append(value)
+        return outputs
+
+
+def _with_history(value: torch.Tensor, requires_grad: bool, is_leaf: bool) -> torch.Tensor:
+    """A tensor that autograd knows of, or does not know of, as eager mode has it."""
+    if value.requires_grad and not requires_grad:
+        return value.detach()
+    if value.grad_fn is not None and is_leaf:  # a view that was made while gradients were disabled
+        with torch.no_grad():
+            return value.view_as(value)
+    if requires_grad and is_leaf and not value.requires_grad and torch.is_grad_enabled():
+        return value.detach().requires_grad_()
+    return value
+
+
+def _tangent_info(node: Node) -> TensorInfo:
+    value = node.meta["val"]
+    assert type(value) is FakeTensor
+    info = value.info
+    return TensorInfo(info.sizes, preserved_strides(info.sizes, info.strides), info.dtype, info.device)
+
+
+class CompiledFunctionNode(torch.autograd.Function):
+    """The forward and the backward graph as one step of autograd's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, compiled: CompiledGraphs, *inputs: torch.Tensor) -> Any:
+        """Run the forward graph and keep what the backward graph needs."""
+        partition = compiled.partition
+        assert partition is not None
+        values = list(compiled.forward(*inputs))
+        count = compiled.value_count
+        saved = values[count : count + partition.saved_tensors]
+        ctx.compiled = compiled
+        ctx.numbers = values[count + partition.saved_tensors :]
+        ctx.save_for_backward(*saved)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(
+            *(values[i] for i in compiled.constant_values if isinstance(values[i], torch.Tensor))
+        )
+        return tuple(values[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Run the backward graph."""
+        compiled: CompiledGraphs = ctx.compiled
+        recording = compiled.recording
+        incoming = [gradients[position] for position in recording.tangents]
+        results: list[Any] = [None] * (recording.input_count + 1)
+        if all(gradient is None for gradient in incoming):
+            return tuple(results)
+        tangents = [
+            _as_expected(gradient, info) for gradient, info in zip(incoming, compiled.tangent_infos, strict=True)
+        ]
+        values = (*ctx.saved_tensors, *ctx.numbers, *tangents)
+        if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+            found = _BackwardNode.apply(compiled, *values)
+        else:
+            found = run_backward(compiled, values)
+        for position, gradient in zip(recording.gradient_inputs, found, strict=True):
+            results[position + 1] = gradient
+        return tuple(results)
+
+
+def run_backward(compiled: CompiledGraphs, values: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients, from saved values and tangents."""
+    assert compiled.backward is not None
+    with torch.no_grad(), _autocast_off():
+        return tuple(compiled.backward(*values))
+
+
+class _BackwardNode(torch.autograd.Function):
+    """A backward of which somebody wants the gradient (``create_graph=True``): it runs, but has none itself."""
+
+    @staticmethod
+    def forward(ctx: Any, compiled: CompiledGraphs, *values: Any) -> Any:
+        return run_backward(compiled, values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(NO_DOUBLE_BACKWARD)
+
+
+def _as_expected(gradient: Any, info: TensorInfo) -> torch.Tensor:
+    """A gradient from outside laid out in memory as the backward graph expects it; zeros for one that is missing."""
+    sizes: Any = info.sizes
+    strides: Any = info.strides
+    if gradient is None:
+        return torch.empty_strided(sizes, strides, dtype=info.dtype, device=info.device).zero_()
+    if gradient.stride() == strides and not gradient.is_conj() and not gradient.is_neg():
+        return gradient
+    return torch.empty_strided(sizes, strides, dtype=info.dtype, device=info.device).copy_(gradient)
+
+
+def _autocast_off() -> contextlib.AbstractContextManager[Any]:
+    """Conversions by autocast are part of the graphs: it must not convert again when they run."""
+    return torch._C._DisableAutocast()
+
+
+# --- around the graphs ---------------------------------------------------------------------------------------
+
+
+class StateAccess:
+    """The tensors of a module by path, to be read and replaced."""
+
+    def __init__(self, root: torch.nn.Module | None) -> None:
+        self._root = root
+
+    def table(self, path: str) -> tuple[dict[str, Any], str]:
+        """The table of a module that holds a tensor, and its name there."""
+        assert self._root is not None
+        owner, _, name = path.rpartition(".")
+        module = self._root.get_submodule(owner) if owner else self._root
+        return (module._parameters if name in module._parameters else module._buffers), name
+
+    def get(self, path: str) -> torch.Tensor:
+        """The tensor at a path."""
+        table, name = self.table(path)
+        return table[name]
+
+    def replace(self, path: str, value: torch.Tensor) -> None:
+        """Give a module another tensor at a path."""
+        table, name = self.table(path)
+        table[name] = as_replacement(table[name], value)
+
+
+class Epilogue:
+    """What happens to the caller's tensors after the forward graph ran: writes, and the views that are outputs.
+
+    It is a graph, from the inputs and the values that the forward graph returned to the views, which runs with
+    autograd on. ``numbers`` are nodes of the joint graph that the forward graph has to return as well.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.graph = Graph()
+        self.numbers: list[Node] = []
+        self._values: dict[Node, Node] = {}
+        # what stands for a value, and how much further from the start of its memory it begins, in bytes
+        self._bases: dict[Node, tuple[Node, int]] = {}
+        self._input_nodes: list[Node] = []
+        self._replaced: list[tuple[str, int]] = []
+        self._build()
+        self._module = LazyGraphModule({}, self.graph, "Epilogue")
+
+    @property
+    def number_count(self) -> int:
+        """How many numbers the forward graph returns for this."""
+        return len(self.numbers)
+
+    def run(self, inputs: Sequence[torch.Tensor], values: Sequence[Any], state: StateAccess) -> Sequence[Any]:
+        """Write to the inputs; returns the views."""
+        if not self.recording.writes and not self.recording.views:
+            return ()
+        views = self._module(*inputs, *values)
+        for path, position in self._replaced:
+            state.replace(path, values[position])
+        return views
+
+    def _build(self) -> None:
+        recording = self.recording
+        graph = recording.captured.graph
+        inputs = list(graph.find_nodes(op="placeholder"))[: recording.input_count]
+        for node in inputs:
+            self._values[node] = add_placeholder(self.graph, node.name, meta_of(node).copy())
+            self._bases[node] = (self._values[node], 0)
+        self._add_values([write.value for write in recording.writes], "new_value")
+        self._add_values(recording.results, "result")
+        for view in recording.views:
+            self._need_numbers(view)
+        for number, node in enumerate(self.numbers):
+            self._values[node] = add_placeholder(self.graph, f"number_{number}", meta_of(node).copy())
+        for position, write in enumerate(recording.writes):
+            self._write(inputs[write.position], position)
+        views = [self._view(node) for node in recording.views]
+        self.graph.output(tuple(views)).meta = NodeMeta()
+
+    def _add_values(self, nodes: list[Node], name: str) -> None:
+        for number, node in enumerate(nodes):
+            new = add_placeholder(self.graph, f"{name}_{number}", meta_of(node).copy())
+            self._input_nodes.append(new)
+            self._values.setdefault(node, new)
+            self._bases.setdefault(node, (new, 0))
+
+    def _write(self, target: Node, position: int) -> None:
+        write = self.recording.writes[position]
+        value = self._input_nodes[position]
+        destination = self._values[target]
+        if write.how is StateWrite.REPLACED:
+            source = self.recording.state[write.position]
+            assert isinstance(source, str)
+            self._replaced.append((source, position))
+            return
+        if write.how is StateWrite.UNTRACKED:
+            self._call(write_untracked, destination, value)
+        else:
+            # a write that autograd did not see in the program (no_grad) must not be seen here
+            place = destination if write.tracked else self._call(aten.detach.default, destination)
+            self._call(aten.copy_.default, place, value)
+        new, old = write.value.meta["val"].info, target.meta["val"].info
+        self._bases[write.value] = (destination, (old.offset - new.offset) * old.dtype.itemsize)
+
+    def _call(self, target: Any, *arguments: Any) -> Node:
+        return append_call(self.graph, target, arguments, {}, "write", NodeMeta({"val": None}))
+
+    def _need_numbers(self, view: Node) -> None:
+        for step in self._chain(view)[0]:
+            for argument in step.all_input_nodes:
+                is_number = not isinstance(argument.meta.get("val"), (torch.Tensor, tuple, list))
+                if is_number and argument not in self._values and argument not in self.numbers:
+                    self.numbers.append(argument)
+
+    def _chain(self, view: Node) -> tuple[list[Node], Node]:
+        """The operators that lead to a view, last one first, and what they start from."""
+        chain: list[Node] = []
+        step = view
+        while step not in self._bases:
+            base = base_of(step)
+            if base is None:
+                raise AssertionError(f"the output {view.name!r} is no view of an input or a result")
+            chain.append(step)
+            step = base
+        return chain, step
+
+    def _view(self, view: Node) -> Node:
+        chain, base = self._chain(view)
+        if not chain:  # another tensor that is the same view of the memory
+            return append_call(self.graph, aten.alias.default, (self._bases[base][0],), {}, "alias", NodeMeta())
+        distance = self._bases[base][1]
+        made: dict[Node, Node] = {base: self._bases[base][0]}
+        for step in reversed(chain):
+            new = self.graph.node_copy(step, lambda node: made[node] if node in made else self._values[node])
+            if step.target is aten.as_strided.default and distance:
+                sizes, strides, offset = step.args[1:]
+                new.args = (new.args[0], sizes, strides, offset + distance // step.meta["val"].info.dtype.itemsize)
+            made[step] = new
+        return made[view]
+
+
+def set_outputs(recording: Recording, numbers: Sequence[Node]) -> int:
+    """Let the joint graph return new values of inputs, results and numbers, then gradients; returns how many
+    values."""
+    values = [*(write.value for write in recording.writes), *recording.results, *numbers]
+    output_node(recording.captured.graph).args = ((*values, *recording.gradients),)
+    return len(values)
