@@ -105,7 +105,7 @@ def _differentiate(seen: Observation, given: Any, outputs: Any, leaves: Sequence
         return
     total: Any = 0
     for number, value in enumerate(starts):
-        weights = torch.arange(1, value.numel() + 1, dtype=torch.float32).reshape(value.shape)
+        weights = torch.arange(1, value.numel() + 1, dtype=torch.float64).reshape(value.shape)
         total = (
             total + (torch.view_as_real(value).sum(-1) if value.is_complex() else value).mul(weights + number).sum()
         )

@@ -169,6 +169,9 @@ class Recording:
     state: list[str | torch.Tensor]
     writes: list[InputWrite]
     geometry_changes: list[GeometryChange]
+    # positions of inputs that lose their history before they are written to, and in the end
+    detached_first: list[int]
+    detached: list[int]
     results: list[Node]
     views: list[Node]
     plans: list[OutputPlan]
@@ -367,6 +370,8 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         [_state_source(captured, spec, capture.state_tensors[node]) for spec, node in _state(captured, inputs)],
         writes,
         _geometry_changes(capture),
+        [index[node] for node in capture.tracked if node in capture.leaves and capture.histories[node] is None],
+        [index[node] for node in capture.leaves if not capture.entries[node].requires_grad],
         results,
         views,
         [_with_position(plan, index) for plan in capture.plans],

@@ -68,7 +68,11 @@ class CompiledGraphs:
                     values = tuple(self.forward(*inputs))
             else:
                 values = CompiledFunctionNode.apply(self, *inputs)
+        for position in self.recording.detached_first:
+            inputs[position].detach_()
         views = self.epilogue.run(inputs, values, state)
+        for position in self.recording.detached:
+            inputs[position].detach_()
         for tensor in unaware:
             torch.autograd.graph.increment_version(tensor)
         outputs = self._outputs(inputs, arguments, values[len(self.recording.writes) :], views)
