@@ -58,7 +58,10 @@ class MinCut:
         return best
 
     def _bytes(self, saved: list[Node]) -> int:
-        return sum(bytes_of(node) for node in saved if node.op != "placeholder")
+        """How much memory a choice holds besides inputs: values, and states of generators."""
+        values = sum(bytes_of(node) for node in saved if node.op != "placeholder")
+        again = self.halves.computed_again(set(saved))
+        return values + STATE_BYTES * sum(is_random(node) for node in again if node in self.halves.forward)
 
     def _cut(self, price: float) -> list[Node]:
         """The cheapest values to save if work up to a price may be done twice."""
@@ -168,8 +171,8 @@ _CHEAP = frozenset(
 
 def _work(node: Node) -> float:
     """Roughly the multiplications that an operator does; infinite for what can't run twice."""
-    if is_random(node):
-        return STATE_BYTES if bytes_of(node) > STATE_BYTES else float("inf")
+    if is_random(node) and bytes_of(node) < 2 * STATE_BYTES:
+        return float("inf")  # the state of the generator, which is saved then, is no smaller
     info = info_of(node)
     elements = 1.0
     for value in [node, *node.all_input_nodes]:

@@ -158,6 +158,21 @@ class Halves:
         order = {node: position for position, node in enumerate(self.nodes)}
         return sorted(wanted, key=order.__getitem__)
 
+    def computed_again(self, saved: set[Node]) -> list[Node]:
+        """What the backward graph computes without tangents, if the given values are saved."""
+        found: dict[Node, None] = {}
+        seen: set[Node] = set()
+        pending = [node for node in self.gradients if isinstance(node, Node)]
+        while pending:
+            node = pending.pop()
+            if node in seen or node in saved or node.op == "placeholder":
+                continue
+            seen.add(node)
+            if node not in self.behind_tangents:
+                found[node] = None
+            pending += node.all_input_nodes
+        return list(found)
+
 
 def can_be_saved(node: Node) -> bool:
     """Whether a node's value can go from the forward to the backward graph: a tensor with memory of its own, or a
