@@ -107,7 +107,46 @@ def register_block_mask() -> None:
 register_block_mask()
 
 
+def dynamo_export(mod: Any) -> Any:
+    """A model as a graph module, with guards that nobody looks at."""
+    return lambda *args, **kwargs: (tintype.export(mod, args, kwargs).module(), None)
+
+
+def create_functional_call(mod: Any, state_spec: Any, state_count: int) -> Any:
+    """A graph module as a function of its state and its arguments."""
+
+    def call(*flat: Any) -> Any:
+        state = torch.utils._pytree.tree_unflatten(flat[:state_count], state_spec)
+        with torch.nn.utils.stateless._reparametrize_module(mod, state):
+            return mod(*flat[state_count:])
+
+    return call
+
+
+def aot_export_function(function: Any, args: Any, *, no_tangents: bool, **options: Any) -> Any:
+    """The joint graph of a function whose first result is a loss, first of several things that are not asked for."""
+    assert no_tangents
+    return (tintype.export_joint(function, tuple(args)).graph_module,)
+
+
+def aot_module_simplified(mod: Any, args: Any, fw_compiler: Any, bw_compiler: Any = None, **options: Any) -> Any:
+    return tintype.aot.module_for(mod, args, fw_compiler, bw_compiler=bw_compiler)
+
+
+def setup_stacktrace_preservation_hooks(roots: Any) -> None:
+    """Nothing to set up: the nodes of a joint graph find the forward step they belong to by its number."""
+
+
 NAMES = {
+    "torch._dynamo.export": dynamo_export,
+    "torch._functorch.aot_autograd._aot_export_function": aot_export_function,
+    "torch._functorch.aot_autograd.aot_export_joint_simple": tintype.aot.export_joint_simple,
+    "torch._functorch.aot_autograd.aot_export_module": tintype.aot.export_module,
+    "torch._functorch.aot_autograd.aot_module_simplified": aot_module_simplified,
+    "torch._functorch.aot_autograd.create_functional_call": create_functional_call,
+    "torch._functorch.aot_autograd.setup_stacktrace_preservation_hooks": setup_stacktrace_preservation_hooks,
+    "torch.export.experimental._export_forward_backward": tintype.export_joint,
+    "functorch.compile.nop": lambda graph_module, example_inputs: graph_module,
     "torch.nn.attention.flex_attention.flex_attention": flex_attention,
     "torch._higher_order_ops.flex_attention.flex_attention_backward": flex_attention_backward,
     "torch._export.wrappers._mark_strict_experimental": mark_strict,

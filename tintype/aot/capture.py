@@ -30,7 +30,7 @@ from tintype.ir.signature import (
 )
 from tintype.trace.capture import CapturedGraph, one_at_a_time
 from tintype.transforms.functionalize import functionalize, storages_of, written_storages
-from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, drop_detached
+from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
 
 aten = torch.ops.aten
 
@@ -349,7 +349,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         *(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name)) for node in inputs[count:]),
     ]
     mutations = functionalize(graph, captured.context, specs, captured.state_writes)
-    drop_detached(graph)
+    tidy_joint_graph(graph)
     values: Any = list(output_node(graph).args[0])  # type: ignore[arg-type]
     positions = {spec.target or spec.arg.name: position for position, spec in enumerate(captured.input_specs)}
     index = {node: position for position, node in enumerate(inputs)}

@@ -25,7 +25,7 @@ from tintype.ir.signature import (
     TensorArgument,
 )
 from tintype.transforms.functionalize import functionalize
-from tintype.transforms.joint import JointCapture, drop_detached, joint_of, scalar_loss
+from tintype.transforms.joint import JointCapture, joint_of, scalar_loss, tidy_joint_graph
 
 RESULT_KINDS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 
@@ -81,7 +81,7 @@ def export_joint(
         capture_class=functools.partial(LossCapture, loss_index=loss_index),
     )
     assert args is not None
-    return program_from(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes, tidy=drop_detached)
+    return program_from(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes, tidy=tidy_joint_graph)
 
 
 class LossCapture(JointCapture):

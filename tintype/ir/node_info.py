@@ -234,6 +234,7 @@ def called_name(step: Step) -> str | None:
 _LAZY: dict[str, Callable[[Origin], Any]] = {
     "seq_nr": lambda origin: origin.sequence,
     "partitioner_tag": lambda origin: "is_backward" if origin.backward else None,
+    "original_aten": lambda origin: None,  # only where it was set: the operator that a node was decomposed from
     "stack_trace": format_stack,
     "nn_module_stack": module_stack,
     "source_fn_stack": _source_functions,

@@ -445,16 +445,20 @@ def settle_joint_graph(graph: Graph, context: FakeContext, input_specs: list[Inp
             InputSpec(InputKind.USER_INPUT, TensorArgument(node.name)) for node in graph.find_nodes(op="placeholder")
         ]
     mutations = functionalize(graph, context, input_specs)
-    drop_detached(graph)
+    tidy_joint_graph(graph)
     eliminate_dead_code(graph)
     return mutations
 
 
-def drop_detached(graph: Graph) -> None:
-    """Remove ``detach``: gradients are there, so nothing is left that it could keep them from."""
+def tidy_joint_graph(graph: Graph) -> None:
+    """Remove ``detach``, since nothing is left that it could keep gradients from, and let every node remember its
+    operator: what a decomposition makes of it will."""
     for node in graph.find_nodes(op="call_function", target=aten.detach.default):
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            node.meta["original_aten"] = node.target
 
 
 def _with_value(node: Node, value: Any) -> NodeMeta:
