@@ -466,7 +466,9 @@ def _sharing(inputs: list[FakeTensor]) -> tuple[int, ...]:
     ``f(x, y)`` needs."""
     first: dict[Any, int] = {}
     return tuple(
-        first.setdefault(key, position) for position, fake in enumerate(inputs) for key in (fake.node, fake.info.storage)
+        first.setdefault(key, position)
+        for position, fake in enumerate(inputs)
+        for key in (fake.node, fake.info.storage)
     )
 
 
