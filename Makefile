@@ -12,11 +12,24 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test demo bench sweep model-shapes lint format clean
+.PHONY: test test-modes fuzz killtest demo bench sweep model-shapes lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
 	$(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules tintype
+
+# The behaviour suite with every program saved and loaded, decomposed and captured again, alone and after each other.
+BEHAVIOUR := tests/export tests/trace tests/ir tests/ops tests/transforms
+test-modes: $(VENV)/stamp-test
+	TINTYPE_ALL_MODES=1 $(BIN)/python -m pytest -n $(WORKERS) -q $(BEHAVIOUR)
+	$(BIN)/python -m pytest -n $(WORKERS) -q --through saved $(BEHAVIOUR)
+
+# Damaged files, and saves that are killed; docs/reliability.md has the figures.
+fuzz: $(VENV)/stamp-test
+	$(BIN)/python -m tests.reliability.fuzz --count 200000
+
+killtest: $(VENV)/stamp-test
+	$(BIN)/python -m tests.reliability.kill --count 200
 
 lint: $(VENV)/stamp-test
 	$(BIN)/ruff check
@@ -37,6 +50,8 @@ bench: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.big_model --write
 	$(BIN)/python -m benchmarks.compare --write
 	$(BIN)/python -m benchmarks.compare --dynamic --write
+	$(BIN)/python -m benchmarks.files --write
+	$(BIN)/python -m benchmarks.big_weights --write
 
 sweep: $(VENV)/stamp-test
 	$(BIN)/python -m tests.sweep.opinfo

@@ -1,4 +1,4 @@
-"""Export a small transformer, look at the program, run it, decompose it, and compare each step with eager.
+"""Export a small transformer, look at the program, run it, decompose it, save and load it; compare each with eager.
 
 make demo            or, with tintype installed:  python examples/demo.py
 """
@@ -6,7 +6,9 @@ make demo            or, with tintype installed:  python examples/demo.py
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -39,14 +41,26 @@ def main() -> int:
         core = program.run_decompositions()
         decompose_seconds = time.perf_counter() - start
 
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "transformer.tt"
+            start = time.perf_counter()
+            tintype.save(program, path)
+            save_seconds = time.perf_counter() - start
+            start = time.perf_counter()
+            loaded = tintype.load(path)
+            load_seconds = time.perf_counter() - start
+            size = path.stat().st_size
+
         runnable, runnable_core = program.module(), core.module()
         differences = [
             largest_difference("exported", runnable(tokens), model(tokens)),
             largest_difference("exported, other tokens", runnable(other_tokens), model(other_tokens)),
             largest_difference("decomposed", runnable_core(tokens), model(tokens)),
+            largest_difference("saved and loaded", loaded.module()(tokens), model(tokens)),
         ]
 
     print(f"{'export':24} {len(program.graph.nodes)} nodes in {export_seconds * 1e3:.0f} ms")
+    print(f"{'save, load':24} {size} bytes in {save_seconds * 1e3:.0f} ms, {load_seconds * 1e3:.0f} ms")
     print(f"{'run_decompositions':24} {len(core.graph.nodes)} nodes in {decompose_seconds * 1e3:.0f} ms")
     if not all(difference <= TOLERANCE for difference in differences):
         print(f"The program differs from eager by more than {TOLERANCE:.0e}.", file=sys.stderr)

@@ -5,6 +5,7 @@ The suite's tests are of mid-2024: old names and private switches are bridged he
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from tintype.ir.passes import GraphPass
 from tintype.ops.flex_attention import flex_attention
 from tintype.ops.flex_attention_backward import flex_attention_backward
 from tintype.ops.strict_mode import mark_strict
+from tintype.transforms.lift_constants import lift_constants
 from tintype.tree import register_dataclass
 
 
@@ -137,6 +139,28 @@ def setup_stacktrace_preservation_hooks(roots: Any) -> None:
     """Nothing to set up: the nodes of a joint graph find the forward step they belong to by its number."""
 
 
+def lift_constants_pass(graph_module: Any, signature: Any, constant_attributes: Any) -> dict[str, Any]:
+    context = next(node.meta["val"].context for node in graph_module.graph.nodes if "val" in node.meta)
+    return lift_constants(graph_module, signature, context)
+
+
+def serialize(program: Any) -> bytes:
+    """Files hold custom objects only if somebody says how; the suite's class keeps a list of integers."""
+    tintype.register_object(
+        "__torch__.torch.classes._TorchScriptTesting._PickleTester",
+        name="conformance.PickleTester",
+        save=lambda value: bytes(value.__getstate__()[0]),
+        load=lambda content: torch.classes._TorchScriptTesting._PickleTester(list(content)),
+    )
+    file = io.BytesIO()
+    tintype.save(program, file)
+    return file.getvalue()
+
+
+def deserialize(content: bytes) -> Any:
+    return tintype.load(io.BytesIO(content))
+
+
 NAMES = {
     "torch._dynamo.export": dynamo_export,
     "torch._functorch.aot_autograd._aot_export_function": aot_export_function,
@@ -147,6 +171,9 @@ NAMES = {
     "torch._functorch.aot_autograd.setup_stacktrace_preservation_hooks": setup_stacktrace_preservation_hooks,
     "torch.export.experimental._export_forward_backward": tintype.export_joint,
     "functorch.compile.nop": lambda graph_module, example_inputs: graph_module,
+    "torch._export.passes.lift_constants_pass.lift_constants_pass": lift_constants_pass,
+    "torch._export.serde.serialize.serialize": serialize,
+    "torch._export.serde.serialize.deserialize": deserialize,
     "torch.nn.attention.flex_attention.flex_attention": flex_attention,
     "torch._higher_order_ops.flex_attention.flex_attention_backward": flex_attention_backward,
     "torch._export.wrappers._mark_strict_experimental": mark_strict,

@@ -19,9 +19,9 @@ NUMBERS = (
 TEXTS = (
     "", "s0", "u0", "s0*s0", "s0**1024", "(s0+1)**16", "9**1024**2", "s0//0", "Mod(s0, 0)", "Max(s0, -1)", "1/0",
     "-s0", "os.system", "__import__('os')", "torch.ops.aten.add.Tensor", "torch.ops.aten.empty.memory_format",
-    "float32", "complex128", "quint8", "bits16", "cuda:7", "meta", "cpu", "xla", "\x00", "\n", "a.b.c", "..", "x" * 5000,
-    "(" * 500, "weights", "weight", "tuple", "dict", "namedtuple", "registered:builtins.dict", "DIM", "AUTO", "nan",
-    "\ud7ff",
+    "float32", "complex128", "quint8", "bits16", "cuda:7", "meta", "cpu", "xla", "\x00", "\n", "a.b.c", "..",
+    "x" * 5000, "(" * 500, "weights", "weight", "tuple", "dict", "namedtuple", "registered:builtins.dict", "DIM",
+    "AUTO", "nan", "\ud7ff",
 )  # fmt: skip
 
 

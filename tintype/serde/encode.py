@@ -11,6 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from tintype import tree
 from tintype.errors import UnsavableError
 from tintype.export.program import ExportedProgram, ModuleCallEntry
+from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of, subgraph_at
@@ -65,13 +66,14 @@ class EncodedProgram:
 
 def encode_program(program: ExportedProgram, *, metadata: bool) -> EncodedProgram:
     """A program; without ``metadata`` nodes forget where they come from."""
-    return _ProgramEncoder(metadata).encode(program)
+    return _ProgramEncoder(program._context, metadata).encode(program)
 
 
 class _ProgramEncoder:
     """Puts together the tables that graphs refer to by number."""
 
-    def __init__(self, metadata: bool) -> None:
+    def __init__(self, context: FakeContext, metadata: bool) -> None:
+        self.context = context
         self.values = _GraphValues(self)
         self.origins = OriginWriter(self.values) if metadata else None
         self.tensors = TensorTable()
@@ -157,7 +159,7 @@ class _ProgramEncoder:
         args = [encode(argument) for argument in node.args]
         kwargs = {key: encode(argument) for key, argument in node.kwargs.items()} if node.kwargs else _PLAIN_CALL
         known = "val" in meta and operation != schema.ATTRIBUTE
-        value = encode(meta["val"]) if known else schema.NoValue()
+        value = self.values.encode_result(meta["val"]) if known else schema.NoValue()
         if self.origins is None:
             return schema.Node(operation, node.name, target, args, kwargs, value, replaces=meta.get(REPLACES))
         return schema.Node(
@@ -299,6 +301,12 @@ class _GraphValues(ValueEncoder):
     def _fake(self, fake: FakeTensor) -> Any:
         info = fake.info
         return schema.FakeValue(self.program.tensor_type(info), self.program.memory(info.storage))
+
+    def encode_result(self, value: Any) -> Any:
+        """What is known of a node's result; somebody who edits a graph may give it a tensor with data."""
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            value = self.program.context.fake_of(value.detach())
+        return self.encode(value)
 
     def _number(self, number: Any) -> Any:
         value = from_torch(number)
