@@ -392,3 +392,101 @@ def test_nothing_in_a_file_is_a_pickle() -> None:
         assert name.endswith((".json", ".safetensors"))
         with pytest.raises(pickle.UnpicklingError):
             pickle.loads(content)
+
+
+# --- what other parts of programs bring -----------------------------------------------------------------------------
+
+
+def test_joint_programs() -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, value: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return nn.functional.mse_loss(self.layer(value), target)
+
+    inputs = (torch.ones(4, 3), torch.zeros(4, 1))
+    program = tintype.export_joint(Loss(), inputs)
+    again = round_trip(program)
+    assert_same(again.module()(*inputs), program.module()(*inputs))
+    assert again.graph_signature.backward_signature == program.graph_signature.backward_signature
+    for key in ("seq_nr", "partitioner_tag"):
+        assert [n.meta.get(key) for n in again.graph.nodes] == [n.meta.get(key) for n in program.graph.nodes]
+
+
+def test_control_flow() -> None:
+    def function(value: torch.Tensor, count: torch.Tensor) -> Any:
+        chosen = torch.cond(value.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (value,))
+        while_loop = torch.ops.higher_order.while_loop
+        looped = while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, x * 2), (count, chosen), ())
+        return looped[1]
+
+    def eager(value: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        return (value.sin() if value.sum() > 0 else value.cos()) * 2 ** int(count)
+
+    program = round_trip(tintype.export(function, (torch.ones(3), torch.tensor(3))))
+    for value, count in [(1.0, 3), (-1.0, 0), (0.5, 5)]:
+        inputs = (torch.full((3,), value), torch.tensor(count))
+        assert_same(program.module()(*inputs), eager(*inputs))
+    decomposed = program.run_decompositions()
+    assert_same(round_trip(decomposed).module()(*inputs), eager(*inputs))
+
+
+def test_numbers_that_vary() -> None:
+    def function(value: torch.Tensor, count: int, factor: float) -> torch.Tensor:
+        return value.repeat(count) * factor
+
+    shapes = {"value": None, "count": tintype.Dim.DYNAMIC, "factor": tintype.Dim.DYNAMIC}
+    program = tintype.export(function, (torch.ones(2), 3, 0.5), dynamic_shapes=shapes)
+    again = round_trip(program)
+    assert saved_bytes(again) == saved_bytes(program)
+    assert_same(again.module()(torch.ones(2), 5, 1.5), function(torch.ones(2), 5, 1.5))
+
+
+def test_functions_among_the_inputs_are_known_by_name() -> None:
+    content = saved_bytes(tintype.export(apply, (torch.ones(2), double)))
+    module = loaded(content).module()
+    assert_same(module(torch.ones(2), double), torch.full((2,), 2.0))
+    with pytest.raises(tintype.TintypeError, match=r"to be the function tests\.serde\.test_round_trip\.double, but got"):
+        module(torch.ones(2), apply)
+    assert saved_bytes(loaded(content)) == content
+
+
+def apply(value: torch.Tensor, function: Any) -> torch.Tensor:
+    return function(value)
+
+
+def double(value: torch.Tensor) -> torch.Tensor:
+    return value * 2
+
+
+def test_caches_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+
+    def function(value: torch.Tensor) -> Any:
+        cache = transformers.DynamicCache()
+        cache.update(value, value + 1, 0)
+        return cache
+
+    program = round_trip(tintype.export(function, (torch.ones(1, 2, 3, 4),)))
+    cache = program.module()(torch.ones(1, 2, 3, 4))
+    assert isinstance(cache, transformers.DynamicCache)
+    assert_same(cache.layers[0].values, torch.full((1, 2, 3, 4), 2.0))
+
+
+def test_module_calls_that_were_preserved() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 3)
+            self.same = self.inner
+
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            return self.same(self.inner(value))
+
+    program = tintype.export(Outer(), (torch.ones(2, 3),), preserve_module_call_signature=("inner",))
+    again = round_trip(program)
+    assert again.module_call_graph == program.module_call_graph
+    assert any(entry.signature is not None and entry.fqn for entry in again.module_call_graph)
+    assert_same(tintype.unflatten(again)(torch.ones(2, 3)), program.module()(torch.ones(2, 3)))

@@ -12,7 +12,7 @@ import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from tintype.errors import FileFormatError, UnsavableError
-from tintype.export.checks import SavedFunction, name_of_function
+from tintype.export.checks import SavedFunction
 from tintype.serde import schema
 
 DTYPES: dict[str, torch.dtype] = {
@@ -81,7 +81,7 @@ class ValueEncoder:
 
 
 def _encode_function(function: FunctionType) -> Any:
-    return schema.FunctionValue(name_of_function(function))
+    return schema.FunctionValue(f"{function.__module__}.{function.__qualname__}")
 
 
 def _encode_float(value: float) -> Any:
