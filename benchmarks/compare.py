@@ -143,7 +143,7 @@ def render_dynamic(document: dict[str, Any], static: dict[str, Any]) -> str:
     rows.append(["**geometric mean**", "", "", "", f"**{means[0]}**", f"**{means[1]}**", "", ""])
     right, torch_right = (sum(r[name]["status"] == "ok" for name in names) for r in (ours, theirs))
     return (
-        f"{markdown_table(DYNAMIC_HEAD, rows)}\n\n{right} of {len(names)} models right, also on inputs of other sizes "
+        f"{markdown_table(DYNAMIC_HEAD, rows)}\n\n{right} of {len(names)} models right, on inputs of other sizes too "
         f"(torch: {torch_right}); torch / tintype over the {len(speedups)} that both get right. Processor time."
     )
 

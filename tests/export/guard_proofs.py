@@ -224,7 +224,7 @@ def _obligations(program: tintype.ExportedProgram, environment: Any, checks: Che
     values: dict[Symbol, Any] = {}
     goals: list[tuple[str, Any]] = []
     described = list(_described_sizes(program, checks))
-    # a symbol is what makes the first size of the form a*symbol + b right; that it does, and all others, is to be proved
+    # a symbol is what makes the first size of the form a*symbol + b right; that it does, is to be proved too
     for variable, size in sorted(described, key=lambda pair: not isinstance(pair[1], Symbol)):
         (symbol, *others) = size.symbols
         coefficient = size.terms.get(symbol)

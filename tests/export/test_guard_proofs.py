@@ -1,4 +1,4 @@
-"""What a program checks implies what its capture relied on: proved by z3 (tests/sweep/model_shapes.py: for models)."""
+"""What a program checks implies what its capture relied on: proved by z3. For models: tests/sweep/model_shapes.py."""
 
 from __future__ import annotations
 

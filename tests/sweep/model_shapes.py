@@ -1,4 +1,4 @@
-"""What real models accept: ``python -m tests.sweep.model_shapes [--only bert,gpt2] [--markdown docs/model_shapes.md]``.
+"""What real models accept: ``python -m tests.sweep.model_shapes [--only bert,gpt2] [--markdown PAGE]``.
 
 For every model of the corpus (see ``benchmarks/model_corpus.py``) that has a spec of dynamic shapes:
 

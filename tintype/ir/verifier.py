@@ -23,7 +23,13 @@ _CONTEXT = 2
 # Recurrent layers would become one copy of their body per time step if they were decomposed: they stay operators.
 KEPT_WHOLE = frozenset(
     getattr(packet, name)
-    for packet in (torch.ops.aten.lstm, torch.ops.aten.gru, torch.ops.aten.rnn_tanh, torch.ops.aten.rnn_relu)
+    for packet in (
+        torch.ops.aten.lstm,
+        torch.ops.aten.gru,
+        torch.ops.aten.rnn_tanh,
+        torch.ops.aten.rnn_relu,
+        torch.ops.aten._pad_packed_sequence,
+    )
     for name in packet.overloads()
 )
 

@@ -15,7 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tintype.ir.operators import callable_of
-from tintype.symbolic.bridge import sym_ite
+from tintype.symbolic.bridge import from_torch, sym_ite
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -114,6 +114,21 @@ def _stacked(data: Any, dtype: Any, device: Any) -> torch.Tensor:
     return torch.scalar_tensor(data, dtype=dtype or kinds.get(type(data)), device=device)
 
 
+def _zeros(*size: Any, **options: Any) -> Any:
+    """Sizes that are tensors: recurrent layers on packed sequences take the batch size from one."""
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
+    if not any(isinstance(entry, torch.Tensor) for entry in sizes):
+        return NotImplemented
+    return torch.zeros([entry.item() if isinstance(entry, torch.Tensor) else entry for entry in sizes], **options)
+
+
+def _pad_packed_sequence(data: Any, batch_sizes: Any, batch_first: bool, padding: Any, total_length: Any) -> Any:
+    """The operator wants a plain integer for the number of time steps; 0 means as many as there are."""
+    if type(total_length) is not torch.SymInt or from_torch(total_length) is not from_torch(batch_sizes.shape[0]):
+        return NotImplemented
+    return torch.ops.aten._pad_packed_sequence.default(data, batch_sizes, batch_first, padding, 0)
+
+
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
     """The operator wants its number of steps as a plain integer; as eager mode does, from both ends to the middle."""
     kind = dtype or torch.get_default_dtype()
@@ -135,5 +150,7 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__setitem__: _set_item,
     torch.tensor: _tensor,
     torch.linspace: _linspace,
+    torch.zeros: _zeros,
+    torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,  # type: ignore[attr-defined]
     torch.sym_ite: _ite,
 }

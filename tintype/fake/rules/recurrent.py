@@ -67,6 +67,39 @@ def recurrent(
     return _sequence(input, features, batch_first, params[0]), _state(hx)
 
 
+@rule("lstm.data")
+def lstm_packed(
+    data: TensorInfo,
+    batch_sizes: TensorInfo,
+    hx: Sequence[TensorInfo],
+    params: Sequence[TensorInfo],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[TensorInfo, TensorInfo, TensorInfo]:
+    hidden, cell = hx
+    features = hidden.sizes[-1] * (2 if bidirectional else 1)
+    return _fresh((data.sizes[0], features), data), _state(hidden), _state(cell)
+
+
+@rule("gru.data", "rnn_tanh.data", "rnn_relu.data")
+def recurrent_packed(
+    data: TensorInfo,
+    batch_sizes: TensorInfo,
+    hx: TensorInfo,
+    params: Sequence[TensorInfo],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[TensorInfo, TensorInfo]:
+    features = hx.sizes[-1] * (2 if bidirectional else 1)
+    return _fresh((data.sizes[0], features), data), _state(hx)
+
+
 @rule("lstm_cell")
 def lstm_cell(
     input: TensorInfo,

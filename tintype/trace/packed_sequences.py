@@ -1,0 +1,56 @@
+"""Sequences of different lengths packed into one tensor, for recurrent layers.
+
+How many elements and time steps there are follows from the lengths, which are data. Packing and unpacking stay whole
+operators, as do the layers on packed sequences: what they consist of is a loop over time steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tintype.fake.info import fresh
+from tintype.symbolic import Size
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.sizes import product
+from tintype.trace.intercepts import intercept
+from tintype.trace.recorder import Recorder
+
+aten = torch.ops.aten
+
+
+def _count(recorder: Recorder, limit: Size, least: int = 1) -> Size:
+    upper = limit if type(limit) is int else None
+    return recorder.context.environment.unbacked_int(lower=least, upper=upper)
+
+
+@intercept(aten._pack_padded_sequence.default)
+def _pack_padded_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info, lengths, batch_first), _ = recorder.convert(args)
+    steps = info.sizes[1 if batch_first else 0]
+    elements = _count(recorder, product(info.sizes[:2]))
+    results = [
+        fresh((elements, *info.sizes[2:]), info.dtype, info.device),
+        fresh((_count(recorder, steps),), torch.int64, torch.device("cpu")),
+    ]
+    return recorder.record_as(func, args, kwargs, results)
+
+
+@intercept(aten._pad_packed_sequence.default)
+def _pad_packed_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    (info, batch_sizes, batch_first, _, total_length), _ = recorder.convert(args)
+    total = from_torch(total_length)
+    steps = total if not isinstance(total, int) or total > 0 else batch_sizes.sizes[0]
+    batch = _count(recorder, info.sizes[0])
+    features = info.sizes[1:]
+    sizes = (batch, steps, *features) if batch_first else (steps, batch, *features)
+    width = product(features)
+    strides = list(fresh((steps, batch, *features), info.dtype, info.device).strides)
+    if batch_first:  # the kernel puts time first and returns a view
+        strides[:2] = [width, batch * width]
+    results = [
+        fresh(sizes, info.dtype, info.device, strides=tuple(strides)),
+        fresh((batch,), torch.int64, torch.device("cpu")),
+    ]
+    return recorder.record_as(func, args, kwargs, results)
