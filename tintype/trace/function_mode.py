@@ -119,7 +119,8 @@ def _zeros(*size: Any, **options: Any) -> Any:
     sizes = size[0] if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
     if not any(isinstance(entry, torch.Tensor) for entry in sizes):
         return NotImplemented
-    return torch.zeros([entry.item() if isinstance(entry, torch.Tensor) else entry for entry in sizes], **options)
+    numbers: list[Any] = [entry.item() if isinstance(entry, torch.Tensor) else entry for entry in sizes]
+    return torch.zeros(numbers, **options)
 
 
 def _pad_packed_sequence(data: Any, batch_sizes: Any, batch_first: bool, padding: Any, total_length: Any) -> Any:
@@ -151,6 +152,6 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.tensor: _tensor,
     torch.linspace: _linspace,
     torch.zeros: _zeros,
-    torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,  # type: ignore[attr-defined]
+    torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
     torch.sym_ite: _ite,
 }

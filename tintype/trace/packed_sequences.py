@@ -27,7 +27,7 @@ def _count(recorder: Recorder, limit: Size, least: int = 1) -> Size:
 
 @intercept(aten._pack_padded_sequence.default)
 def _pack_padded_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    (info, lengths, batch_first), _ = recorder.convert(args)
+    (info, _, batch_first), _ = recorder.convert(args)
     steps = info.sizes[1 if batch_first else 0]
     elements = _count(recorder, product(info.sizes[:2]))
     results = [
