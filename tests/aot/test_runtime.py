@@ -422,3 +422,24 @@ def test_writes_to_expanded_memory() -> None:
         return (torch.arange(6.0), z), (z,)
 
     check(function, arguments)
+
+
+def test_what_no_gradient_came_back_for_has_none() -> None:
+    compiled = tintype.aot.function(lambda x, y: (x.sin(), y.cos()))
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    first, second = compiled(x, y)
+    first.sum().backward(retain_graph=True)
+    assert x.grad is not None and y.grad is None
+    second.sum().backward()
+    assert y.grad is not None
+
+
+def views_made_without_gradients(x: torch.Tensor, y: torch.Tensor) -> Any:
+    with torch.no_grad():
+        v, w = x.view(-1), (y * 2).view(-1)
+    return v, v.view(4, 3), v.sin(), w, w.t()
+
+
+def test_gradients_end_at_views_that_were_made_without() -> None:
+    check(views_made_without_gradients, plain())
+    check(lambda x, y: (*views_made_without_gradients(x, y), x * y), plain())

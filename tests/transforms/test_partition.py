@@ -113,6 +113,15 @@ def test_views_are_not_saved() -> None:
     assert [node.name for node in results[partition.output_count :]] == ["y", "exp"]
 
 
+def test_several_views_at_once_are_made_again() -> None:
+    ep = tintype.export(lambda x: torch.stack([a * b for a, b in [x.exp().unbind(0)]]), (torch.randn(2, 3),))
+    joint = joint_of(ep.graph, ep._context)
+    x, tangent = torch.randn(2, 3), torch.randn(1, 3)
+    expected = LazyGraphModule({}, joint.graph)(x, tangent)
+    for partitioner in PARTITIONERS.values():
+        torch.testing.assert_close(run(partitioner(joint), [x], [tangent])[0], expected)
+
+
 def test_recomputed_dropout_draws_the_same_numbers() -> None:
     ep = tintype.export(lambda x: F.dropout(x.sin(), 0.5).exp(), (torch.randn(4096),))
     joint = joint_of(ep.graph, ep._context)

@@ -31,6 +31,7 @@ from tintype.ir.signature import (
 from tintype.trace.capture import CapturedGraph, one_at_a_time
 from tintype.transforms.functionalize import functionalize, storages_of, written_storages
 from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
+from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
 
@@ -78,6 +79,8 @@ class OutputPlan:
     value: Any = None
     requires_grad: bool = False
     is_leaf: bool = False
+    # a view of a view that was made while gradients were disabled: gradients end there
+    is_cut_off: bool = False
 
 
 class Arguments:
@@ -312,8 +315,21 @@ class FunctionCapture(JointCapture):
             plan.kind, plan.value = "result", bases[id(root)]
         else:
             plan.value = len(self.views)
+            plan.is_cut_off = self._is_cut_off(fake)
             self.views.append(fake)
         return plan
+
+    def _is_cut_off(self, fake: FakeTensor) -> bool:
+        """Whether a tensor is a view of a leaf of autograd's graph that is no leaf of the caller's."""
+        if not fake.requires_grad or fake.is_leaf:
+            return False
+        step = base_of(fake.node)
+        while step is not None:
+            value = step.meta.get("val")
+            if type(value) is FakeTensor and value.requires_grad and value.is_leaf and step.op != "placeholder":
+                return True
+            step = base_of(step)
+        return False
 
     def _make_outputs(self, outputs: Any) -> Any:
         gradients = [gradient for gradient in self.gradients if gradient is not None]
@@ -365,6 +381,10 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
     order = [position for position, write in enumerate(writes) if write.tracked]
     order += [len(writes) + i for i, result in enumerate(capture.results) if result.requires_grad]
     found = [gradient is not None for gradient in capture.gradients]
+    if not any(found):
+        order = []
+        for node in inputs[count:]:
+            graph.erase_node(node)
     return Recording(
         captured,
         [_state_source(captured, spec, capture.state_tensors[node]) for spec, node in _state(captured, inputs)],

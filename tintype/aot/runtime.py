@@ -15,7 +15,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
-from tintype.aot.capture import Recording
+from tintype.aot.capture import OutputPlan, Recording
 from tintype.export.owned_state import as_replacement, write_untracked
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor
@@ -51,6 +51,9 @@ class CompiledGraphs:
         self.constant_values = [i for i in range(self.value_count) if i not in differentiable]
         values = [*(write.value for write in recording.writes), *recording.results]
         self.tangent_infos = [_tangent_info(values[position]) for position in recording.tangents]
+        self.tangents_of_gradients = (
+            [] if partition is None else tangents_of_gradients(partition, len(differentiable))
+        )
 
     def run(
         self,
@@ -91,21 +94,26 @@ class CompiledGraphs:
                 continue
             value = sources[plan.kind][plan.value]
             if plan.kind in ("view", "result"):
-                value = _with_history(value, plan.requires_grad, plan.is_leaf)
+                value = _with_history(value, plan)
             outputs.append(value)
         return outputs
 
 
-def _with_history(value: torch.Tensor, requires_grad: bool, is_leaf: bool) -> torch.Tensor:
+def _with_history(value: torch.Tensor, plan: OutputPlan) -> torch.Tensor:
     """A tensor that autograd knows of, or does not know of, as eager mode has it."""
-    if value.requires_grad and not requires_grad:
+    if value.requires_grad and not plan.requires_grad:
         return value.detach()
-    if value.grad_fn is not None and is_leaf:  # a view that was made while gradients were disabled
+    if not plan.requires_grad or not torch.is_grad_enabled():
+        return value
+    if value.requires_grad and not plan.is_cut_off and not (plan.is_leaf and value.grad_fn is not None):
+        return value
+    # gradients flow to this tensor, and end there
+    if value.requires_grad:
         with torch.no_grad():
-            return value.view_as(value)
-    if requires_grad and is_leaf and not value.requires_grad and torch.is_grad_enabled():
-        return value.detach().requires_grad_()
-    return value
+            leaf = value.view_as(value)
+    else:
+        leaf = value.detach().requires_grad_()
+    return leaf if plan.is_leaf else leaf.view_as(leaf)
 
 
 def _tangent_info(node: Node) -> TensorInfo:
@@ -113,6 +121,20 @@ def _tangent_info(node: Node) -> TensorInfo:
     assert type(value) is FakeTensor
     info = value.info
     return TensorInfo(info.sizes, preserved_strides(info.sizes, info.strides), info.dtype, info.device)
+
+
+def tangents_of_gradients(partition: Partition, count: int) -> list[set[int]]:
+    """For each gradient the tangents that it is computed from."""
+    tangents = list(partition.backward.find_nodes(op="placeholder"))[-count:] if count else []
+    sources: dict[Node, set[int]] = {node: {number} for number, node in enumerate(tangents)}
+    nothing: set[int] = set()
+    for node in partition.backward.nodes:
+        if node.op == "call_function":
+            found = [sources[argument] for argument in node.all_input_nodes if argument in sources]
+            if found:
+                sources[node] = found[0] if all(other <= found[0] for other in found) else set().union(*found)
+    results: Any = output_node(partition.backward).args[0]
+    return [sources.get(node, nothing) if isinstance(node, Node) else nothing for node in results]
 
 
 class CompiledFunctionNode(torch.autograd.Function):
@@ -152,8 +174,11 @@ class CompiledFunctionNode(torch.autograd.Function):
             found = _BackwardNode.apply(compiled, *values)
         else:
             found = run_backward(compiled, values)
-        for position, gradient in zip(recording.gradient_inputs, found, strict=True):
-            results[position + 1] = gradient
+        missing = {number for number, gradient in enumerate(incoming) if gradient is None}
+        pairs = zip(recording.gradient_inputs, found, compiled.tangents_of_gradients, strict=True)
+        for position, gradient, sources in pairs:
+            if not sources <= missing:  # else nothing came back this way
+                results[position + 1] = gradient
         return tuple(results)
 
 

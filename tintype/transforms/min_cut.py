@@ -19,6 +19,7 @@ from tintype.symbolic.sizes import product
 from tintype.transforms.emit import info_of
 from tintype.transforms.partition import Halves, bytes_of, can_be_saved, is_number, is_random
 from tintype.transforms.random_state import STATE_BYTES
+from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
 
@@ -111,10 +112,7 @@ def is_cheap(node: Node) -> bool:
         return True
     if is_random(node):
         return False
-    tags = node.target.tags
-    if torch.Tag.pointwise in tags or node.target in _CHEAP:
-        return True
-    return not can_be_saved(node) and not isinstance(node.meta.get("val"), (tuple, list))
+    return base_of(node) is not None or torch.Tag.pointwise in node.target.tags or node.target in _CHEAP
 
 
 _CHEAP = frozenset(
