@@ -92,21 +92,8 @@ def make_fx(function: Any, **options: Any) -> Any:
     return lambda *args: tintype.export(function, args).module()
 
 
-def register_block_mask() -> None:
-    """What a user does whose programs take block masks: say how they are taken apart."""
-    from torch.nn.attention.flex_attention import BlockMask
-    from torch.utils import _pytree as pytree
-
-    if BlockMask not in pytree.SUPPORTED_NODES:
-        pytree.register_pytree_node(
-            BlockMask,
-            BlockMask._flatten,
-            BlockMask._unflatten,
-            flatten_with_keys_fn=BlockMask._flatten_with_keys,
-        )
-
-
-register_block_mask()
+# what a user does whose programs take block masks
+tintype.register_block_mask()
 
 
 def dynamo_export(mod: Any) -> Any:

@@ -31,6 +31,7 @@ _HOMES = {
     "export_for_training": "tintype.export",
     "export_joint": "tintype.export",
     "interop": "tintype.interop",
+    "register_block_mask": "tintype.ops.block_masks",
     "register_dataclass": "tintype.tree",
     "unflatten": "tintype.export.unflatten",
     "register_namedtuple": "tintype.tree",

@@ -14,6 +14,7 @@ import tintype
 from tests.ops.programs import STAGES, assert_like_eager, at_stage
 from tintype import Dim
 from tintype.ops.flex_attention import flex_attention as own_flex_attention
+from tintype.ops.flex_attention import run
 
 BATCH, HEADS, LENGTH, FEATURES = 2, 4, 6, 8
 
@@ -95,6 +96,17 @@ def test_masks(name: str) -> None:
 def test_scores_outside_of_programs(name: str) -> None:
     q, k, v = inputs()
     torch.testing.assert_close(own_flex_attention(q, k, v, SCORES[name]), flex_attention(q, k, v, SCORES[name]))
+
+
+def test_buffers_outside_of_programs() -> None:
+    arguments = (*inputs(), lambda s, b, h, q, k, slopes: s * slopes[h] + TABLE[h, q, k], own_mask(MASKS["causal"]))
+    buffers = (SLOPES.clone().requires_grad_(),), ()
+    expected = torch.ops.higher_order.flex_attention(*arguments[:4], arguments[4].as_tuple(), 0.3, {}, *buffers)
+    ours = run(*arguments[:4], arguments[4].as_tuple(), 0.3, {}, *buffers)
+    torch.testing.assert_close(ours, expected)
+    for result, other in zip(ours[:2], expected[:2], strict=True):
+        found = [torch.autograd.grad(value.sum(), buffers[0], retain_graph=True) for value in (result, other)]
+        torch.testing.assert_close(*found)
 
 
 class Attention(torch.nn.Module):
@@ -300,6 +312,34 @@ def test_a_function_as_an_input() -> None:
     torch.testing.assert_close(program(*inputs(), SCORES["slope"]), attend(*inputs(), SCORES["slope"]))
     with pytest.raises(RuntimeError, match="to be equal to <function"):
         program(*inputs(), SCORES["table"])
+
+
+def test_a_block_mask_as_an_input() -> None:
+    """Its tensors are inputs, those that its function holds too; its function is part of the program."""
+    tintype.register_block_mask()
+    tintype.register_block_mask()
+
+    def mask_of(documents: torch.Tensor, window: int) -> Any:
+        def near(b: Any, h: Any, q: Any, k: Any) -> Any:
+            return q - k < window
+
+        def same(b: Any, h: Any, q: Any, k: Any) -> Any:
+            return documents[b, q] == documents[b, k]
+
+        return create_block_mask(and_masks(near, same), BATCH, None, LENGTH, LENGTH, device="cpu")
+
+    class Model(torch.nn.Module):
+        def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
+            return flex_attention(q, k, v, block_mask=mask) + flex_attention(k, q, v, block_mask=mask)
+
+    example, others = mask_of(DOCUMENTS, 3), mask_of(DOCUMENTS.flip(0), 3)
+    program = tintype.export(Model(), (*inputs(), example))
+    again = tintype.export(program.module(), (*inputs(), example))
+    for module in (program.module(), again.module(), program.run_decompositions().module()):
+        for mask in (example, others):
+            torch.testing.assert_close(module(*inputs(), mask), Model()(*inputs(), mask))
+        with pytest.raises(ValueError, match="tree spec"):
+            module(*inputs(), mask_of(DOCUMENTS, 2))
 
 
 # --- what is refused -----------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tintype.ir.operators import OPERATORS, HigherOrderOperator, Position, decla
 from tintype.ir.printing import describe_value
 from tintype.ops.batched import Batch, BatchedGraph
 from tintype.ops.functional import functional_graphs, functionalizes
+from tintype.ops.gradients import Rule, chosen, differentiable, with_gradient
 from tintype.ops.subgraphs import Body, captured, graph_node, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.function_mode import apply_simple_indices
@@ -192,13 +193,13 @@ def _scores(
     dtype = working_dtype(query.dtype)
     scores = query.to(dtype) @ _for_heads(key, query).to(dtype).transpose(-2, -1) * scale
     positions = [Batch(_positions(scores, dimension)) for dimension in range(DIMENSIONS)]
-    mask_graph, found = graph_behind(mask_mod, "mask_mod", (), query.device)
-    (mask,) = mask_graph(*positions, *mask_buffers, *found)
+    mask_graph, used = _graph_behind(mask_mod, "mask_mod", (), query.device, mask_buffers)
+    (mask,) = mask_graph(*positions, *used)
     visible = mask.tensor if isinstance(mask, Batch) else mask
     # a masked score gets no gradient, whatever the function makes of it
     seen = torch.where(visible, scores, scores.detach()) if scores.requires_grad else scores
-    score_graph, found = graph_behind(score_mod, "score_mod", (("score", dtype),), query.device)
-    (changed,) = score_graph(Batch(seen), *positions, *score_buffers, *found)
+    score_graph, used = _graph_behind(score_mod, "score_mod", (("score", dtype),), query.device, score_buffers)
+    (changed,) = score_graph(Batch(seen), *positions, *used)
     changed = changed.tensor if isinstance(changed, Batch) else changed
     return torch.where(visible, changed.to(dtype), -float("inf")).expand(scores.shape)
 
@@ -241,24 +242,31 @@ def memory_order_of_attention(sizes: Sequence[Any], strides: Sequence[Any]) -> l
 _batched: weakref.WeakKeyDictionary[GraphModule, BatchedGraph] = weakref.WeakKeyDictionary()
 
 
-def graph_behind(
-    function: Any, title: str, first: Sequence[tuple[str, torch.dtype]], device: torch.device
-) -> tuple[BatchedGraph, list[Any]]:
-    """What runs a score or mask function on all positions, and the tensors that it uses from around it.
+def _graph_behind(
+    function: Any,
+    title: str,
+    first: Sequence[tuple[str, torch.dtype]],
+    device: torch.device,
+    buffers: Sequence[Any],
+) -> tuple[BatchedGraph, Sequence[Any]]:
+    """What runs a score or mask function on all positions, and the values from around it that it takes.
 
     A captured program's functions are graphs, which take all they use. Any other function is recorded first.
     """
-    buffers: list[Any] = []
     module = function if isinstance(function, GraphModule) else getattr(function, "graph_module", None)
     if module is None:
-        module, buffers = _recorded(function, title, first, device)
+        module, buffers = _recorded(function, title, first, device, buffers)
     if module not in _batched:
         _batched[module] = BatchedGraph(module, DIMENSIONS)
     return _batched[module], buffers
 
 
 def _recorded(
-    function: Any, title: str, first: Sequence[tuple[str, torch.dtype]], device: torch.device
+    function: Any,
+    title: str,
+    first: Sequence[tuple[str, torch.dtype]],
+    device: torch.device,
+    buffers: Sequence[Any],
 ) -> tuple[GraphModule, list[Any]]:
     """Record a function outside of any capture."""
     context = FakeContext()
@@ -271,7 +279,7 @@ def _recorded(
         return context.fake_of(value, node)
 
     recorder.lift_constant = lift
-    body = record_function(recorder, title, function, first, device, ())
+    body = record_function(recorder, title, function, first, device, buffers)
     operands = body.inner.operands[len(first) + DIMENSIONS :]
     return body.finish(), [found[operand.node] for operand in operands]
 
@@ -298,9 +306,10 @@ def capture(
     mask = record_function(recorder, "mask_mod", block_mask[-1], (), device, mask_mod_other_buffers)
     score_operands = score.inner.operands[DIMENSIONS + 1 :]
     mask_operands = mask.inner.operands[DIMENSIONS:]
+    modules = score.finish(), mask.finish()
     graphs = (
-        graph_node(recorder, "sdpa_score", score.finish(), ""),
-        graph_node(recorder, "sdpa_mask", mask.finish(), ""),
+        graph_node(recorder, "sdpa_score", modules[0], ""),
+        graph_node(recorder, "sdpa_mask", modules[1], ""),
     )
     tensors = input_nodes(recorder, (query, key, value))
     blocks = (*operand_nodes(recorder, block_mask[:-1]), graphs[1])
@@ -312,7 +321,35 @@ def capture(
         for tensor in (query, key, value, *score_operands)
         if isinstance(tensor, torch.Tensor)
     )
-    return tuple(record_call(recorder, target, arguments, _results(infos[0], infos[2], gradient)))
+    values = record_call(recorder, target, arguments, _results(infos[0], infos[2], gradient))
+    operands = [*(as_fake(recorder, tensor) for tensor in (query, key, value)), *score_operands]
+    wanted = differentiable(recorder, operands)
+    if any(wanted):
+        rule = _gradient(recorder, operands, wanted, modules, arguments)
+        values = with_gradient(recorder, values, rule, chosen(operands, wanted))
+    return tuple(values)
+
+
+def _gradient(
+    recorder: Recorder, operands: Sequence[Any], wanted: Sequence[bool], modules: Any, arguments: tuple[Any, ...]
+) -> Rule:
+    """The gradient is an operator of its own, which takes the same graphs."""
+    from tintype.ops.flex_attention_backward import record_backward
+
+    blocks, factor, options, buffers, mask_buffers = arguments[4:]
+
+    def rule(tangents: list[FakeTensor], values: list[Any]) -> Any:
+        graphs = (
+            graph_node(recorder, "fw_graph", modules[0], ""),
+            None,
+            (*blocks[:-1], graph_node(recorder, "mask_graph", modules[1], "")),
+        )
+        given = operand_nodes(recorder, [*operands[:3], *values[:2], *tangents[:2]])
+        rest = (*graphs, factor, options, buffers, mask_buffers)
+        grads, of_buffers = record_backward(recorder, (*given, *rest), operands, wanted)
+        return chosen([*grads, *of_buffers], wanted)
+
+    return rule
 
 
 def _results(query: TensorInfo, value: TensorInfo, gradient: bool) -> list[TensorInfo]:
@@ -324,8 +361,14 @@ def _results(query: TensorInfo, value: TensorInfo, gradient: bool) -> list[Tenso
     return [out, *statistics]
 
 
+def as_fake(recorder: Recorder, tensor: Any) -> FakeTensor:
+    """What stands for a tensor in the graph that is being recorded."""
+    return tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+
+
 def info_of_tensor(recorder: Recorder, tensor: Any) -> TensorInfo:
-    return (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info
+    """What is known of a tensor."""
+    return as_fake(recorder, tensor).info
 
 
 def input_nodes(recorder: Recorder, values: Sequence[Any]) -> tuple[Any, ...]:

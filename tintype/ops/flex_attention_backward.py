@@ -36,6 +36,7 @@ from tintype.ops.flex_attention import (
     working_dtype,
 )
 from tintype.ops.functional import functionalizes
+from tintype.ops.gradients import is_real
 from tintype.ops.subgraphs import Body, captured, graph_node, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.plan import captures
@@ -45,8 +46,17 @@ target = torch.ops.higher_order.flex_attention_backward
 
 
 def flex_attention_backward(*args: Any) -> Any:
-    """Call the operator: captured where a program is being captured, else run."""
-    return captured(capture, run, *args)
+    """Call the operator: captured where a program is being captured, else run. Buffers that require no gradient have
+    none."""
+    *grads, of_buffers = captured(capture, run, *args)
+    buffers = args[12] if len(args) > 12 else ()
+    return (
+        *grads,
+        tuple(
+            grad if isinstance(buffer, torch.Tensor) and buffer.requires_grad else None
+            for grad, buffer in zip(of_buffers, buffers, strict=False)
+        ),
+    )
 
 
 def run(
@@ -65,19 +75,20 @@ def run(
     score_mod_other_buffers: Sequence[Any] = (),
     mask_mod_other_buffers: Sequence[Any] = (),
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
-    """The operator on tensors with data."""
+    """The operator on tensors with data; all buffers of real numbers get a gradient, whether they require it or not:
+    what a program needs was decided when it was captured."""
     _check_dtypes(query.dtype, key.dtype, value.dtype)
     q, k, v = inputs = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
-    buffers = [_leaf(buffer) for buffer in score_mod_other_buffers]
+    buffers = [buffer.detach().requires_grad_() if is_real(buffer) else buffer for buffer in score_mod_other_buffers]
     with torch.enable_grad():
         results = forward.run(q, k, v, fw_graph, block_mask, scale, {}, buffers, mask_mod_other_buffers)
         pairs = [(result, grad) for result, grad in zip(results, (grad_out, grad_logsumexp)) if grad is not None]
-    wanted = [*inputs, *(buffer for buffer in buffers if _needs_gradient(buffer))]
+    wanted = [*inputs, *(buffer for buffer in buffers if is_real(buffer))]
     found = _gradients(pairs, wanted)
     given = [query, key, value]
     grads = [laid_out_like(grad, tensor) for grad, tensor in zip(found, given, strict=False)]
     rest = iter(found[len(given) :])
-    of_buffers = tuple(next(rest).contiguous() if _needs_gradient(buffer) else None for buffer in buffers)
+    of_buffers = tuple(next(rest).contiguous() if is_real(buffer) else None for buffer in buffers)
     return grads[0], grads[1], grads[2], of_buffers
 
 
@@ -95,14 +106,6 @@ def _check_dtypes(*dtypes: torch.dtype) -> None:
             + ", ".join(str(dtype) for dtype in dtypes),
             location=user_location(),
         )
-
-
-def _leaf(buffer: Any) -> Any:
-    return buffer.detach().requires_grad_() if _needs_gradient(buffer) else buffer
-
-
-def _needs_gradient(buffer: Any) -> bool:
-    return isinstance(buffer, torch.Tensor) and buffer.requires_grad
 
 
 # --- capture ---------------------------------------------------------------------------------------------
@@ -143,8 +146,19 @@ def capture(
     (factor,) = operand_nodes(recorder, (scale,))
     buffers = operand_nodes(recorder, score_buffers), operand_nodes(recorder, mask_body.inner.operands[DIMENSIONS:])
     arguments = (*tensors, *graphs, blocks, factor, dict(kernel_options), *buffers)
+    operands = [query, key, value, *score_buffers]
+    wanted = [isinstance(value, torch.Tensor) and value.requires_grad for value in operands]
+    grads, of_buffers = record_backward(recorder, arguments, operands, wanted)
+    return (*grads, tuple(of_buffers))
+
+
+def record_backward(
+    recorder: Recorder, arguments: tuple[Any, ...], operands: Sequence[Any], wanted: Sequence[bool]
+) -> tuple[list[Any], list[Any]]:
+    """Record a call; returns the gradients of query, key and value, and those of the buffers that are wanted."""
+    infos = [info_of_tensor(recorder, tensor) for tensor in operands[:3]]
     grads = record_call(recorder, target, arguments, [_gradient_of(info) for info in infos])
-    return (*grads, _buffer_gradients(recorder, grads[0].node.args[0], score_buffers))
+    return grads, _buffer_gradients(recorder, grads[0].node.args[0], operands[3:], wanted[3:])
 
 
 def _joint_node(
@@ -165,13 +179,13 @@ def _gradient_of(info: TensorInfo) -> TensorInfo:
     return gradient
 
 
-def _buffer_gradients(recorder: Recorder, call: Node, buffers: Sequence[Any]) -> tuple[Any, ...]:
+def _buffer_gradients(recorder: Recorder, call: Node, buffers: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
     """The gradients of buffers: results that stand in a tuple of their own."""
     origin = meta_of(call).origin
     several = append_item(recorder.graph, call, 3)
     found: list[Any] = []
-    for position, buffer in enumerate(buffers):
-        if not isinstance(buffer, torch.Tensor) or not info_of_tensor(recorder, buffer).requires_grad:
+    for position, (buffer, is_wanted) in enumerate(zip(buffers, wanted, strict=True)):
+        if not is_wanted:
             found.append(None)
             continue
         info = info_of_tensor(recorder, buffer)
@@ -180,7 +194,7 @@ def _buffer_gradients(recorder: Recorder, call: Node, buffers: Sequence[Any]) ->
         found.append(gradient)
     set_meta(several, NodeMeta({"val": tuple(found)}, origin))
     set_meta(call, meta_of(call).derived(val=(*call.meta["val"], tuple(found))))
-    return tuple(found)
+    return found
 
 
 # --- functionalization -----------------------------------------------------------------------------------

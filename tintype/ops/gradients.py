@@ -122,6 +122,25 @@ def backward_graph(
     return graph_module(graph, "Subgraph")
 
 
+def gradient_of_call(
+    operands: Sequence[Any], wanted: Sequence[bool], backward: GraphModule, call: Callable[..., Sequence[Any]]
+) -> Rule:
+    """The gradient of an operator that calls one graph once is another call of it: of the graph of gradients.
+
+    ``call(graph, operands, results)`` records it."""
+    gradients = [gradient_info(operand) for operand in chosen(operands, wanted)]
+
+    def rule(tangents: list[FakeTensor], _: list[Any]) -> Any:
+        return call(backward, [*operands, *tangents], gradients)
+
+    return rule
+
+
+def real_results(results: Sequence[Any]) -> list[int]:
+    """Which results have a gradient."""
+    return [index for index, result in enumerate(results) if is_real(result)]
+
+
 def _contiguous(emitter: Emitter, gradient: Any, source: Node) -> Node:
     if gradient is None:
         return emitter.call(aten.zeros_like.default, source, memory_format=torch.contiguous_format)

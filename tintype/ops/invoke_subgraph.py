@@ -24,6 +24,14 @@ from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import append_graph
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
+from tintype.ops.gradients import (
+    backward_graph,
+    chosen,
+    differentiable,
+    gradient_of_call,
+    real_results,
+    with_gradient,
+)
 from tintype.ops.subgraphs import (
     SYMBOLIC,
     Body,
@@ -74,7 +82,6 @@ class Region:
 
     def __init__(self, name: str, body: Body, results: Sequence[Any], arguments: Arguments) -> None:
         self.name = name
-        self.identifier = f"subgraph_{name.removeprefix(_STEM)}"
         self.operands = list(body.inner.operands)
         places = arguments.places()
         self.places = [places.get(id(operand)) for operand in self.operands]
@@ -91,6 +98,8 @@ class Region:
         self.spec = body.spec
         self.module: GraphModule = body.finish()
         self.kept_alive = arguments
+        # of joint graphs: the name and the graph of the gradients
+        self._backward: tuple[str, GraphModule] | None = None
 
     def call(self, recorder: Recorder, arguments: Arguments) -> Any:
         """Record a call with other arguments."""
@@ -113,13 +122,28 @@ class Region:
 
     def record(self, recorder: Recorder, operands: Sequence[Any], results: Sequence[Any]) -> Any:
         """Append the call to the program."""
-        graph = append_graph(recorder.graph, self.name, self.module)
-        nodes = operand_nodes(recorder, operands)
-        values = record_call(recorder, target, (graph, self.identifier, *nodes), results)
+        values = _record(recorder, self.name, self.module, operands, results)
+        wanted = differentiable(recorder, operands)
+        if any(wanted):
+            if self._backward is None:
+                graph = backward_graph(recorder, self.module, wanted, real_results(results))
+                self._backward = recorder.graph_name(_STEM, ""), graph
+            name, backward = self._backward
+            rule = gradient_of_call(operands, wanted, backward, functools.partial(_record, recorder, name))
+            values = with_gradient(recorder, values, rule, chosen(operands, wanted))
         return tree.unflatten(values, self.spec)
 
 
 _STEM = "repeated_subgraph"
+
+
+def _record(
+    recorder: Recorder, name: str, module: GraphModule, operands: Sequence[Any], results: Sequence[Any]
+) -> list[Any]:
+    graph = append_graph(recorder.graph, name, module)
+    identifier = f"subgraph_{name.removeprefix(_STEM)}"
+    return record_call(recorder, target, (graph, identifier, *operand_nodes(recorder, operands)), results)
+
 
 # The regions of each graph that is being recorded, by what their calls have in common.
 _regions: weakref.WeakKeyDictionary[Recorder, dict[Any, Region]] = weakref.WeakKeyDictionary()
@@ -141,6 +165,8 @@ def _call_region(recorder: Recorder, function: Any, args: tuple[Any, ...], kwarg
 
     given = [body.operand(leaf) for leaf in leaves]
     body.run(function if isinstance(function, GraphModule) else flat, given, always=True)
+    if any(differentiable(recorder, body.inner.operands)):
+        body.lay_out_all()
     results = results_of(body)
     mark_writes(recorder, [body])
     region = Region(recorder.graph_name(_STEM, ""), body, results, arguments)
@@ -222,7 +248,7 @@ class Arguments:
         memory, start = self._storages.setdefault(storage, (len(self._storages), info.offset))
         return (
             "tensor", memory, info.offset - start, storage.frozen, info.sizes, info.strides, info.dtype, info.device,
-            info.requires_grad, info.conjugate, info.negative,
+            tensor.requires_grad, info.conjugate, info.negative,
         )  # fmt: skip
 
 

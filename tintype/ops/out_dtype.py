@@ -17,6 +17,7 @@ from tintype.fake.tensor import make_fake
 from tintype.ir.graph import append_call, base_name
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import HigherOrderOperator, declare
+from tintype.ops.gradients import differentiable
 from tintype.ops.subgraphs import captured
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
@@ -53,6 +54,10 @@ def _is_integer_product(operator: Any, dtype: torch.dtype, arguments: Any) -> bo
 
 @captures(target)
 def capture(recorder: Recorder, operator: torch._ops.OpOverload, dtype: torch.dtype, *arguments: Any) -> Any:
+    if any(differentiable(recorder, tree.leaves(arguments))):
+        return recorder.resumed(
+            lambda: run(operator, dtype, *arguments)
+        )  # autograd has the gradients of what it does
     example, _ = recorder.quietly(lambda: run(operator, dtype, *arguments))
     result = make_fake(example.info.with_storage(None), recorder.context)
     _, nodes = recorder.convert(arguments)

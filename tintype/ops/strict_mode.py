@@ -10,13 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from tintype import tree
 from tintype.errors import CaptureError
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ir.printing import describe_value
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
+from tintype.ops.gradients import (
+    backward_graph,
+    chosen,
+    differentiable,
+    gradient_of_call,
+    real_results,
+    with_gradient,
+)
 from tintype.ops.subgraphs import (
     SYMBOLIC,
     Body,
@@ -84,11 +92,24 @@ def capture(recorder: Recorder, function: Any, operands: Sequence[Any]) -> Any:
             )
     body = Body(recorder, "the function that strict_mode calls")
     body.run(function, [body.operand(operand) for operand in operands], always=True)
+    given = body.inner.operands
+    wanted = differentiable(recorder, given)
+    if any(wanted):
+        body.lay_out_all()
     results = results_of(body)
     mark_writes(recorder, [body])
-    graph = graph_node(recorder, "strict_graph", body.finish())
-    arguments = (graph, operand_nodes(recorder, body.inner.operands))
-    return tree.unflatten(record_call(recorder, target, arguments, results), body.spec)
+    module = body.finish()
+
+    def call(graph: GraphModule, operands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+        arguments = (graph_node(recorder, "strict_graph", graph), operand_nodes(recorder, operands))
+        return record_call(recorder, target, arguments, results)
+
+    values = call(module, given, results)
+    if any(wanted):
+        backward = backward_graph(recorder, module, wanted, real_results(results))
+        rule = gradient_of_call(given, wanted, backward, call)
+        values = with_gradient(recorder, values, rule, chosen(given, wanted))
+    return tree.unflatten(values, body.spec)
 
 
 @functionalizes(target)

@@ -96,6 +96,12 @@ class Body:
         if not leaf.info.is_contiguous():
             self.copy(index)
 
+    def lay_out_all(self) -> None:
+        """Make all results contiguous."""
+        for index, leaf in enumerate(self.leaves):
+            if type(leaf) is FakeTensor:
+                self.lay_out(index)
+
     def copy(self, index: int) -> None:
         """Let a result be a contiguous copy of what the function returned."""
         leaf = self.leaves[index]
