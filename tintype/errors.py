@@ -184,7 +184,15 @@ class UnsavableError(TintypeError, ValueError):
 
 
 class FileFormatError(TintypeError, ValueError):
-    """A file that is no program of tintype's, or a damaged one. Nothing of it was taken in."""
+    """A file that is no program of tintype's, or a damaged one. Nothing of it was taken in.
+
+    >>> import io, tintype
+    >>> try:
+    ...     tintype.load(io.BytesIO(b"something else"))
+    ... except FileFormatError as error:
+    ...     print(error.id)
+    file-format
+    """
 
     id = "file-format"
 
