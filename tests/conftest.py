@@ -9,12 +9,19 @@ that were written) says so with the marker ``direct``, with the reason.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import pytest
 
 import tintype
+
+# The same examples every time, so that a change is judged by what it changed; TINTYPE_RANDOM=1 looks for new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, database=None)
+hypothesis.settings.register_profile("random", derandomize=False)
+hypothesis.settings.load_profile("random" if os.environ.get("TINTYPE_RANDOM") else "repeatable")
 
 
 def saved(program: tintype.ExportedProgram, *call: Any) -> tintype.ExportedProgram:
