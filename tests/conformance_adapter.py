@@ -13,6 +13,7 @@ import torch
 import tintype
 from tintype import errors
 from tintype.ir import signature
+from tintype.ir.operators import declaration_of
 from tintype.ir.passes import GraphPass
 from tintype.ops.flex_attention import flex_attention
 from tintype.ops.flex_attention_backward import flex_attention_backward
@@ -27,8 +28,16 @@ def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **op
 
 
 def export_with_switches(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any) -> Any:
-    """The private entry point; a pre-dispatch export is what tintype's always is."""
-    return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **export_options(options))
+    """The private entry point. A pre-dispatch export was functional and had regions in other modes wrapped, both at
+    once; tintype wraps them in the training stage alone, so a program that has some comes from there."""
+    pre_dispatch = options.get("pre_dispatch", False)
+    options = export_options(options)
+    if pre_dispatch:
+        program = export_for_training(mod, args, kwargs, dynamic_shapes, **options)
+        declarations = map(declaration_of, program.graph.nodes)
+        if any(declaration is not None and declaration.setting is not None for declaration in declarations):
+            return program
+    return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
 
 
 def export_for_training(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any) -> Any:

@@ -24,6 +24,8 @@ MODES: tuple[str, ...] = ("export", "decomposed", "retraced", "training", "unfla
 SAVED_MODES = ("saved", "saved, training", "saved, decomposed", "saved, retraced")
 if os.environ.get("TINTYPE_ALL_MODES"):  # make test-modes
     MODES = (*MODES, *SAVED_MODES[1:])
+# what can be done with a program of the training stage, for tests of what only that stage has
+TRAINING_MODES = ("training decomposed", "training retraced", "training exported", "training copied")
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 torch.set_num_threads(1)
@@ -40,7 +42,7 @@ def capture(
     mode: str, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
 ) -> tintype.ExportedProgram:
     """A program of the given mode, checked by the verifier of its stage."""
-    if mode.endswith("training"):
+    if mode.endswith("training") or mode in TRAINING_MODES:
         program = tintype.export_for_training(model, args, kwargs)
     else:
         program = tintype.export(model, args, kwargs)
@@ -51,6 +53,8 @@ def capture(
         program = program.run_decompositions()
     elif mode.endswith("retraced"):
         program = tintype.export(program.module(), args, kwargs)
+    elif mode in TRAINING_MODES:
+        program = _after_training(mode, program, args, kwargs)
     program.validate()
     return program
 
@@ -68,6 +72,17 @@ def saved_and_loaded(program: tintype.ExportedProgram) -> tintype.ExportedProgra
     tintype.save(loaded, again)
     assert again.getvalue() == file.getvalue(), "a loaded program is saved as another file"
     return loaded
+
+
+def _after_training(mode: str, program: tintype.ExportedProgram, args: Any, kwargs: Any) -> tintype.ExportedProgram:
+    program.validate()
+    if mode == "training decomposed":
+        return program.run_decompositions()
+    if mode == "training retraced":
+        return tintype.export_for_training(program.module(), args, kwargs)
+    if mode == "training exported":
+        return tintype.export(program.module(), args, kwargs)
+    return copy.deepcopy(program)
 
 
 def targets(program: tintype.ExportedProgram) -> list[str]:

@@ -29,8 +29,9 @@ from tintype.ir.signature import (
     TensorArgument,
 )
 from tintype.trace.capture import CapturedGraph, one_at_a_time
-from tintype.transforms.functionalize import functionalize, storages_of, written_storages
+from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
+from tintype.transforms.memory import storages_of, written_storages
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten

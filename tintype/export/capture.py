@@ -25,6 +25,7 @@ from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
+from tintype.transforms.regions import wrap_regions
 
 
 def export(
@@ -244,12 +245,14 @@ def program_from(
     sizes: Sequence[DynamicSize],
     tidy: Callable[[Graph], None] | None = None,
 ) -> ExportedProgram:
-    """The program of a recorded graph, made functional (and then tidied up) unless it is for training."""
+    """The program of a recorded graph: functional and then tidied up, or for training, with its regions wrapped."""
     if stage is Stage.FUNCTIONAL:
         mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
         if tidy is not None:
             tidy(captured.graph)
         captured.output_specs = [*mutations, *_renamed_outputs(captured)]
+    else:
+        wrap_regions(captured.graph, {name.partition(".")[0] for name in (*captured.state_dict, *captured.constants)})
     signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")

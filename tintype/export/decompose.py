@@ -22,7 +22,8 @@ from tintype.ir.signature import (
 )
 from tintype.trace.plan import plan_for
 from tintype.transforms.decompose import decompose_graph
-from tintype.transforms.functionalize import functionalize, written_storages
+from tintype.transforms.functionalize import functionalize
+from tintype.transforms.memory import written_storages
 
 
 def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:

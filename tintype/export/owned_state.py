@@ -54,6 +54,12 @@ def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return target
 
 
+def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Write to an input that has gradients. A leaf can't have been written to but behind autograd's back."""
+    (target.detach() if target.is_leaf and target.requires_grad else target).copy_(value)
+    return target
+
+
 def as_replacement(old: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """A tensor that takes another one's place in a module, laid out in memory as the program knows it."""
     value = value.detach()

@@ -17,7 +17,7 @@ from tintype.export.constraints import DynamicSize, contract_lines
 from tintype.export.contract import Contract
 from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule, refuse_pickle
-from tintype.export.owned_state import OwnedState, replace_state, write_untracked
+from tintype.export.owned_state import OwnedState, replace_state, write_to_input, write_untracked
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import add_placeholder, copy_graph, graph_module, meta_of, output_node, placeholders
@@ -36,7 +36,7 @@ from tintype.ir.signature import (
 from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.buffer_assignments import REPLACES
-from tintype.transforms.functionalize import storages_of, written_storages
+from tintype.transforms.memory import storages_of, written_storages
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
@@ -474,7 +474,11 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             )
             node.meta = meta_of(result).copy()
             continue
-        write: Any = write_untracked if spec.write is StateWrite.UNTRACKED else aten.copy_.default
+        write: Any = aten.copy_.default
+        if spec.write is StateWrite.UNTRACKED:
+            write = write_untracked
+        elif spec.kind is OutputKind.USER_INPUT_MUTATION and source.meta["val"].info.requires_grad:
+            write = write_to_input
         copy_node = graph.create_node("call_function", write, (destination, values[result]), name="copy_")
         copy_node.meta = meta_of(result).copy()
         rebased.setdefault(result, (copy_node if destination is target else target, _bytes_between(result, source)))

@@ -40,6 +40,7 @@ __all__ = [
     "name_in_order",
     "output_node",
     "placeholders",
+    "refer_again",
     "set_meta",
     "subgraph_at",
     "subgraphs",
@@ -232,6 +233,12 @@ def attached(graph: Graph) -> dict[str, GraphModule]:
         if subgraph is not None:
             found[str(node.target)] = subgraph
     return found
+
+
+def refer_again(module: GraphModule) -> None:
+    """Let a graph module hold the graphs that its graph refers to after it was changed."""
+    module._modules.update(attached(module.graph))
+    module.recompile()
 
 
 def append_graph(graph: Graph, name: str, subgraph: GraphModule) -> Node:

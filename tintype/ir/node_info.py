@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
+from tintype.ir.regions import Region
 from tintype.symbolic.location import is_internal
 
 
@@ -249,7 +250,7 @@ CUSTOM = "custom"
 class NodeMeta(dict[str, Any]):
     """The ``meta`` of a node: a dictionary whose origin entries are computed when they are read."""
 
-    __slots__ = ("consumer", "origin")
+    __slots__ = ("consumer", "origin", "region")
 
     def __init__(
         self,
@@ -261,6 +262,8 @@ class NodeMeta(dict[str, Any]):
         self.origin = origin
         # inputs have no origin in the program, but users ask what a parameter is there for: its first use
         self.consumer = consumer
+        # while a program is recorded: in which of torch's modes the node runs (see tintype.ir.regions)
+        self.region: Region = ()
 
     def _materialize(self, key: str) -> Any:
         origin = self.origin
@@ -322,13 +325,16 @@ class NodeMeta(dict[str, Any]):
 
     def copy(self) -> NodeMeta:
         """A copy that shares the origin."""
-        return NodeMeta(dict(dict.items(self)), self.origin, self.consumer)
+        meta = NodeMeta(dict(dict.items(self)), self.origin, self.consumer)
+        meta.region = self.region
+        return meta
 
     __copy__ = copy
 
     def derived(self, **values: Any) -> NodeMeta:
         """The meta of a node that replaces this one: the same origin, other values."""
         meta = NodeMeta(values, self.origin, self.consumer)
+        meta.region = self.region
         for key in _LAZY:  # what was given explicitly rather than derived from the origin
             if dict.__contains__(self, key):
                 meta[key] = dict.__getitem__(self, key)

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch.fx import Node
 
+from tintype.ir.regions import Setting
+
 # Where a graph stands among the arguments of a call; (4, -1) is the last item of the argument 4.
 Position = int | tuple[int, int]
 
@@ -26,6 +28,8 @@ class HigherOrderOperator:
     different inputs it gives a dictionary of such lists, by position.
     ``run`` computes the operator on tensors with data; graphs are callables then.
     ``call`` is what to call where the operator may be captured: the operator itself would run torch's rules for it.
+    ``setting(node)`` is given for an operator that does nothing but call its one graph, on the values in ``shared``,
+    in another of torch's modes: it says in which.
     """
 
     target: Any
@@ -33,6 +37,7 @@ class HigherOrderOperator:
     shared: Callable[[Node], list[Any] | Mapping[Position, list[Any]]]
     run: Callable[..., Any]
     call: Callable[..., Any] | None = None
+    setting: Callable[[Node], Setting] | None = None
 
     def shared_with(self, node: Node, position: Position) -> list[Any]:
         """What the inputs of one graph of a call share memory with."""

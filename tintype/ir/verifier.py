@@ -14,7 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import VerificationError
 from tintype.ir.graph import NUMBER_FUNCTIONS, graphs_of, is_pure, output_node, placeholders
-from tintype.ir.operators import OPERATORS, Position
+from tintype.ir.operators import OPERATORS, Position, declaration_of
 from tintype.ir.printing import spell_call
 from tintype.ir.signature import STATE_KINDS, ConstantArgument, ExportGraphSignature, OutputKind
 
@@ -179,6 +179,9 @@ def _check_training(node: Node) -> None:
 
 def _check_functional(node: Node) -> None:
     _check_training(node)
+    declaration = declaration_of(node)
+    if declaration is not None and declaration.setting is not None:
+        raise _fault(node, f"{node.target} runs a region in another mode, which a functional program does not have")
     target = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
         raise _fault(node, f"{target} writes to its arguments, which a functional program does not")

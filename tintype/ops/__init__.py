@@ -13,6 +13,8 @@ from tintype.ops import (
     scan,
     strict_mode,
     while_loop,
+    wrap_with_autocast,
+    wrap_with_set_grad_enabled,
 )
 
 __all__ = [
@@ -28,4 +30,6 @@ __all__ = [
     "scan",
     "strict_mode",
     "while_loop",
+    "wrap_with_autocast",
+    "wrap_with_set_grad_enabled",
 ]

@@ -311,10 +311,10 @@ def capture(
         graph_node(recorder, "sdpa_score", modules[0], ""),
         graph_node(recorder, "sdpa_mask", modules[1], ""),
     )
-    tensors = input_nodes(recorder, (query, key, value))
+    tensors = operand_nodes(recorder, (query, key, value))
     blocks = (*operand_nodes(recorder, block_mask[:-1]), graphs[1])
     (factor,) = operand_nodes(recorder, (scale,))
-    buffers = input_nodes(recorder, score_operands), operand_nodes(recorder, mask_operands)
+    buffers = operand_nodes(recorder, score_operands), operand_nodes(recorder, mask_operands)
     arguments = (*tensors, graphs[0], blocks, factor, dict(kernel_options), *buffers)
     gradient = torch.is_grad_enabled() and any(
         info_of_tensor(recorder, tensor).requires_grad
@@ -369,13 +369,6 @@ def as_fake(recorder: Recorder, tensor: Any) -> FakeTensor:
 def info_of_tensor(recorder: Recorder, tensor: Any) -> TensorInfo:
     """What is known of a tensor."""
     return as_fake(recorder, tensor).info
-
-
-def input_nodes(recorder: Recorder, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Values that gradients flow to as arguments, cut off from them in a region without gradients."""
-    if recorder.grad_enabled and not torch.is_grad_enabled():
-        return tuple(recorder.detached(values))
-    return operand_nodes(recorder, values)
 
 
 def record_function(

@@ -61,6 +61,7 @@ def nested_region(function: Callable[..., Any], args: Sequence[Any], kwargs: dic
     recorder = active_recorder()
     if recorder is None:
         return function(*args, **kwargs)
+    recorder.follow_modes()
     with set_aside(recorder):
         return _call_region(recorder, function, tuple(args), kwargs)
 

@@ -147,6 +147,7 @@ def captured(capture: Callable[..., Any], run: Callable[..., Any], *args: Any, *
     recorder = active_recorder()
     if recorder is None:
         return run(*args, **kwargs)
+    recorder.follow_modes()
     with set_aside(recorder):
         return capture(recorder, *args, **kwargs)
 

@@ -51,6 +51,7 @@ from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
+from tintype.trace.modes import watching_autocast
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
@@ -267,6 +268,7 @@ class Capture:
             with capturing(self.recorder):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
+            self.recorder.modes.label(self.graph)
             output_specs, out_spec = self._make_outputs(outputs)
         except CaptureInterrupted as interrupted:
             raise_all(self.recorder.problems)
@@ -437,7 +439,8 @@ def capturing(recorder: Recorder) -> Iterator[None]:
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
         below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
-        with compiling(), gradients_refused(), below(), recorder:
+        with compiling(), gradients_refused(), watching_autocast() as entered, below(), recorder:
+            recorder.modes.watch(entered)
             if recorder.context.environment.symbols or not recorder.below_autograd:
                 recorder.watch_functions()
             try:

@@ -40,7 +40,7 @@ class InnerRecorder(Recorder):
         self.parent = parent
         self.problems = parent.problems
         self.replayed = parent.replayed
-        self.grad_enabled = parent.grad_enabled
+        self.modes = parent.modes.inside()
         self.state_writes = parent.state_writes
         self.lift_constant = self._lift
         self.numbers.fetch = self._fetch
@@ -169,17 +169,15 @@ class InnerRecorder(Recorder):
         session, self.context.session = self.context.session, self
         watching = self._function_mode
         try:
-            results = self.inside(lambda: self._run(function, args))
+            results = self.inside(lambda: call_or_replay(self, function, args))
             leaves, spec = tree.flatten(results)
-            return [self._result(leaf) for leaf in leaves], spec
+            leaves = [self._result(leaf) for leaf in leaves]
+            self.modes.label(self.graph)
+            return leaves, spec
         finally:
             self.context.session = session
             if self._function_mode is not watching:
                 self.stop_watching()
-
-    def _run(self, function: Any, args: Sequence[Any]) -> Any:
-        replayed = replay(self, function, args)
-        return function(*args) if replayed is NOT_HANDLED else replayed
 
     def _result(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -199,6 +197,12 @@ class InnerRecorder(Recorder):
             if inner is fake.info.storage:
                 return outer
         return None
+
+
+def call_or_replay(recorder: Recorder, function: Any, args: Sequence[Any]) -> Any:
+    """Call a function that an operator takes, with the recorder on."""
+    replayed = replay(recorder, function, args)
+    return function(*args) if replayed is NOT_HANDLED else replayed
 
 
 def replay(recorder: Recorder, function: Any, args: Sequence[Any]) -> Any:

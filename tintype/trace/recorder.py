@@ -13,7 +13,6 @@ operator follows from its :class:`~tintype.trace.plan.Plan`:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -39,6 +38,7 @@ from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
 from tintype.trace.function_mode import SymbolicFunctionMode
+from tintype.trace.modes import Modes
 from tintype.trace.numbers import Numbers
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
@@ -52,6 +52,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _push = torch._C._push_on_torch_dispatch_stack
 _pop = torch._C._pop_torch_dispatch_stack
 _below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
+_is_grad_enabled = torch.is_grad_enabled
 
 # Handles an operator by itself; None means: not this time, go on as usual.
 Intercept = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -85,12 +86,11 @@ class Recorder(TorchDispatchMode):
         self.replayed: NodeMeta | None = None
         self._recording = True
         self._written: list[Storage] | None = None
+        self._met_by_autocast = False
         self._lifted: dict[int, tuple[Any, FakeTensor]] = {}
         self.lift_constant: Callable[[Any], Any] = _refuse_constant
         self.constant_inputs: dict[Node, torch.Tensor] = {}
-        # a program that is captured without gradients as a whole needs no cuts
-        self.grad_enabled = torch.is_grad_enabled()
-        self._cut_nodes: dict[Node, Node] = {}
+        self.modes = Modes(torch.is_grad_enabled())
         # state that gets its new value in another way than by a write that autograd sees
         self.state_writes: dict[torch.Tensor, StateWrite] = {}
         self._function_mode: SymbolicFunctionMode | None = None
@@ -102,6 +102,11 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        modes = self.modes
+        if modes.region or modes.entered or _is_grad_enabled() is not modes.grad:
+            self.follow_modes()
+            if not self._recording and modes.casts(func):
+                self._met_by_autocast = True
         plan = plan_for(func)
         intercept = plan.intercept
         if intercept is not None:
@@ -109,6 +114,8 @@ class Recorder(TorchDispatchMode):
             if result is not NOT_HANDLED:
                 return result
         if plan.rule is None and plan.composite and (plan.writes or plan.aliases):
+            return self.expand(func, args, kwargs)
+        if modes.entered and plan.composite and self._casts_inside(func, plan, args, kwargs):
             return self.expand(func, args, kwargs)
         return self.call(func, plan, args, kwargs)
 
@@ -134,11 +141,7 @@ class Recorder(TorchDispatchMode):
             return self.expand(func, args, kwargs)
         if plan.hidden_writes and infos[5]:
             self.mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
-        grad = _any_requires_grad(infos)
-        if grad and not torch.is_grad_enabled():
-            grad = False
-            if self.grad_enabled and not _inside_autograd_function():
-                nodes = self.detached(args)
+        grad = self.modes.gradients and _any_requires_grad(infos)
         if type(results) is TensorInfo:
             if results.storage is not None and results in infos:  # the operator returned its argument
                 return args[infos.index(results)]
@@ -154,6 +157,11 @@ class Recorder(TorchDispatchMode):
         return self._record_several(
             func, plan, nodes, kwarg_nodes, results, grad, dict(zip(map(id, infos), args, strict=True))
         )
+
+    def follow_modes(self) -> None:
+        """Take notice of the modes (gradients, autocast) that the next node is recorded in."""
+        if self._recording and self.below_autograd:
+            self.modes.follow(self.graph)
 
     def watch_functions(self) -> None:
         """Symbols turned up: from here on, functions that don't take them need help."""
@@ -244,32 +252,6 @@ class Recorder(TorchDispatchMode):
     def number_node(self, number: Expr) -> Node:
         """The node that computes a symbolic number."""
         return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
-
-    def detached(self, values: Any) -> list[Any]:
-        """Arguments of an operator in a region without gradients (``torch.no_grad()``), cut off from the graph that
-        gradients flow through."""
-        nodes: list[Any] = []
-        for value in values:
-            if isinstance(value, (list, tuple)):
-                nodes.append(self.detached(value))
-                continue
-            if not isinstance(value, torch.Tensor):
-                nodes += self.convert([value])[1]
-                continue
-            fake = value if type(value) is FakeTensor else self.fake_of(value)
-            nodes.append(self._cut(fake) if fake.info.requires_grad and self._recording else fake.node)
-        return nodes
-
-    def _cut(self, fake: FakeTensor) -> Node:
-        known = self._cut_nodes.get(fake.node)
-        if known is None:
-            info = fake.info.with_storage(fake.info.storage)
-            info.requires_grad = False
-            cut = make_fake(info, self.context)
-            meta = NodeMeta({"val": cut}, self._origin("detach"))
-            known = append_call(self.graph, aten.detach.default, (fake.node,), {}, "detach", meta)
-            self._cut_nodes[fake.node] = known
-        return known
 
     # --- results -------------------------------------------------------------------------------------------
 
@@ -417,10 +399,6 @@ class Recorder(TorchDispatchMode):
             if not isinstance(where, int) or where < len(args)
         ]
         self._check_written(func, plan, infos, kwarg_infos, written)
-        if not torch.is_grad_enabled() and plan.writes == (0,) and self._recording:
-            fake = args[0] if type(args[0]) is FakeTensor else self.fake_of(args[0])
-            if fake.info.requires_grad and fake.node.op == "placeholder":
-                nodes[0] = self._cut(fake)  # autograd does not mind a write to a parameter without gradients
         self.mark_written([info.storage for info in _flat_infos([info for _, info in written])])
         if len(func._schema.returns) == len(written) and plan.aliases:
             return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
@@ -476,11 +454,30 @@ class Recorder(TorchDispatchMode):
         if self._written is not None:
             self._written += storages
 
+    # --- autocast ------------------------------------------------------------------------------------------
+
+    def _casts_inside(self, func: Any, plan: Plan, args: Any, kwargs: dict[str, Any]) -> bool:
+        """Whether autocast does not know a composite operator but some that it consists of: those have to be recorded
+        with their casts."""
+        if not self._recording or plan.writes or self.modes.casts(func):
+            return False
+        self._met_by_autocast = False
+        try:
+            with self.modes.autocast_on():
+                self.quietly(lambda: func.decompose(*args, **kwargs))
+        except NeedsRecordingError:
+            return True
+        return self._met_by_autocast
+
     # --- running kernels -----------------------------------------------------------------------------------
 
     def expand(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run a composite operator's kernel and record the operators it calls."""
-        result = self.inside(lambda: func.decompose(*args, **kwargs))
+        if self.modes.entered and not self.modes.casts(func):
+            with self.modes.autocast_on():
+                result = self.inside(lambda: func.decompose(*args, **kwargs))
+        else:
+            result = self.inside(lambda: func.decompose(*args, **kwargs))
         if result is NotImplemented:
             raise UnsupportedOperatorError(f"{func} has no kernel that can be captured", location=user_location())
         return result
@@ -632,20 +629,6 @@ def _unknown_result(func: Any, reason: str) -> UnsupportedOperatorError:
         location=user_location(),
         remedy=f"register one: torch.library.register_fake({func.name()!r}, ...)",
     )
-
-
-def _inside_autograd_function() -> bool:
-    """Whether a ``torch.autograd.Function`` is running: its forward runs without gradients, which then come from its
-    backward. In a captured program they come from the operators that its forward consists of."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _APPLY:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 def first_sentence(text: str) -> str:

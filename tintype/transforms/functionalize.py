@@ -26,19 +26,18 @@ from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
     eliminate_dead_code,
-    graphs_of,
     meta_of,
     name_in_order,
     output_node,
-    placeholders,
     set_meta,
 )
-from tintype.ir.operators import OPERATORS
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
+from tintype.transforms.memory import storages_of, written_nodes, written_storages
+from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, lies_within, overlaps, scatter_strided
 
 aten = torch.ops.aten
@@ -568,66 +567,14 @@ def functionalize(
     input_specs: list[InputSpec],
     state_writes: Mapping[str, StateWrite] | None = None,
 ) -> list[OutputSpec]:
-    """Rewrite a recorded graph, in place, into one without mutation.
+    """Rewrite a recorded graph, in place, into one without mutation and without regions in other modes.
 
     Returns the specs of the outputs that were added in front of the program's own: new values of buffers and
     inputs that the program wrote to.
     """
     with collector_paused():
+        dissolve_regions(graph, context)
         return Functionalization(graph, context, input_specs, state_writes).run()
-
-
-def written_storages(graph: Graph) -> set[Storage]:
-    """The storages that some node of a graph writes to."""
-    written: set[Storage] = set()
-    for node in graph.nodes:
-        if node.op == "call_function" and node.target in OPERATORS:
-            written.update(_written_by_graphs(node))
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-            continue
-        plan = plan_for(node.target)
-        for argument in written_nodes(node, plan.writes):
-            written.update(storages_of(argument))
-        if plan.hidden_writes and node.args[5]:
-            for position in plan.hidden_writes:
-                argument = node.args[position]
-                if isinstance(argument, Node):
-                    written.update(storages_of(argument))
-    return written
-
-
-def _written_by_graphs(node: Node) -> set[Storage]:
-    """The storages that the graphs which an operator takes write to."""
-    written: set[Storage] = set()
-    for position, module in graphs_of(node):
-        shared = OPERATORS[node.target].shared_with(node, position)
-        inside = written_storages(module.graph)
-        for value, inner in zip(shared, placeholders(module.graph), strict=False):
-            if isinstance(value, Node) and not inside.isdisjoint(storages_of(inner)):
-                written.update(storages_of(value))
-    return written
-
-
-def written_nodes(node: Node, writes: tuple[int | str, ...]) -> list[Node]:
-    """The tensors among a node's arguments that it writes to, those in lists one by one."""
-    found: list[Node] = []
-    for where in writes:
-        argument: Any = node.kwargs.get(where) if isinstance(where, str) else None
-        if isinstance(where, int) and where < len(node.args):
-            argument = node.args[where]
-        items = argument if isinstance(argument, (list, tuple)) else (argument,)
-        found += [item for item in items if isinstance(item, Node)]
-    return found
-
-
-def storages_of(node: Node) -> list[Storage]:
-    """The storages of the tensors that a node's value consists of."""
-    value = node.meta.get("val")
-    if type(value) is FakeTensor:
-        return [value.info.storage]
-    if isinstance(value, (list, tuple)):
-        return [item.info.storage for item in value if type(item) is FakeTensor]
-    return []
 
 
 def location_of(node: Node) -> Location | None:

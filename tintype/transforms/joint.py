@@ -56,7 +56,6 @@ class JointRecorder(Recorder):
 
     def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
         super().__init__(context, graph, origins)
-        self.grad_enabled = False  # regions without gradients are autograd's business: nothing is to be cut
         self.in_backward = False
         self._forward_origins: dict[int, Origin] = {}
         self._backward_origins: dict[int, Origin] = {}

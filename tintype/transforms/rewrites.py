@@ -10,7 +10,8 @@ from torch.fx import Node
 from tintype.ir.signature import StateWrite
 from tintype.symbolic.sizes import is_zero
 from tintype.transforms.emit import info_of
-from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite, storages_of
+from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite
+from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
 

@@ -64,6 +64,8 @@ class View:
         """The new value of the base after the view was given one; None if that can't be expressed."""
         if self.target is aten.as_strided.default:
             return scatter_strided(emit, base, value, self.info, self.base)
+        if self.target is aten.detach.default and self.base.requires_grad:
+            return _with_history(emit, base, value)
         inverse = SCATTER.get(self.target)
         return None if inverse is None else inverse(emit, base, value, self.args)
 
@@ -269,6 +271,18 @@ def _expand(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> No
 @scatter(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
 def _identity(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
     return value
+
+
+def _with_history(emit: Emitter, base: Node, value: Node) -> Node:
+    """The new value of a tensor that was written to behind autograd's back: its gradient goes on to what it was.
+
+    The difference of the tensor and itself is zero, and has its gradient; where it is infinite minus infinite too.
+    """
+    nothing = emit.call(aten.sub.Tensor, base, emit.call(aten.detach.default, base))
+    info = info_of(nothing)
+    if info is not None and not info.dtype.is_complex:
+        nothing = emit.call(aten.nan_to_num.default, nothing)
+    return emit.call(aten.add.Tensor, emit.call(aten.detach.default, value), nothing)
 
 
 @scatter(aten.permute.default)

@@ -1,0 +1,208 @@
+"""Which of torch's modes a program runs in, compared with those that its capture began with.
+
+A captured program does not keep Python's ``with`` statements, but what they do to gradients and dtypes is part of its
+meaning. The recorder looks before every operator whether the modes have changed. The gradient mode can be asked for.
+Autocast can't: inside of an operator that casts its arguments it passes for disabled, so the statements themselves
+are watched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.ir.graph import meta_of
+from tintype.ir.process_switches import CountedSwitch
+from tintype.ir.regions import GRAD_MODES, Autocast, Region
+
+
+class Modes:
+    """The modes of one recorder, and where in its graph they changed."""
+
+    def __init__(self, grad: bool, entered: list[EnteredAutocast] | None = None) -> None:
+        # as the graph as a whole is called
+        self.grad = grad
+        # the autocast statements that this thread is in, outermost first; those around the graph are in no region
+        self.entered: list[EnteredAutocast] = [] if entered is None else entered
+        self._around = len(self.entered)
+        # now
+        self.gradients = grad
+        self.region: Region = ()
+        self._marks: list[tuple[Node, Region]] = []
+
+    def watch(self, entered: list[EnteredAutocast]) -> None:
+        """The program is about to run in this thread."""
+        self.entered, self._around = entered, len(entered)
+
+    def inside(self) -> Modes:
+        """The modes of a graph that is called from here."""
+        return Modes(self.gradients, self.entered)
+
+    def _casting_devices(self) -> list[str]:
+        enabled: dict[str, bool] = {}
+        for autocast in self.entered:
+            device_type, _, enabled[device_type], _ = autocast.setting.arguments
+        return [device for device, on in enabled.items() if on]
+
+    def casts(self, operator: Any) -> bool:
+        """Whether autocast casts the arguments of an operator, on some device that it is enabled for."""
+        return any(_casts(operator, device) for device in self._casting_devices())
+
+    @contextlib.contextmanager
+    def autocast_on(self) -> Iterator[None]:
+        """Autocast as the program has it, for code that runs while an operator is handled."""
+        devices = [device for device in self._casting_devices() if not torch.is_autocast_enabled(device)]
+        for device in devices:
+            torch.set_autocast_enabled(device, True)
+        try:
+            yield
+        finally:
+            for device in devices:
+                torch.set_autocast_enabled(device, False)
+
+    def follow(self, graph: Graph) -> None:
+        """Take notice of the modes that the next node of the graph is recorded in."""
+        grad = torch.is_grad_enabled()
+        if not grad:
+            tracked = _tracked_by_function()
+            grad = grad if tracked is None else self.grad if tracked is _UNKNOWN else tracked
+        self.gradients = grad
+        region = self._region(grad)
+        if region != self.region:
+            self.region = region
+            self._marks.append((graph._root._prev, region))
+
+    def _region(self, grad: bool) -> Region:
+        settings: list[Any] = []
+        differs = grad is not self.grad
+        for autocast in self.entered[self._around :]:
+            if differs and autocast.grad is grad:  # it was entered inside of the region with this gradient mode
+                settings.append(GRAD_MODES[grad])
+                differs = False
+            settings.append(autocast.setting)
+        if differs:
+            settings.append(GRAD_MODES[grad])
+        return tuple(settings)
+
+    def label(self, graph: Graph) -> None:
+        """Let the nodes of the finished graph know their regions."""
+        end = graph._root._prev
+        for before, region in reversed(self._marks):
+            node = before
+            while region and node is not end:
+                node = node._next
+                if node.op != "placeholder":
+                    meta_of(node).region = region
+            end = before
+
+
+# --- autocast --------------------------------------------------------------------------------------------
+
+
+class EnteredAutocast:
+    """An autocast statement that is being executed, and the gradient mode around it."""
+
+    __slots__ = ("grad", "setting")
+
+    def __init__(self, device_type: str, dtype: torch.dtype | None, enabled: bool) -> None:
+        # what the cache would keep is cast explicitly in a captured program: whether there is one does not matter
+        self.setting = Autocast(device_type, dtype, enabled, None)
+        self.grad = torch.is_grad_enabled()
+
+
+_DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "xla", "ipu")
+_this_thread = threading.local()
+
+
+@functools.cache
+def _casts(operator: Any, device_type: str) -> bool:
+    name = operator.name()
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, f"Autocast{device_type.upper()}"
+    )
+
+
+def _watch_statements() -> tuple[Any, Any]:
+    enter, leave = torch.autocast.__enter__, torch.autocast.__exit__
+
+    def watched_enter(self: torch.autocast) -> Any:
+        result = enter(self)
+        entered = getattr(_this_thread, "entered", None)
+        if entered is not None:
+            entered.append(EnteredAutocast(self.device, self.fast_dtype, self._enabled))
+        return result
+
+    def watched_exit(self: torch.autocast, *exception: Any) -> Any:
+        entered = getattr(_this_thread, "entered", None)
+        if entered:
+            entered.pop()
+        return leave(self, *exception)
+
+    torch.autocast.__enter__, torch.autocast.__exit__ = watched_enter, watched_exit  # type: ignore[method-assign]
+    return enter, leave
+
+
+def _stop_watching(methods: tuple[Any, Any]) -> None:
+    torch.autocast.__enter__, torch.autocast.__exit__ = methods  # type: ignore[method-assign]
+
+
+_watching = CountedSwitch(_watch_statements, _stop_watching)
+
+
+@contextlib.contextmanager
+def watching_autocast() -> Iterator[list[EnteredAutocast]]:
+    """The list of the autocast statements that this thread is in: first what is enabled now, one per device."""
+    before = getattr(_this_thread, "entered", None)
+    entered: list[EnteredAutocast] = []
+    if torch._C._is_any_autocast_enabled():
+        enabled = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
+        entered += [EnteredAutocast(device, torch.get_autocast_dtype(device), True) for device in enabled]
+    _this_thread.entered = entered
+    try:
+        with _watching():
+            yield entered
+    finally:
+        _this_thread.entered = before
+
+
+# --- torch.autograd.Function -----------------------------------------------------------------------------
+
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+_Context = torch.autograd.function.FunctionCtx
+_UNKNOWN = object()
+
+
+def _tracked_by_function() -> Any:
+    """Whether autograd takes notice of the ``torch.autograd.Function`` that is running; None if none is.
+
+    Its forward always runs without gradients, which come from its backward. In a captured program they come from the
+    operators that its forward consists of.
+    """
+    inner: FrameType | None = None
+    frame: FrameType | None = sys._getframe(2)
+    found: FrameType | None = None
+    while frame is not None:
+        if frame.f_code is _APPLY:
+            found = inner  # the outermost one decides
+            if found is None:
+                return _UNKNOWN
+        inner, frame = frame, frame.f_back
+    return None if found is None else _tracked(found)
+
+
+def _tracked(forward: FrameType) -> Any:
+    """Whether the results of a forward, given its frame, will have a gradient."""
+    names = forward.f_code.co_varnames
+    context = forward.f_locals.get(names[0]) if names else None
+    inputs = getattr(context, "needs_input_grad", ()) if isinstance(context, _Context) else ()
+    if not any(inputs):
+        return _UNKNOWN  # a forward without a context, or nothing that could have a gradient
+    return bool(getattr(context, "next_functions", ()))

@@ -1,0 +1,67 @@
+"""Which memory the nodes of a graph write to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.fake.info import Storage
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import graphs_of, placeholders
+from tintype.ir.operators import OPERATORS
+from tintype.trace.plan import plan_for
+
+
+def written_storages(graph: Graph) -> set[Storage]:
+    """The storages that some node of a graph writes to."""
+    written: set[Storage] = set()
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target in OPERATORS:
+            written.update(_written_by_graphs(node))
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        plan = plan_for(node.target)
+        for argument in written_nodes(node, plan.writes):
+            written.update(storages_of(argument))
+        if plan.hidden_writes and node.args[5]:
+            for position in plan.hidden_writes:
+                argument = node.args[position]
+                if isinstance(argument, Node):
+                    written.update(storages_of(argument))
+    return written
+
+
+def _written_by_graphs(node: Node) -> set[Storage]:
+    """The storages that the graphs which an operator takes write to."""
+    written: set[Storage] = set()
+    for position, module in graphs_of(node):
+        shared = OPERATORS[node.target].shared_with(node, position)
+        inside = written_storages(module.graph)
+        for value, inner in zip(shared, placeholders(module.graph), strict=False):
+            if isinstance(value, Node) and not inside.isdisjoint(storages_of(inner)):
+                written.update(storages_of(value))
+    return written
+
+
+def written_nodes(node: Node, writes: tuple[int | str, ...]) -> list[Node]:
+    """The tensors among a node's arguments that it writes to, those in lists one by one."""
+    found: list[Node] = []
+    for where in writes:
+        argument: Any = node.kwargs.get(where) if isinstance(where, str) else None
+        if isinstance(where, int) and where < len(node.args):
+            argument = node.args[where]
+        items = argument if isinstance(argument, (list, tuple)) else (argument,)
+        found += [item for item in items if isinstance(item, Node)]
+    return found
+
+
+def storages_of(node: Node) -> list[Storage]:
+    """The storages of the tensors that a node's value consists of."""
+    value = node.meta.get("val")
+    if type(value) is FakeTensor:
+        return [value.info.storage]
+    if isinstance(value, (list, tuple)):
+        return [item.info.storage for item in value if type(item) is FakeTensor]
+    return []
