@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -214,9 +215,15 @@ class Arguments:
         return self.recorder.localize(tensor) if isinstance(self.recorder, InnerRecorder) else tensor
 
     def _key(self, value: Any) -> Any:
-        if isinstance(value, (*_VALUES, *SYMBOLIC)):
-            number = from_torch(value) if isinstance(value, SYMBOLIC) else value
-            return type(value), number, repr(value) if isinstance(value, float) else None
+        kind = type(value)
+        if kind is float:
+            return kind, value, repr(value)  # 0.0 and -0.0 are equal, but not the same
+        if kind in _PLAIN:
+            return kind, value
+        if kind in _CONTAINERS and not value:  # modules have a dozen empty tables each
+            return kind
+        if isinstance(value, SYMBOLIC):
+            return kind, from_torch(value)
         if id(value) in self._seen:
             return "seen", self._seen[id(value)]
         self._seen[id(value)] = len(self._seen)
@@ -224,13 +231,14 @@ class Arguments:
         if isinstance(value, torch.Tensor):
             return self._tensor_key(value)
         if isinstance(value, (list, tuple)):
-            return (type(value), *(self._key(item) for item in value))
+            return (kind, *[self._key(item) for item in value])
         if isinstance(value, (set, frozenset)):
-            return type(value), frozenset(self._key(item) for item in value)
+            return kind, frozenset([self._key(item) for item in value])
         if isinstance(value, dict):
-            return (type(value), *((self._key(name), self._key(item)) for name, item in value.items()))
+            names = tuple(name if type(name) is str else self._key(name) for name in value)
+            return (kind, names, *[self._key(item) for item in value.values()])
         if isinstance(value, torch.nn.Module) and not isinstance(value, GraphModule):
-            return type(value), self._key(vars(value))
+            return kind, self._key(vars(value))
         if isinstance(value, types.MethodType):
             return "method", self._key(value.__func__), self._key(value.__self__)
         if isinstance(value, functools.partial):
@@ -238,7 +246,7 @@ class Arguments:
         if isinstance(value, types.FunctionType):
             cells = [_contents(cell) for cell in value.__closure__ or ()]
             return "function", value.__code__, self._key([cells, value.__defaults__, value.__kwdefaults__])
-        return type(value), id(value)
+        return kind, id(value)
 
     def _tensor_key(self, tensor: torch.Tensor) -> Any:
         if type(tensor) is FakeTensor:
@@ -253,7 +261,10 @@ class Arguments:
         )  # fmt: skip
 
 
-_VALUES = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, type)
+_PLAIN = frozenset(
+    {int, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, type}
+)
+_CONTAINERS = frozenset({dict, list, set, tuple, OrderedDict})
 
 
 def _contents(cell: Any) -> Any:

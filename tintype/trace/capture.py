@@ -188,8 +188,9 @@ class Capture:
         else:
             raise UnsupportedInputError(
                 f"a {type(leaf).__name__} is not something a captured program can take",
-                remedy="pass tensors, numbers, strings, None, or containers of them; register your own containers "
-                "with torch.utils._pytree.register_pytree_node or tintype.register_dataclass",
+                remedy="pass tensors, numbers, strings, None, functions, or containers of them; register your own "
+                "containers with torch.utils._pytree.register_pytree_node or tintype.register_dataclass, the block "
+                "masks of flex_attention with tintype.register_block_mask",
             )
         set_meta(node, NodeMeta({"val": value}))
         self.input_specs.append(InputSpec(InputKind.USER_INPUT, argument))
