@@ -229,7 +229,7 @@ def _register_attributes(cls: type) -> None:
 
     def unflatten_attributes(values: Iterable[Any], context: Any) -> Any:
         names, settings = context
-        value = cls.__new__(cls)
+        value: Any = object.__new__(cls)
         vars(value).update(zip(names, values, strict=True))
         vars(value).update(settings)
         return value

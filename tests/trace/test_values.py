@@ -582,3 +582,20 @@ def test_indexing_with_a_single_flag() -> None:
     for flag in (True, False):
         value = torch.randn(3)
         assert torch.equal(module(value, torch.tensor(flag)), value[torch.tensor(flag)])
+
+
+def test_an_assertion_is_computed_from_what_is_there_already() -> None:
+    """The sum of the parts' sizes is asserted before the parts are put together again into a tensor of that size."""
+
+    def experts(x: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
+        sizes = torch.bincount(choice, minlength=2)[:2].tolist()
+        for _ in range(2):
+            x = torch.cat([part * (number + 1) for number, part in enumerate(x.split(sizes))])
+        return x
+
+    x, choice = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 1])
+    program = tintype.export(experts, (x, choice))
+    program.validate()
+    other = torch.tensor([0, 0, 0, 0, 1, 0])
+    for module in (program.module(), program.run_decompositions().module()):
+        assert torch.equal(module(x, other), experts(x, other))

@@ -396,6 +396,18 @@ def test_assigned_buffers(program: Callable[..., Any]) -> None:
     compare(model, lambda make: (make.floats(6),), shares=False)
 
 
+def test_results_lie_in_memory_as_the_tensor_that_was_written_to() -> None:
+    def state(x: torch.Tensor) -> torch.Tensor:
+        kept = torch.zeros(2, 4, 3)
+        kept.copy_(x.transpose(1, 2))
+        return kept
+
+    x = torch.randn(2, 3, 4)
+    program = tintype.export(state, (x,))
+    for module in (program.module(), program.run_decompositions().module()):
+        assert torch.equal(module(x), state(x)) and module(x).stride() == state(x).stride()
+
+
 # --- custom operators ------------------------------------------------------------------------------------
 
 

@@ -73,6 +73,15 @@ class Numbers:
             if factor and type(rest) is int:
                 self._derived.setdefault(symbol, (number, factor, rest))
 
+    def define_new_sizes(self, node: Node, sizes: tuple[Any, ...]) -> None:
+        """The same for symbols that come from nowhere yet. Other numbers are computed from their symbols: one may be
+        needed before the tensor that has it as its size is there."""
+        self.define_sizes(node, tuple(None if self._is_computable(size) else size for size in sizes))
+
+    def _is_computable(self, size: Any) -> bool:
+        symbols = size.symbols if isinstance(size, Expr) else ()
+        return all(symbol in self._sources or symbol in self._derived for symbol in symbols)
+
     def define_all(self) -> None:
         """Let symbols come from the nodes of the graph that have them, each from the first one."""
         for node in self.graph.nodes:
@@ -82,7 +91,7 @@ class Numbers:
                 if isinstance(number, Symbol) or (node.op == "placeholder" and isinstance(number, Expr)):
                     self.define_value(node, number)
             elif type(value) is FakeTensor:
-                self.define_sizes(node, value.info.sizes)
+                self.define_new_sizes(node, value.info.sizes)
 
     def node(self, number: Any, origin: Any) -> Any:
         """The node that computes a number; a plain number as it is."""

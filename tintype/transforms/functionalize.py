@@ -505,6 +505,7 @@ class Functionalization:
         for handles in by_storage.values():
             base = _root(next(iter(handles)))
             if len(handles) == 1 and base.source.op != "placeholder":
+                self._lay_out(next(iter(handles)))
                 continue
             if any(handle.parent is not None for handle in handles):
                 value = laid_out(self.emit, base.value, base.info)
@@ -512,6 +513,13 @@ class Functionalization:
                     self._give(base, value)
             for handle in handles:
                 self._derive(handle)
+
+    def _lay_out(self, handle: Handle) -> None:
+        """Let a result lie in memory as in eager mode, where it was there before what was written to it."""
+        value = self.read(handle)
+        new = laid_out(self.emit, value, handle.info)
+        if new is not value:
+            self._give(handle, new)
 
     def _derive(self, handle: Handle) -> None:
         """Make a handle's value a view of its base's."""
