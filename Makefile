@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-modes fuzz killtest demo bench sweep model-shapes lint format clean
+.PHONY: test test-modes fuzz killtest demo bench sweep sweep-models model-shapes lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -58,6 +58,9 @@ sweep: $(VENV)/stamp-test
 
 model-shapes: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m tests.sweep.model_shapes --markdown docs/model_shapes.md
+
+sweep-models: $(VENV)/stamp-test $(VENV)/stamp-bench
+	$(BIN)/python -m tests.sweep.architectures
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -72,6 +72,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "context_length"), 128),
     **dict.fromkeys(("num_experts_per_tok", "num_key_value_heads"), 2),
     **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank"), 8),
+    "qk_head_dim": 16,
     "rotary_dim": 4,
     "head_dim": 8,
     "d_kv": 8,
@@ -84,7 +85,9 @@ HYBRID = ["linear_attention", "full_attention"]
 
 # Where the small numbers don't fit together, or one is called otherwise.
 SPECIAL: dict[str, dict[str, Any]] = {
-    "esm": {"vocab_size": 128},
+    "deepseek_v2": {"num_key_value_heads": 4, "num_experts_per_tok": 2},
+    "deepseek_v3": {"num_key_value_heads": 4},
+    "esm": {"vocab_size": 128, "mask_token_id": 2, "pad_token_id": 1},
     "granitemoehybrid": {
         "layer_types": ["linear_attention", "full_attention"],
         "mamba_n_heads": 8,
