@@ -197,6 +197,17 @@ class Decomposition:
         value = self.values[node]
         return value.node if type(value) is FakeTensor else value
 
+    def _argument(self, value: Any) -> Any:
+        """What stands in the new graph for an argument of an old node."""
+        return self.node_for(value) if isinstance(value, Node) else value
+
+    def _value(self, value: Any) -> Any:
+        """What an argument of an old node is while operators run: a fake, or a number."""
+        if not isinstance(value, Node):
+            return value
+        new = self.values[value]
+        return new.meta["val"] if isinstance(new, Node) else new
+
     # --- nodes that stay -----------------------------------------------------------------------------------
 
     def _copy_placeholder(self, node: Node) -> None:
@@ -250,8 +261,7 @@ class Decomposition:
             if any(argument in self.moved for argument in node.all_input_nodes):
                 self._run_again(node)
                 return
-        args = _replace(node.args, self.values)
-        kwargs = {name: _replace(value, self.values) for name, value in node.kwargs.items()} if node.kwargs else {}
+        args, kwargs = _mapped(node.args, self._argument), _mapped(node.kwargs, self._argument)
         value = node.meta.get("val")
         if type(value) is not FakeTensor:
             new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=value))
@@ -283,8 +293,7 @@ class Decomposition:
         may now need a copy."""
         self.recorder.replayed = meta_of(node)
         target: Any = aten.reshape.default if node.target is aten.view.default else node.target
-        args = _fakes(_replace_with_fakes(node.args, self.values))
-        kwargs = {name: _fakes(_replace_with_fakes(value, self.values)) for name, value in node.kwargs.items()}
+        args, kwargs = _mapped(node.args, self._value), _mapped(node.kwargs, self._value)
         if target is aten.as_strided.default:
             args = (self._restrided(args[0], info_of(node.args[0])), *args[1:])  # type: ignore[arg-type]
         self._settle(node, self.recorder.inside(lambda: target(*args, **kwargs)))
@@ -308,10 +317,8 @@ class Decomposition:
     # --- nodes that are decomposed -------------------------------------------------------------------------
 
     def _decompose(self, node: Node) -> None:
-        fakes = _fakes(_replace_with_fakes(node.args, self.values))
-        options = {name: _fakes(_replace_with_fakes(value, self.values)) for name, value in node.kwargs.items()}
-        infos = [_infos(value) for value in fakes]
-        option_infos = {name: _infos(value) for name, value in options.items()}
+        fakes, options = _mapped(node.args, self._value), _mapped(node.kwargs, self._value)
+        infos, option_infos = _mapped(fakes, _as_info), _mapped(options, _as_info)
         inputs = [*_flat_fakes(fakes), *_flat_fakes(list(options.values()))]
         key: Any
         try:
@@ -442,7 +449,7 @@ class Template:
             places[node] = count
             count += 1
             node = node._next
-        self.results = _to_places(_as_nodes(results), places)
+        self.results = _to_places(_mapped(results, _as_node), places)
 
     def write(self, decomposition: Decomposition, inputs: list[FakeTensor], meta: NodeMeta) -> Any:
         """Append the calls to the new graph for other inputs; returns the results."""
@@ -503,55 +510,23 @@ def _from_places(value: Any, found: list[Any]) -> Any:
     return value
 
 
-def _as_nodes(value: Any) -> Any:
-    if type(value) is FakeTensor:
-        return value.node
-    if isinstance(value, (list, tuple)):
-        return tuple([_as_nodes(v) for v in value])
-    return value
-
-
-def _replace(value: Any, values: dict[Node, Any]) -> Any:
-    """Arguments of an old node as arguments of a new one."""
-    if isinstance(value, Node):
-        new = values[value]
-        return new.node if type(new) is FakeTensor else new
+def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Arguments with everything that is no container replaced; containers become plain ones."""
     if isinstance(value, tuple):
-        return tuple([_replace(v, values) for v in value])
+        return tuple([_mapped(item, function) for item in value])
     if isinstance(value, list):
-        return [_replace(v, values) for v in value]
-    return value
-
-
-def _replace_with_fakes(value: Any, values: dict[Node, Any]) -> Any:
-    if isinstance(value, Node):
-        return values[value]
-    if isinstance(value, tuple):
-        return tuple([_replace_with_fakes(v, values) for v in value])
-    if isinstance(value, list):
-        return [_replace_with_fakes(v, values) for v in value]
-    return value
-
-
-def _fakes(value: Any) -> Any:
-    """Arguments with every node of the new graph replaced by its value."""
-    if isinstance(value, Node):
-        return value.meta["val"]
-    if isinstance(value, tuple):
-        return tuple([_fakes(v) for v in value])
-    if isinstance(value, list):
-        return [_fakes(v) for v in value]
+        return [_mapped(item, function) for item in value]
     if isinstance(value, dict):
-        return {name: _fakes(v) for name, v in value.items()}
-    return value
+        return {name: _mapped(item, function) for name, item in value.items()}
+    return function(value)
 
 
-def _infos(value: Any) -> Any:
-    if type(value) is FakeTensor:
-        return value.info
-    if isinstance(value, (list, tuple)):
-        return [_infos(v) for v in value]
-    return value
+def _as_node(value: Any) -> Any:
+    return value.node if type(value) is FakeTensor else value
+
+
+def _as_info(value: Any) -> Any:
+    return value.info if type(value) is FakeTensor else value
 
 
 def _flat_fakes(value: Any) -> list[FakeTensor]:
