@@ -24,9 +24,11 @@ from tintype.export.program import ModuleCallEntry
 from tintype.fake.tensor import FakeTensor
 from tintype.interop.numbers import NumberTranslation, value_ranges
 from tintype.ir import signature as ours
-from tintype.ir.graph import add_placeholder, meta_of, output_node
+from tintype.ir.graph import add_placeholder, meta_of, output_node, placeholders
 from tintype.ir.node_info import NodeMeta
+from tintype.symbolic import Expr, python_source
 from tintype.symbolic.bridge import from_torch as our_number
+from tintype.symbolic.expression import Symbol
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 ROOT_KEY = "L__self__"  # what torch calls the root in a node's module stack
@@ -67,7 +69,7 @@ class Translation:
         # a module of torch's program writes to the program's own state
         owned = OwnedState(program._written_tensors())
         verifier = TrainingIRVerifier if program.stage is Stage.TRAINING else Verifier
-        return theirs.ExportedProgram(
+        translated = theirs.ExportedProgram(
             root=attributes,
             graph=graph,
             graph_signature=self._signature(program.graph_signature),
@@ -78,6 +80,8 @@ class Translation:
             constants={name: owned.own(value) for name, value in program.constants.items()},
             verifiers=[verifier],
         )
+        translated._guards_code = self._guards()
+        return translated
 
     # --- graphs --------------------------------------------------------------------------------------------
 
@@ -179,6 +183,23 @@ class Translation:
                 constraints[expression] = value_ranges(environment.range(size.expression))
         return constraints
 
+    def _guards(self) -> list[str]:
+        """Checks of sizes that follow from others (``2*s0 + 1``): torch itself only makes those of plain symbols."""
+        sources: dict[Any, str] = {}
+        related: list[tuple[str, Any]] = []
+        inputs = zip(placeholders(self.program.graph), self.program.graph_signature.input_specs, strict=True)
+        values = [node.meta.get("val") for node, spec in inputs if spec.kind is ours.InputKind.USER_INPUT]
+        for position, value in enumerate(values):
+            for dimension, size in enumerate(value.info.sizes if type(value) is FakeTensor else ()):
+                source = f"L['flat_args'][{position}].size()[{dimension}]"
+                if isinstance(size, Symbol):
+                    sources.setdefault(size, source)
+                elif isinstance(size, Expr):
+                    related.append((source, size))
+        return [
+            f"{source} == {python_source(size, sources)}" for source, size in related if size.symbols <= set(sources)
+        ]
+
     # --- signatures ----------------------------------------------------------------------------------------
 
     def _signature(self, signature: ours.ExportGraphSignature) -> their_signature.ExportGraphSignature:
@@ -204,8 +225,9 @@ class Translation:
         return theirs.ModuleCallEntry(
             entry.fqn,
             theirs.ModuleCallSignature(
-                [_their_argument(argument) for argument in signature.inputs],
-                [_their_argument(argument) for argument in signature.outputs],
+                # torch leaves those of the root empty: they would have to follow every renaming
+                [_their_argument(argument) for argument in signature.inputs if entry.fqn],
+                [_their_argument(argument) for argument in signature.outputs if entry.fqn],
                 signature.in_spec,
                 signature.out_spec,
                 list(self.program._argument_names) if not entry.fqn else None,

@@ -7,12 +7,15 @@ by node, each keeping the origin that torch recorded for it. So everything is th
 from __future__ import annotations
 
 import copy
+import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import sympy
 import torch
 import torch.export.graph_signature as their_signature
+from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2_dense
 from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
@@ -26,7 +29,8 @@ from tintype.export.program import ModuleCallEntry, ModuleCallSignature
 from tintype.export.shape_spec import bound_arguments
 from tintype.ir import signature as ours
 from tintype.ir.graph import add_placeholder, output_node, placeholders
-from tintype.ir.node_info import ModuleCall, NodeMeta, Origin
+from tintype.ir.node_info import Frame, ModuleCall, NodeMeta, Origin
+from tintype.symbolic.location import is_internal
 
 aten = torch.ops.aten
 
@@ -94,9 +98,19 @@ def _write_what_was_written(program: ExportedProgram) -> None:
             copies.append(result)
             results[position] = result.args[0]
             spec.arg = ours.TensorArgument(result.args[0].name)
+            if _is_statistic(result.args[0]):
+                spec.write = ours.StateWrite.UNTRACKED
     output.args = (tuple(results),)
     for node in copies:
         program.graph.erase_node(node)
+
+
+def _is_statistic(node: Node) -> bool:
+    """Whether a value is a running statistic of batch norm: to autograd its write is none."""
+    if node.target is not operator.getitem:
+        return False
+    source: Any = node.args[0]
+    return source.target is aten._native_batch_norm_legit_functional.default and node.args[1] in (3, 4)
 
 
 def _stage_of(program: ExportedProgram) -> Stage:
@@ -204,7 +218,8 @@ class Translation:
     def _call(self, graph: Graph, node: Node) -> Node:
         args = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
-        return graph.create_node("call_function", node.target, args, kwargs, name=node.name)
+        target = _OUR_OPERATORS.get(node.target, node.target)
+        return graph.create_node("call_function", target, args, kwargs, name=node.name)
 
     def _outputs(self, graph: Graph) -> None:
         results: Any = output_node(self.program.graph).args[0]
@@ -230,7 +245,7 @@ class Translation:
             call = self._module_call(call, key, path, kind)
         function = node.meta.get("torch_fn")
         name = function[0].rpartition("_")[0] if function else None
-        return Origin(call, (), name or None, text=node.meta.get("stack_trace"))
+        return Origin(call, _frames(node.meta.get("stack_trace") or ""), name or None)
 
     def _module_call(self, parent: ModuleCall | None, key: str, path: str, kind: Any) -> ModuleCall:
         base, _, number = path.partition("@")
@@ -260,19 +275,26 @@ class Translation:
     def dynamic_shapes(self, module: ProgramModule, args: Any, kwargs: Any) -> Any:
         """Which sizes vary, and how."""
         dimensions: dict[Any, Dim] = {}
-        specs: list[Any] = []
-        for node in self._user_inputs():
-            value = node.meta.get("val")
-            if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-                raise InvalidRequestError(
-                    f"the input {node.name!r} is a number that varies, which programs don't take yet",
-                    remedy="export with the number fixed, or pass it as a tensor",
-                )
-            specs.append(self._entries(value, dimensions) if isinstance(value, torch.Tensor) else None)
-        if not any(specs):
+        specs = [self._spec(node, dimensions) for node in self._user_inputs()]
+        if all(spec is None for spec in specs):
             return None
         given = tree.unflatten(specs, self.program.call_spec.in_spec)
         return bound_arguments(module, *given)
+
+    def _spec(self, node: Node, dimensions: dict[Any, Dim]) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            return self._entries(value, dimensions)
+        if isinstance(value, torch.SymInt):
+            return self._entry(value.node.expr, dimensions)
+        if isinstance(value, torch.SymFloat):
+            return Dim.DYNAMIC
+        if isinstance(value, torch.SymBool):
+            raise InvalidRequestError(
+                f"the input {node.name!r} is a truth value that varies, which programs don't take",
+                remedy="export with the value fixed, or pass it as a tensor",
+            )
+        return None
 
     def _entries(self, value: torch.Tensor, dimensions: dict[Any, Dim]) -> tuple[Any, ...] | None:
         entries = tuple(
@@ -309,6 +331,18 @@ class Translation:
         return [known.get(name, ModuleCallEntry(name)) for name in dict.fromkeys(["", *names])]
 
 
+_STEP = re.compile(r'  File "(.+)", line (\d+), in (.+)(?:\n    (.+))?')
+
+
+def _frames(text: str) -> tuple[Frame, ...]:
+    """The steps of a stack that is written down, innermost first."""
+    steps = [
+        Frame(name, int(line), function, source, None, is_internal(name))
+        for name, line, function, source in _STEP.findall(text)
+    ]
+    return tuple(reversed(steps))
+
+
 def _with_tuples(module: GraphModule) -> GraphModule:
     """A copy of a graph that an operator takes in which it and those inside of it return tuples, as ours do."""
     copied = copy.deepcopy(module)
@@ -341,6 +375,14 @@ def _our_argument(argument: Any) -> ours.ArgumentSpec:
     elif isinstance(argument, their_signature.CustomObjArgument):
         values.append(argument.class_fqn)
     return kind(*values)
+
+
+def _auto_functionalized_v2(called: Any, /, **arguments: Any) -> Any:
+    """``auto_functionalized`` for arguments that are views of each other: copies and views are recorded."""
+    return auto_functionalized_v2_dense(called, None, **arguments)
+
+
+_OUR_OPERATORS: dict[Any, Any] = {torch.ops.higher_order.auto_functionalized_v2: _auto_functionalized_v2}
 
 
 def _example(node: Node, spec: Any) -> Any:

@@ -71,10 +71,10 @@ class ModuleCall:
 class Origin:
     """Where a node arose: the module call it was made in and the frames inside of that call.
 
-    ``function`` is the operator that was called, for the ``serial``-th time in this program. Where there are no frames
-    to look at, because the program comes from elsewhere, ``text`` is the stack as it was written down there. In a joint
-    graph, ``sequence`` is the number of the step of autograd's graph that the node belongs to: a node of the backward
-    half has the number, the call and the frames of the forward step whose gradient it computes.
+    ``function`` is the operator that was called, for the ``serial``-th time in this program. Where there are no
+    frames to look at, because the program comes from elsewhere, ``text`` is the stack as it was written down there.
+    In a joint graph, ``sequence`` is the number of the step of autograd's graph that the node belongs to: a node of
+    the backward half has the number, the call and the frames of the forward step whose gradient it computes.
     """
 
     __slots__ = ("backward", "call", "function", "sequence", "serial", "steps", "text")
