@@ -52,6 +52,7 @@ bench: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.compare --dynamic --write
 	$(BIN)/python -m benchmarks.files --write
 	$(BIN)/python -m benchmarks.big_weights --write
+	$(BIN)/python -m benchmarks.saved_memory --write
 
 sweep: $(VENV)/stamp-test
 	$(BIN)/python -m tests.sweep.opinfo

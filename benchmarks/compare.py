@@ -1,6 +1,6 @@
-"""Export and decomposition of real models: tintype against torch.export, in one run.
+"""Export, decomposition and joint graphs of real models: tintype against torch, in one run.
 
-    python -m benchmarks.compare [--task export,decomp] [--dynamic] [--cases bert,gpt2] [--write]
+    python -m benchmarks.compare [--task export,decomp,joint] [--dynamic] [--cases bert,gpt2] [--write]
 
 With --dynamic both get the corpus's dynamic shapes, and what comes out is also run on inputs of other sizes. The
 static export is then timed as well, by tintype alone, for what the symbols cost.
@@ -29,7 +29,9 @@ from benchmarks.report import (
     publish,
 )
 
-TASKS = ("export", "decomp")
+TASKS = ("export", "decomp", "joint")
+# joint graphs are compared with those of AOTAutograd itself, which is faster than torch.export in front of it
+OPPONENTS = {"export": "torch", "decomp": "torch", "joint": "torch-aot"}
 DYNAMIC_HEAD = (
     "model",
     "torch s",
@@ -57,6 +59,8 @@ Result = dict[str, Any]
 def run_corpus(folder: Path, task: str, mode: list[str], results: Path, options: argparse.Namespace) -> None:
     """Run bench.py over the models and leave its JSON in `results`."""
     command = [sys.executable, str(folder / "bench.py"), *mode, "--task", task, "--json", str(results)]
+    if "--compare" in mode:
+        command += ["--against", OPPONENTS[task]]
     command += ["--split", options.split, "--repeat", str(options.repeat), "--timeout", str(options.timeout)]
     command += ["--quiet-wait", str(options.quiet_wait)]
     if options.cases:
@@ -101,9 +105,9 @@ def row(name: str, theirs: Result, ours: Result) -> tuple[list[str], float | Non
     return cells, speedup, eager_forwards
 
 
-def render(document: dict[str, Any]) -> str:
+def render(document: dict[str, Any], opponent: str = "torch") -> str:
     """bench.py's JSON as a Markdown table with its geometric means."""
-    theirs, ours = document["results"]["torch"], document["results"]["tintype"]
+    theirs, ours = document["results"][opponent], document["results"]["tintype"]
     names = [name for name in theirs if name in ours]
     lines = [row(name, theirs[name], ours[name]) for name in names]
     speedups = [speedup for _, speedup, _ in lines if speedup]
@@ -152,7 +156,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_corpus_argument(parser)
     add_write_argument(parser)
-    parser.add_argument("--task", default=",".join(TASKS), help="export, decomp or both, with a comma")
+    parser.add_argument("--task", default=",".join(TASKS), help="some of them, with commas")
     parser.add_argument("--dynamic", action="store_true", help="with the corpus's dynamic shapes (export only)")
     parser.add_argument("--cases", help="models, with commas (default: all of the split)")
     parser.add_argument("--split", default="open", choices=["open", "all"])
@@ -188,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
         results = options.results / f"{task}.json"
         if folder is not None and not options.render_only:
             run_corpus(folder, task, ["--compare"], results, options)
-        publish(f"compare {task}", render(read(results)), options.write)
+        publish(f"compare {task}", render(read(results), OPPONENTS[task]), options.write)
     return 0
 
 

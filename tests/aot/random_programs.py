@@ -136,7 +136,9 @@ def write_program(choose: Chooser) -> Program:
     values: dict[str, Any] = {"x0": x0, "x1": x1}
     lines: list[str] = []
     for _ in range(choose.number(1, 9)):
-        line = _line(choose, [name for name, value in values.items() if isinstance(value, torch.Tensor)])
+        line = _line(choose, {name: value for name, value in values.items() if isinstance(value, torch.Tensor)})
+        if line is None:
+            continue
         trial = {"torch": torch, "Doubled": Doubled, **values}
         try:
             exec(line, trial)
@@ -149,14 +151,24 @@ def write_program(choose: Chooser) -> Program:
     return Program(inputs, lines, f"({', '.join(chosen)},)")
 
 
-def _line(choose: Chooser, names: list[str]) -> str:
+def _line(choose: Chooser, values: dict[str, torch.Tensor]) -> str | None:
     kind = choose.number(0, 9)
     templates = PURE if kind < 4 else VIEWS if kind < 6 else WRITES
-    # later tensors are more interesting
-    text = choose.one_of(templates).format(a=_name(choose, names), b=_name(choose, names))
+    names = list(values)
+    a, b = _name(choose, names), _name(choose, names)
+    template = choose.one_of(templates)
+    without = choose.number(0, 7) == 0
+    if templates is WRITES and "{b}" in template and _share_memory(values[a], values[b]):
+        return None  # what is read may be written before, in an order that is nobody's promise
+    text = template.format(a=a, b=b)
     line = text if templates is WRITES else f"v{len(names)} = {text}"
-    return f"with torch.no_grad(): {line}" if choose.number(0, 7) == 0 else line
+    return f"with torch.no_grad(): {line}" if without else line
+
+
+def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
 
 def _name(choose: Chooser, names: list[str]) -> str:
+    # later tensors are more interesting
     return choose.one_of([*names, *names[-2:]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -443,3 +444,44 @@ def views_made_without_gradients(x: torch.Tensor, y: torch.Tensor) -> Any:
 def test_gradients_end_at_views_that_were_made_without() -> None:
     check(views_made_without_gradients, plain())
     check(lambda x, y: (*views_made_without_gradients(x, y), x * y), plain())
+
+
+def test_what_eager_mode_refuses_in_backward_only_is_refused_there() -> None:
+    def saved_and_written(x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        z = y * 1
+        y.add_(1)
+        return y + z
+
+    def freed(x: torch.Tensor) -> torch.Tensor:
+        (first,) = torch.autograd.grad(x.sin().exp().sum(), x, create_graph=True)
+        torch.autograd.grad(first.sum(), x)
+        return first
+
+    for function, message in ((saved_and_written, "modified by an inplace operation"), (freed, "a second time")):
+        x = torch.ones(2, requires_grad=True)
+        result = tintype.aot.function(function)(x)
+        torch.testing.assert_close(result, function(x))
+        with pytest.raises(RuntimeError, match=message):
+            result.sum().backward()
+
+
+def test_a_model_that_the_function_finds_elsewhere_keeps_its_statistics() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    reference = copy.deepcopy(model)
+    step = tintype.aot.function(lambda x: model(x).square().sum())
+    for _ in range(2):
+        x = torch.randn(5, 4)
+        step(x).backward()
+        reference(x).square().sum().backward()
+    torch.testing.assert_close(model.state_dict(), reference.state_dict())
+    torch.testing.assert_close([p.grad for p in model.parameters()], [p.grad for p in reference.parameters()])
+
+
+def test_the_value_of_a_tensor_found_elsewhere_is_not_taken_for_constant() -> None:
+    scale = torch.tensor(2.0)
+    compiled = tintype.aot.function(lambda x: x * scale)
+    assert compiled(torch.ones(1)).item() == 2
+    scale.fill_(3)
+    assert compiled(torch.ones(1)).item() == 3

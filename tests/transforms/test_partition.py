@@ -154,3 +154,11 @@ def test_a_budget_is_a_share() -> None:
     joint, _ = joint_graph(model(), torch.randn(2, 16))
     with pytest.raises(InvalidRequestError, match="a share from 0 to 1"):
         partition_by_min_cut(joint, 1.5)
+
+
+def test_what_an_operator_returns_for_its_backward_is_saved() -> None:
+    """Indices of max pooling and statistics of normalization are no outputs, but their operator runs once."""
+    x = torch.randn(2, 3, 4, 4)
+    ep = tintype.export(lambda x: F.max_pool2d(F.batch_norm(x, None, None, training=True), 2), (x,))
+    partition = partition_by_default(joint_of(ep.graph, ep._context))
+    assert not partition.recomputed

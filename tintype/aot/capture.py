@@ -8,6 +8,7 @@ the function got and returned.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,10 @@ from tintype.transforms.memory import storages_of, written_storages
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
+
+
+# what autograd says when a backward is asked for that a program has made impossible
+_BACKWARD_REFUSED = re.compile("modified by an inplace operation|through the graph a second time")
 
 
 class SharedMemoryError(Exception):
@@ -185,6 +190,8 @@ class Recording:
     gradients: list[Node]
     out_spec: tree.TreeSpec
     grad_enabled_after: bool
+    # why there is no backward, where eager mode would raise that
+    backward_error: str | None
 
     @property
     def input_count(self) -> int:
@@ -198,6 +205,15 @@ class FunctionRecorder(JointRecorder):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.geometry_changes: list[tuple[FakeTensor, Any, tuple[Any, ...]]] = []
+        self.makes_constant = False
+
+    def constant(self, tensor: torch.Tensor) -> FakeTensor:
+        """Unlike a tensor that the function found somewhere, one that it made has a value that never changes."""
+        self.makes_constant = True
+        try:
+            return super().constant(tensor)
+        finally:
+            self.makes_constant = False
 
     def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """The caller's tensors may be changed so, the model's may not."""
@@ -218,6 +234,7 @@ class FunctionCapture(JointCapture):
         self.with_gradients = with_gradients
         self.arguments = arguments
         self.histories: dict[Node, Any] = {}
+        self.found_elsewhere: dict[str, torch.Tensor] = {}
         self.plans: list[OutputPlan] = []
         # what the graph computes for the caller: results of the function, and what outputs are views of
         self.results: list[FakeTensor] = []
@@ -226,11 +243,20 @@ class FunctionCapture(JointCapture):
         self.started: list[torch.Tensor] = []
         self.tracked: list[Node] = []
         self.grad_enabled_after = True
+        self.backward_error: str | None = None
 
     def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
         fake = super()._tensor_input(node, tensor, position)
         self.histories[node] = fake.grad_fn
         return fake
+
+    def lift_constant(self, value: Any) -> Any:
+        """A tensor that the function finds somewhere (in a closure, a module) is state, which it may write to."""
+        if self.recorder.makes_constant or not isinstance(value, torch.Tensor):
+            return super().lift_constant(value)
+        target = self._new_constant_name()
+        self.constants[target] = self.found_elsewhere[target] = value
+        return self._add_state(InputKind.BUFFER, target, value, False)
 
     # --- gradients -----------------------------------------------------------------------------------------
 
@@ -251,8 +277,15 @@ class FunctionCapture(JointCapture):
         ]
         self.sources += self.leaves.items()
         tangents = [add_tangent(self.recorder, value, f"tangents_{i}") for i, value in enumerate(self.started, 1)]
-        with torch.enable_grad():
-            return self.recorder.differentiate(self.started, tangents, [source for _, source in self.sources])
+        try:
+            with torch.enable_grad():
+                return self.recorder.differentiate(self.started, tangents, [source for _, source in self.sources])
+        except RuntimeError as error:
+            if not _BACKWARD_REFUSED.search(str(error)):
+                raise
+            # to the function itself there is nothing wrong: eager mode raises this when somebody calls backward()
+            self.backward_error = str(error)
+            return []
 
     def _written_with_history(self) -> list[tuple[Node, torch.Tensor]]:
         """The inputs, in order, whose new value gradients flow back from."""
@@ -324,10 +357,11 @@ class FunctionCapture(JointCapture):
         """Whether a tensor is a view of a leaf of autograd's graph that is no leaf of the caller's."""
         if not fake.requires_grad or fake.is_leaf:
             return False
+        inputs = {id(entry) for entry in self.entries.values()}
         step = base_of(fake.node)
-        while step is not None:
+        while step is not None and step.op != "placeholder":
             value = step.meta.get("val")
-            if type(value) is FakeTensor and value.requires_grad and value.is_leaf and step.op != "placeholder":
+            if type(value) is FakeTensor and value.requires_grad and value.is_leaf and id(value) not in inputs:
                 return True
             step = base_of(step)
         return False
@@ -383,12 +417,10 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
     order += [len(writes) + i for i, result in enumerate(capture.results) if result.requires_grad]
     found = [gradient is not None for gradient in capture.gradients]
     if not any(found):
-        order = []
-        for node in inputs[count:]:
-            graph.erase_node(node)
+        order = [] if capture.backward_error is None else order
     return Recording(
         captured,
-        [_state_source(captured, spec, capture.state_tensors[node]) for spec, node in _state(captured, inputs)],
+        [_state_source(capture, spec, node) for spec, node in _state(captured, inputs)],
         writes,
         _geometry_changes(capture),
         [index[node] for node in capture.tracked if node in capture.leaves and capture.histories[node] is None],
@@ -401,6 +433,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         values[len(capture.results) + len(capture.views) :],
         captured.out_spec,
         capture.grad_enabled_after,
+        capture.backward_error,
     )
 
 
@@ -425,11 +458,9 @@ def _state(captured: CapturedGraph, inputs: list[Node]) -> list[tuple[InputSpec,
     return [(spec, node) for spec, node in pairs if spec.kind is not InputKind.USER_INPUT]
 
 
-def _state_source(captured: CapturedGraph, spec: InputSpec, tensor: torch.Tensor) -> str | torch.Tensor:
-    if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-        assert spec.target is not None
-        return spec.target
-    return tensor
+def _state_source(capture: FunctionCapture, spec: InputSpec, node: Node) -> str | torch.Tensor:
+    is_state = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.target not in capture.found_elsewhere
+    return str(spec.target) if is_state else capture.state_tensors[node]
 
 
 def _own_results(graph: Any, results: list[Node]) -> list[Node]:

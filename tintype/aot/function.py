@@ -129,6 +129,8 @@ class CompiledFunction:
         graph = recording.captured.graph
         eliminate_dead_code(graph)
         if not recording.gradient_inputs:
+            for tangent in placeholders(graph)[recording.input_count :]:
+                graph.erase_node(tangent)
             return CompiledGraphs(recording, None, self._compile_graph(graph, self._fw_compiler), None, epilogue)
         joint = JointGraph(graph, recording.input_count, value_count, recording.tangents, recording.gradient_inputs)
         if self._decompositions is not None:

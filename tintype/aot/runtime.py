@@ -66,11 +66,13 @@ class CompiledGraphs:
 
         ``unaware`` are arguments that are written to behind autograd's back."""
         with _autocast_off():
-            if self.backward is None:
+            if self.backward is not None:
+                values = CompiledFunctionNode.apply(self, *inputs)
+            elif self.recording.backward_error is not None:
+                values = _NodeWithoutBackward.apply(self, *inputs)
+            else:
                 with torch.no_grad():
                     values = tuple(self.forward(*inputs))
-            else:
-                values = CompiledFunctionNode.apply(self, *inputs)
         for position in self.recording.detached_first:
             inputs[position].detach_()
         views = self.epilogue.run(inputs, values, state)
@@ -187,6 +189,23 @@ def run_backward(compiled: CompiledGraphs, values: Sequence[Any]) -> tuple[Any, 
     assert compiled.backward is not None
     with torch.no_grad(), _autocast_off():
         return tuple(compiled.backward(*values))
+
+
+class _NodeWithoutBackward(torch.autograd.Function):
+    """A forward graph whose backward eager mode would refuse."""
+
+    @staticmethod
+    def forward(ctx: Any, compiled: CompiledGraphs, *inputs: torch.Tensor) -> Any:
+        ctx.message = compiled.recording.backward_error
+        values = tuple(compiled.forward(*inputs))
+        ctx.mark_non_differentiable(
+            *(values[i] for i in compiled.constant_values if isinstance(values[i], torch.Tensor))
+        )
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(ctx.message)
 
 
 class _BackwardNode(torch.autograd.Function):

@@ -201,7 +201,7 @@ def _lift_fresh(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (tensor,) = args
     if type(tensor) is FakeTensor:
         return tensor
-    return recorder.record(aten.lift_fresh_copy.default, recorder.fake_of(tensor))
+    return recorder.record(aten.lift_fresh_copy.default, recorder.constant(tensor))
 
 
 @intercept(aten.detach_.default)

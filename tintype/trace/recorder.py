@@ -238,6 +238,10 @@ class Recorder(TorchDispatchMode):
         """Whether there is a fake that stands for a real tensor."""
         return id(real) in self._lifted
 
+    def constant(self, tensor: torch.Tensor) -> FakeTensor:
+        """The fake that stands for a tensor that the program made from Python numbers."""
+        return self.fake_of(tensor)
+
     def bind(self, real: torch.Tensor, fake: FakeTensor) -> None:
         """Let a fake stand for a real tensor."""
         self._lifted[id(real)] = (real, fake)

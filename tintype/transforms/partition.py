@@ -118,6 +118,7 @@ class Halves:
         kept = [node for node in effects if node not in self.behind_tangents]
         # what the forward graph computes in any case, random numbers among it: they are drawn in the program's order
         self.forward = self.before([*(n for n in self.outputs if isinstance(n, Node)), *kept])
+        self.forward |= {n for n in self.nodes if n.target is operator.getitem and n.args[0] in self.forward}
         # what the gradients need
         self.backward = self.before([n for n in self.gradients if isinstance(n, Node)])
 
