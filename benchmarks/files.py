@@ -1,6 +1,6 @@
 """Saving and loading real models: tintype.save and load against torch.export's, in one run.
 
-    python -m benchmarks.files [--cases bert,llama] [--repeat 5] [--write]
+    python -m benchmarks.files [--cases bert,llama] [--repeat 3] [--resume] [--write]
 
 Each model is taken in a process of its own, on one thread: exported with both, then saved and loaded in turns, torch
 and tintype; the times are the best of the turns. The loaded program's results are compared with eager mode's.
@@ -134,6 +134,14 @@ def render(results: list[Result]) -> str:
     return f"{markdown_table(HEAD, rows)}\n\n{summary}"
 
 
+def read_results(path: Path) -> dict[str, Result]:
+    """The results of an earlier run, by model."""
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {result["name"]: result for result in map(json.loads, lines)}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_corpus_argument(parser)
@@ -141,6 +149,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases", help="models, with commas (default: all open ones)")
     parser.add_argument("--repeat", type=int, default=3, help="turns per model")
     parser.add_argument("--timeout", type=float, default=300, help="seconds per model")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=REPOSITORY / "build" / "benchmarks" / "files.jsonl",
+        help="raw results",
+    )
+    parser.add_argument("--resume", action="store_true", help="keep the results that are there, measure the others")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     folder = corpus_folder(options.corpus)
@@ -153,11 +168,15 @@ def main(arguments: list[str] | None = None) -> int:
     cases = load_cases(folder)
     open_cases = [name for name, case in cases.items() if case.split == "open"]
     names = options.cases.split(",") if options.cases else open_cases
-    results = []
+    results = read_results(options.results) if options.resume else {}
+    options.results.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
-        results.append(run_case(name, folder, options))
-        print(json.dumps(results[-1]), file=sys.stderr, flush=True)
-    publish("files", render(results), options.write)
+        if name not in results:
+            results[name] = run_case(name, folder, options)
+            print(json.dumps(results[name]), file=sys.stderr, flush=True)
+            lines = [json.dumps(result) + "\n" for result in results.values()]
+            options.results.write_text("".join(lines), encoding="utf-8")
+    publish("files", render([results[name] for name in names]), options.write)
     return 0
 
 
