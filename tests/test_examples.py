@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -27,5 +28,8 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert blocks
     script = tmp_path / "page.py"  # a file, so that source lines can be found
     script.write_text("\n\n".join(blocks), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}  # pages may write files, but not into the repository
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr

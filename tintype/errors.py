@@ -178,7 +178,17 @@ class VerificationError(TintypeError):
 
 
 class UnsavableError(TintypeError, ValueError):
-    """A program has something in it that its file format has no place for."""
+    """A program has something in it that its file format has no place for.
+
+    >>> import io, torch, tintype
+    >>> ep = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
+    >>> ep.constants["thing"] = object()
+    >>> try:
+    ...     tintype.save(ep, io.BytesIO())
+    ... except UnsavableError as error:
+    ...     print(error.fact)
+    thing is an object of object, which a file can't hold
+    """
 
     id = "unsavable"
 
