@@ -22,6 +22,7 @@ from tintype.fake.context import FakeContext
 from tintype.ir.graph import graph_module, output_node
 from tintype.ir.signature import ExportGraphSignature, OutputSpec
 from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at_a_time
+from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
@@ -118,20 +119,36 @@ def capture_program(
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
     if has_uninitialized_state(module):
         module = initialized_copy(module, args, kwargs)
-    context = FakeContext()
     names = argument_names(module, args, kwargs)
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
-    inputs = InputSizes(context.environment, entries, paths)
-    with one_at_a_time:
+
+    def run() -> tuple[CapturedGraph, InputSizes]:
+        context = FakeContext()
+        context.environment.before_plain = watch_plain_numbers
+        inputs = InputSizes(context.environment, entries, paths)
         capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
         with signatures_preserved(capture.modules, preserved, capture.recorder):
-            captured = capture.run(after_inputs=inputs.finish)
+            return capture.run(after_inputs=inputs.finish), inputs
+
+    captured, inputs = with_symbolic_sequences(run)
     try:
         _settle_sizes(captured, inputs, complex_as_assertions)
     except ConstraintViolationError as error:
         error.suggested = with_fixes(module, args, kwargs, entries, error.suggested_fixes)
         raise
     return captured, inputs.dynamic
+
+
+def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
+    """Run a capture, again and again while functions turn up that make sequences of lengths that vary."""
+    functions: list[Any] = []
+    with one_at_a_time:
+        while True:
+            try:
+                with rewritten(functions):
+                    return run()
+            except NeedsRewriting as need:
+                functions.append(need.function)
 
 
 def _settle_sizes(captured: CapturedGraph, inputs: InputSizes, complex_as_assertions: bool) -> None:

@@ -63,7 +63,35 @@ class Step:
 
 def is_implied(condition: Condition) -> bool:
     """Whether a condition holds for all values in the declared ranges of its symbols."""
-    return decide(condition, Facts()) is True
+    return decide(condition, Facts()) is True or (isinstance(condition, Expr) and _holds_by_cases(condition))
+
+
+# How many of the smallest sizes are looked at one by one.
+_MOST_CASES = 64
+
+
+def _holds_by_cases(condition: Expr) -> bool:
+    """For one symbol: whether the condition holds for its smallest values, and for all larger ones by proof.
+
+    Bounds on quotients that are off by one decide nothing near the lower end, and everything further up.
+    """
+    if len(condition.symbols) != 1:
+        return False
+    (symbol,) = condition.symbols
+    lower, upper = symbol.declared
+    if lower == -INFINITY:
+        return False
+    for count, value in enumerate(range(int(lower), int(min(upper, lower + _MOST_CASES)) + 1), start=1):
+        if evaluate(condition, {symbol: value}) is not True:
+            return False
+        if value == upper:
+            return True
+        if count & (count - 1) == 0:  # 1, 2, 4, ... of them
+            rest = Facts()
+            rest.learn(ge(symbol, value + 1))
+            if decide(condition, rest) is True:
+                return True
+    return False
 
 
 def parameter_of(scratch: Environment, hint: int, bounds: Range) -> Symbol:

@@ -285,6 +285,8 @@ class SymbolNode:
         return int(self.environment.specialize(self.value))
 
     def int_(self) -> int:
+        if self.environment.before_plain is not None and isinstance(self.current(), Expr):
+            self.environment.before_plain(sys._getframe(1))
         return int(self.environment.specialize(self.value))
 
     def guard_float(self, file: builtins.str = "", line: int = 0) -> float:

@@ -13,10 +13,10 @@ operator's question whether a size is 0 or 1 is answered from the example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from tintype.errors import Location
@@ -78,6 +78,8 @@ class Environment(Table):
         # The same symbols, every size taken as 2 or more.
         self._general = Facts()
         self._follows_hints = False
+        # asked, with the frame that asks, before a symbolic number becomes a plain one by int() or as an index
+        self.before_plain: Callable[[FrameType], None] | None = None
         self._next_number: dict[str, int] = {}
 
     # -- symbols
