@@ -17,6 +17,7 @@ from tintype.export.input_sizes import InputSizes
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.module_calls import root_signature, signatures_preserved, take_signatures, with_signatures
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, Stage
+from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import leaf_entries, with_fixes
 from tintype.fake.context import FakeContext
 from tintype.ir.graph import graph_module, output_node
@@ -122,20 +123,25 @@ def capture_program(
     names = argument_names(module, args, kwargs)
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
 
-    def run() -> tuple[CapturedGraph, InputSizes]:
-        context = FakeContext()
+    def run(entries: Sequence[Any], context: FakeContext) -> tuple[CapturedGraph, InputSizes]:
         context.environment.before_plain = watch_plain_numbers
         inputs = InputSizes(context.environment, entries, paths)
         capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
         with signatures_preserved(capture.modules, preserved, capture.recorder):
             return capture.run(after_inputs=inputs.finish), inputs
 
-    captured, inputs = with_symbolic_sequences(run)
+    captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()))
     try:
-        _settle_sizes(captured, inputs, complex_as_assertions)
+        if inputs.dynamic:
+            environment = captured.context.environment
+            check_constraints(environment, inputs.dynamic, complex_as_assertions=complex_as_assertions)
     except ConstraintViolationError as error:
-        error.suggested = with_fixes(module, args, kwargs, entries, error.suggested_fixes)
-        raise
+        if not refuses_what_is_left_out(
+            entries, error.suggested_fixes, lambda *probe: run(probe[0], FakeContext(probe[1]))[0]
+        ):
+            error.suggested = with_fixes(module, args, kwargs, entries, error.suggested_fixes)
+            raise
+    _write_assertions(captured, inputs)
     return captured, inputs.dynamic
 
 
@@ -151,14 +157,13 @@ def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
                 functions.append(need.function)
 
 
-def _settle_sizes(captured: CapturedGraph, inputs: InputSizes, complex_as_assertions: bool) -> None:
-    """Hold what the program needs of its sizes against what was promised; assert what only a run can tell."""
+def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:
+    """Assert what only a run can tell."""
     environment = captured.context.environment
     if not environment.symbols:
         return
     conditions = [(assertion.condition, assertion.message) for assertion in environment.assertions]
     if inputs.dynamic:
-        check_constraints(environment, inputs.dynamic, complex_as_assertions=complex_as_assertions)
         conditions += [
             (guard.condition, f"Runtime assertion failed for expression {guard.condition}")
             for guard in complex_guards(environment, inputs.dynamic)

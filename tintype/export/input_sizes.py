@@ -36,7 +36,7 @@ class InputSizes:
         sizes: list[Size] = []
         for dimension, (entry, size) in enumerate(zip(entries, tensor.shape, strict=True)):
             if entry is None or isinstance(entry, int):
-                sizes.append(size)
+                sizes.append(size if entry is None else entry)
                 continue
             source = f"{self.paths[leaf]}.shape[{dimension}]"
             expression = self._expression(entry, size, source)
@@ -51,7 +51,8 @@ class InputSizes:
         if entries is None:
             return value
         (entry,) = entries
-        assert isinstance(entry, (Dim, DimHint))
+        if not isinstance(entry, (Dim, DimHint)):
+            return value if entry is None else entry
         source = self.paths[leaf]
         if isinstance(value, float):
             symbol = self.environment.unbacked_float(source=source)

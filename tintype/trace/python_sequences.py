@@ -3,9 +3,9 @@
 ``range`` wants a plain integer, and ``len`` returns one, so a size that goes through them would be fixed to the
 example's. Where a function of the program asks that of a size, the capture starts again with the function rewritten:
 its calls of ``range``, ``list`` and ``len`` go to the functions here, which do the same for plain numbers, and for a
-symbolic size make a sequence that knows its length only as an expression. What such a sequence can't do it does as the
-plain list that it is for the example, which fixes the size after all. The function gets its own code back when the
-capture is over; its lines stay what they are.
+symbolic size make a sequence that knows its length only as an expression. What such a sequence can't do it does as
+the plain list that it is for the example, which fixes the size after all. The function gets its own code back when
+the capture is over; its lines stay what they are.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SymbolicSequence:
         self._count = count
         self._plain: Any = None
 
-    @property
+    @property  # type: ignore[misc]  # what isinstance() asks where the type says no
     def __class__(self) -> Any:
         return self._kind
 
@@ -263,11 +263,11 @@ def _rewrite(code: CodeType, names: dict[str, Any]) -> CodeType | None:
     return None if changed is None else _with_functions(changed)
 
 
-def _compiled(tree: ast.AST, wanted: CodeType) -> CodeType | None:
+def _compiled(tree: ast.Module, wanted: CodeType) -> CodeType | None:
     """The code of one function of a file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # a string is called
-        pending = [compile(tree, wanted.co_filename, "exec", dont_inherit=True)]  # type: ignore[arg-type]
+        pending: list[CodeType] = [compile(tree, wanted.co_filename, "exec", dont_inherit=True)]
     while pending:
         code = pending.pop()
         if (code.co_qualname, code.co_firstlineno) == (wanted.co_qualname, wanted.co_firstlineno):
