@@ -19,6 +19,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as database
 
 import tintype
+from benchmarks.report import replace_section
 from tests.sweep.judging import ERROR, EXPORT, Outcome, judge, quiet
 from tests.sweep.processes import Finished, run_jobs
 from tests.sweep.programs import cases_of, dtype_for
@@ -111,7 +112,7 @@ def main() -> int:
     if options.json is not None:
         options.json.write_text(json.dumps([operator.as_json() for operator in outcome.operators], indent=1))
     if options.markdown is not None:
-        options.markdown.write_text(outcome.markdown("make sweep"))
+        replace_section(options.markdown, "operators", outcome.markdown("make sweep"))
     return 0 if outcome.good_enough() else 1
 
 
