@@ -67,7 +67,7 @@ class SymbolicSequence:
     def plain(self) -> Any:
         """The list or range of the example, which the sequence is from now on."""
         if self._plain is None:
-            count = int(self.length())
+            count = max(int(self._count), 0)
             elements = [self._start + self._step * i for i in range(count)]
             whole = self._kind is list or not all(type(element) is int for element in elements)
             self._plain = elements if whole else range(self._start, self._start + self._step * count, self._step)
