@@ -361,3 +361,14 @@ def test_names_of_graphs_make_way_for_state() -> None:
     assert_like_eager(Taken(), [(X,), (-X,)])
     program = at_stage("export", Taken(), (X,))
     assert [node.target for node in program.graph.nodes if node.op == "get_attr"] == ["true_graph_1", "false_graph_0"]
+
+
+def test_a_write_to_what_a_branch_returned_of_its_operands() -> None:
+    """In eager mode it would be a write to the operand, if that branch was taken."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = tintype.cond(x.sum() > 0, lambda x: x, lambda x: x + 1, (x,))
+        return y.add_(1)
+
+    with pytest.raises(tintype.errors.MutationError, match="a branch that returned its operand"):
+        tintype.export(f, (torch.ones(2),))

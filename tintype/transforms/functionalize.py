@@ -651,7 +651,8 @@ def _stale_copy(node: Node) -> MutationError:
 def _frozen(node: Node | None) -> MutationError:
     return MutationError(
         "cannot mutate tensors with frozen storage: the program writes to the result of a conversion "
-        "(to(), float(), ...) that changed nothing, so eager mode would write to the source too",
+        "(to(), float(), ...) that changed nothing, or of a branch that returned its operand, so eager mode would "
+        "write to the source too",
         location=None if node is None else location_of(node),
         remedy="write to a copy: x.to(..., copy=True) or x.clone()",
     )
