@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-modes fuzz killtest demo bench sweep sweep-models model-shapes lint format clean
+.PHONY: test test-modes fuzz killtest demo bench sweep sweep-models model-shapes round-trips lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -62,6 +62,10 @@ model-shapes: $(VENV)/stamp-test $(VENV)/stamp-bench
 
 sweep-models: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m tests.sweep.architectures
+
+round-trips: $(VENV)/stamp-test $(VENV)/stamp-bench
+	$(BIN)/python -m benchmarks.round_trips --task unflatten --write
+	$(BIN)/python -m benchmarks.round_trips --task interop --write
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -185,6 +185,7 @@ NAMES = {
     "torch.fx.experimental.symbolic_shapes.ConstraintViolationError": errors.ConstraintViolationError,
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode": errors.DataDependentError,
     "torch.export.export": export,
+    "torch.export.unflatten": tintype.unflatten,
     "torch.export._trace._export": export_with_switches,
     "torch.export._trace._export_for_training": export_for_training,
     "torch._export.capture_pre_autograd_graph": capture_pre_autograd_graph,

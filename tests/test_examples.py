@@ -12,7 +12,14 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
-PAGES = ["README.md", "docs/tour.md", "docs/control_flow.md", "docs/dynamic_shapes.md"]
+PAGES = [
+    "README.md",
+    "docs/tour.md",
+    "docs/control_flow.md",
+    "docs/dynamic_shapes.md",
+    "docs/unflatten.md",
+    "docs/interop.md",
+]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

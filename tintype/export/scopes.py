@@ -6,7 +6,7 @@ from torch.fx import Graph, Node
 
 from tintype.export.program import ModuleCallSignature
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import add_placeholder
+from tintype.ir.graph import add_placeholder, set_meta
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.expression import Expr
 
@@ -15,8 +15,8 @@ class Scope:
     """One call of a module: its graph, and where the program's values are in it."""
 
     __slots__ = (
-        "call", "closed", "depth", "graph", "inputs", "last", "last_input", "name", "outputs", "parent", "path",
-        "signature", "sizes", "target", "values",
+        "call", "closed", "depth", "graph", "inputs", "last", "last_input", "last_state", "name", "outputs", "parent",
+        "path", "signature", "sizes", "target", "values",
     )  # fmt: skip
 
     def __init__(self, parent: Scope | None, path: str, name: str) -> None:
@@ -38,6 +38,7 @@ class Scope:
         self.target = ""
         self.last = -1
         self.last_input: Node | None = None
+        self.last_state: Node | None = None
         self.closed = False
 
     def outermost_first(self) -> list[Scope]:
@@ -70,6 +71,16 @@ class Scope:
         node = add_placeholder(self.graph, name, value_meta(value), after=self.last_input or self.graph._root)
         self.last_input = node
         self.inputs[value] = None
+        self.add(value, node)
+        return node
+
+    def add_state(self, value: Node) -> Node:
+        """Fetch state, right after the arguments."""
+        path = str(value.target)
+        with self.graph.inserting_after(self.last_state or self.last_input or self.graph._root):
+            node = self.graph.create_node("get_attr", path, name=path.rpartition(".")[2])
+        set_meta(node, value_meta(value))
+        self.last_state = node
         self.add(value, node)
         return node
 

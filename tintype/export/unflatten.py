@@ -313,10 +313,7 @@ class Unflattening:
         if known is not None:
             return known
         if value.op == "get_attr":
-            node = scope.graph.create_node("get_attr", str(value.target), name=value.name)
-            set_meta(node, value_meta(value))
-            scope.add(value, node)
-            return node
+            return scope.add_state(value)
         if self._is_derived(value):
             node = self._number(value, scope)
             scope.values[value] = node

@@ -235,12 +235,10 @@ class Capture:
 
     def lift_constant(self, value: Any) -> Any:
         """A tensor or object that is no registered state becomes a constant of the program."""
-        target = self.state.attribute_name(value)
-        if target is None:
-            target = self._new_constant_name()
+        names = self.state.attribute_names(value) or [self._new_constant_name()]
         kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
-        self.constants[target] = value
-        lifted = self._add_state(kind, target, value)
+        self.constants.update(dict.fromkeys(names, value))
+        lifted = self._add_state(kind, names[0], value)
         if isinstance(value, torch.Tensor):
             self.recorder.constant_inputs[lifted.node] = value
         return lifted

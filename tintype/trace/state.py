@@ -35,7 +35,7 @@ class ModelState:
         # every name of every tensor, aliases included: this becomes the program's state dict
         self.names: dict[str, tuple[InputKind, torch.Tensor, bool | None]] = {}
         self.by_id: dict[int, StateEntry] = {}
-        self._attributes: dict[int, str] | None = None
+        self._attributes: dict[int, list[str]] | None = None
         self._collect(modules)
 
     def _collect(self, modules: list[tuple[str, torch.nn.Module]]) -> None:
@@ -62,13 +62,13 @@ class ModelState:
             if entry.value.requires_grad is not entry.requires_grad:
                 entry.value.requires_grad_(entry.requires_grad)
 
-    def attribute_name(self, value: Any) -> str | None:
-        """The path of a tensor or object that is a plain attribute of some module."""
+    def attribute_names(self, value: Any) -> list[str]:
+        """The paths of a tensor or object that is a plain attribute of modules."""
         if self._attributes is None:
             self._attributes = {}
             for path, attribute in _plain_attributes(self.root):
-                self._attributes.setdefault(id(attribute), path)
-        return self._attributes.get(id(value))
+                self._attributes.setdefault(id(attribute), []).append(path)
+        return self._attributes.get(id(value), [])
 
 
 def _plain_attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
