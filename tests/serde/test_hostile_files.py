@@ -300,6 +300,18 @@ def cyclic_memory(program: schema.Program) -> None:
     program.memory_notes = [schema.Memory(0, False, False, 99)]
 
 
+def own_source(program: schema.Program) -> None:
+    program.memory_notes = [schema.Memory(0, False, False, 1), schema.Memory(1, False, False, 0)]
+
+
+def module_that_is_code(program: schema.Program) -> None:
+    program.modules = [schema.ModuleEntry(CODE)]
+
+
+def call_that_is_code(program: schema.Program) -> None:
+    program.metadata.calls = [schema.ModuleCall(-1, CODE, CODE, "M", [])]
+
+
 PROGRAM_FAULTS: dict[str, tuple[Callable[[schema.Program], None], str]] = {
     "code as a name": (set_node(name=CODE), "can't be the name of a value"),
     "code as a keyword": (set_node(kwargs={CODE: 1}), "can't be the name of a value"),
@@ -311,6 +323,9 @@ PROGRAM_FAULTS: dict[str, tuple[Callable[[schema.Program], None], str]] = {
     "a type that is not there": (set_node(value=schema.FakeValue(99, 0)), "not there"),
     "a memory that is not there": (set_node(value=schema.FakeValue(0, 99)), "not there"),
     "a memory that is described only": (cyclic_memory, "memory that is not there"),
+    "a memory that comes from itself": (own_source, "its own source"),
+    "code as a module": (module_that_is_code, "can't be the name of a module"),
+    "code as a module call": (call_that_is_code, "can't be the name of a module"),
     "too many arguments": (set_node(args=[1] * 9), "positional arguments"),
     "an unknown argument": (set_node(kwargs={"nothing": 1}), "no argument 'nothing'"),
     "an origin that is not there": (set_node(origin=99), "no entry 99"),

@@ -198,6 +198,7 @@ class ProgramDecoder:
             storage = memories[note.number]
             storage.frozen, storage.written = note.frozen, note.written
             storage.source = None if note.source == -1 else memories[note.source]
+        _refuse_circles(memories)
         return memories
 
     def fake(self, value: schema.FakeValue) -> FakeTensor:
@@ -256,6 +257,9 @@ class ProgramDecoder:
         return OutputSpec(kind, self._argument(entry.argument), entry.target, write)
 
     def _module(self, entry: schema.ModuleEntry) -> ModuleCallEntry:
+        for path in (entry.path, entry.same_as):
+            if path:
+                _check_path(path)
         signature = entry.signature
         if signature is None:
             return ModuleCallEntry(entry.path, None, entry.same_as)
@@ -353,6 +357,20 @@ class _StoredValues(ValueDecoder):
         self.handlers[schema.ObjectValue] = lambda value: program.object(value.index)
 
 
+def _refuse_circles(memories: list[Storage]) -> None:
+    """A memory's source has a source in turn, and so on: that must come to an end."""
+    settled: set[Storage] = set()
+    for memory in memories:
+        chain: dict[Storage, None] = {}
+        step: Storage | None = memory
+        while step is not None and step not in settled:
+            if step in chain:
+                raise FileFormatError("a memory is its own source")
+            chain[step] = None
+            step = step.source
+        settled.update(chain)
+
+
 def _subgraphs(described: list[schema.Subgraph], earlier: list[GraphModule]) -> dict[str, GraphModule]:
     found = {}
     for subgraph in described:
@@ -391,4 +409,4 @@ def _check_identifier(name: str) -> None:
 
 def _check_path(path: str) -> None:
     if not is_path(path):
-        raise FileFormatError(f"{path!r:.80} can't be the name of a parameter, buffer or subgraph")
+        raise FileFormatError(f"{path!r:.80} can't be the name of a module, parameter, buffer or subgraph")

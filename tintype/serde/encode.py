@@ -53,7 +53,7 @@ _ARGUMENT_KINDS: dict[type, str] = {
     ConstantArgument: "constant",
     CustomObjArgument: "object",
 }
-_PLAIN_CALL: dict[str, Any] = {}
+_NO_KEYWORDS: dict[str, Any] = {}
 
 
 @dataclass
@@ -157,7 +157,7 @@ class _ProgramEncoder:
         target: int | str = self.function(node.target) if operation == schema.CALL else str(node.target)
         encode, meta = self.values.encode, meta_of(node)
         args = [encode(argument) for argument in node.args]
-        kwargs = {key: encode(argument) for key, argument in node.kwargs.items()} if node.kwargs else _PLAIN_CALL
+        kwargs = {key: encode(argument) for key, argument in node.kwargs.items()} if node.kwargs else _NO_KEYWORDS
         known = "val" in meta and operation != schema.ATTRIBUTE
         value = self.values.encode_result(meta["val"]) if known else schema.NoValue()
         if self.origins is None:

@@ -19,7 +19,7 @@ from tintype.ir.node_info import (
 )
 from tintype.serde import schema
 from tintype.serde.symbols import check_one_line
-from tintype.serde.values import ValueDecoder, ValueEncoder
+from tintype.serde.values import ValueDecoder, ValueEncoder, is_path
 
 
 class OriginWriter:
@@ -133,6 +133,8 @@ class OriginReader:
         return Frame(filename, frame.line, frame.function, frame.source, frame.called, frame.internal)
 
     def _read_call(self, call: schema.ModuleCall) -> ModuleCall:
+        if not all(name == "" or is_path(name) for name in (call.path, call.name, call.class_name)):
+            raise FileFormatError(f"{call.name!r:.80} can't be the name of a module")
         parent = None if call.parent == -1 else _item(self._calls, call.parent)
         return ModuleCall(parent, call.path, call.name, call.class_name, self._steps(call.frames))
 
