@@ -314,6 +314,7 @@ def test_a_function_as_an_input() -> None:
         program(*inputs(), SCORES["table"])
 
 
+@pytest.mark.direct("a mask that comes in holds a Python function, which a file can't")
 def test_a_block_mask_as_an_input() -> None:
     """Its tensors are inputs, those that its function holds too; its function is part of the program."""
     tintype.register_block_mask()

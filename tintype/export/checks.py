@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -83,13 +84,7 @@ class Expectation:
             _check_size(self.where(), self.value, self.ranges[0], given, symbols)
 
     def _check_value(self, given: Any) -> None:
-        if isinstance(self.value, SavedFunction):
-            if not self.value.is_name_of(given):
-                raise InputMismatchError(
-                    f"Expected input at {self.where()} to be the function {self.value.name}, but got {given}",
-                    remedy="the program was exported for this function only; export it again for another one",
-                )
-        elif type(given) is not type(self.value) or (given != self.value and not _both_nan(given, self.value)):
+        if not _same_value(given, self.value):
             raise InputMismatchError(
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
                 remedy="the program was exported for this value only; export it again for another one",
@@ -181,6 +176,12 @@ class InputChecks:
                 _write_tensor_check(writer, name, expectation, known, report)
 
 
+def _same_value(given: Any, expected: Any) -> bool:
+    if isinstance(expected, SavedFunction):
+        return expected.is_name_of(given)
+    return type(given) is type(expected) and bool(given == expected or _both_nan(given, expected))
+
+
 class SavedFunction:
     """A function among the inputs of a program that comes from a file: what it does is part of the graph, and what is
     left of it is its name."""
@@ -195,13 +196,15 @@ class SavedFunction:
         return (given.name if isinstance(given, SavedFunction) else name_of_function(given)) == self.name
 
     def __repr__(self) -> str:
-        return f"<saved function {self.name}>"
+        return f"<function {self.name}>"
 
 
 def name_of_function(value: Any) -> str | None:
-    """The full name of a function; None for what has none."""
-    name = getattr(value, "__qualname__", None)
-    return None if name is None else f"{value.__module__}.{name}"
+    """The full name of a function, with its line where it has no name of its own; None for what is no function."""
+    if not isinstance(value, FunctionType):
+        return None
+    name = f"{value.__module__}.{value.__qualname__}"
+    return f"{name}:{value.__code__.co_firstlineno}" if value.__name__ == "<lambda>" else name
 
 
 def _differs(writer: Writer, name: str, expected: Any) -> str:

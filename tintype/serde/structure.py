@@ -7,6 +7,7 @@ among the types of this process: nothing is imported because a file says so.
 from __future__ import annotations
 
 import collections
+import sys
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
     if cls in _NAMES_OF_BUILT_IN:
         return _NAMES_OF_BUILT_IN[cls], context
     if cls is _NAMEDTUPLE:
-        return "namedtuple", registered_name(context)
+        return "namedtuple", _name_of_own(context) or registered_name(context)
     if cls is collections.defaultdict:
         factory, keys = context
         if factory is not None and factory not in _NAMES_OF_FACTORIES:
@@ -64,6 +65,20 @@ def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
     name = registered_name(cls)
     to_dumpable = pytree.SUPPORTED_SERIALIZED_TYPES[cls].to_dumpable_context
     return f"registered:{name}", context if to_dumpable is None else to_dumpable(context)
+
+
+def _name_of_own(cls: type) -> str | None:
+    """The name of one of torch's own named tuples, which nobody registers; None for another's."""
+    return f"{cls.__module__}:{cls.__qualname__}" if cls.__module__.split(".")[0] == "torch" else None
+
+
+def _own_type(name: Any) -> type | None:
+    """One of torch's own named tuples, from a module that is loaded."""
+    module, separator, class_name = str(name).partition(":")
+    if not separator or module.split(".")[0] != "torch" or module not in sys.modules:
+        return None
+    cls = vars(sys.modules[module]).get(class_name)
+    return cls if isinstance(cls, type) and pytree.is_namedtuple_class(cls) else None
 
 
 def registered_name(cls: type) -> str:
@@ -108,7 +123,7 @@ def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
     if name == "Size":
         return torch.Size, context
     if name == "namedtuple":
-        return _NAMEDTUPLE, registered_type(context)
+        return _NAMEDTUPLE, _own_type(context) or registered_type(context)
     if name == "defaultdict":
         if not isinstance(context, list) or len(context) != 2 or context[0] not in (None, *_FACTORIES):
             raise FileFormatError(f"a defaultdict of {context!r:.80} is not allowed in a file")

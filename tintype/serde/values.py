@@ -12,7 +12,7 @@ import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from tintype.errors import FileFormatError, UnsavableError
-from tintype.export.checks import SavedFunction
+from tintype.export.checks import SavedFunction, name_of_function
 from tintype.serde import schema
 
 DTYPES: dict[str, torch.dtype] = {
@@ -81,7 +81,9 @@ class ValueEncoder:
 
 
 def _encode_function(function: FunctionType) -> Any:
-    return schema.FunctionValue(f"{function.__module__}.{function.__qualname__}")
+    name = name_of_function(function)
+    assert name is not None
+    return schema.FunctionValue(name)
 
 
 def _encode_float(value: float) -> Any:
