@@ -120,6 +120,19 @@ def test_extra_files() -> None:
         loaded(content, extra_files={"nothing": ""})
 
 
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 2000, "\ud800", 3])
+def test_names_that_extra_files_can_not_have(name: Any) -> None:
+    with pytest.raises(UnsavableError, match="extra"):
+        saved_bytes(small(), extra_files={name: "text"})
+
+
+def test_text_that_is_no_unicode() -> None:
+    program = small()
+    program.graph_signature.input_specs[0].target = program._argument_names[0] = "\ud800"
+    with pytest.raises(UnsavableError, match="no Unicode"):
+        saved_bytes(program)
+
+
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="must be an ExportedProgram, but got Linear"):
         tintype.save(nn.Linear(2, 2), io.BytesIO())  # type: ignore[arg-type]

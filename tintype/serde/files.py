@@ -27,6 +27,7 @@ from tintype.serde.mapping import map_path
 FileLike = str | os.PathLike[str] | IO[bytes]
 
 _EXTRA = "extra/"
+_LONGEST_NAME = 1000
 _BIG = 1 << 30  # bytes from which a person would like to see progress
 
 
@@ -72,9 +73,13 @@ def save(
 
 def archive_entries(encoded: EncodedProgram, extra_files: dict[str, str | bytes]) -> list[Entry]:
     """What a file of a program consists of, in order."""
+    try:
+        description = msgspec.json.encode(encoded.program)
+    except UnicodeEncodeError as error:
+        raise UnsavableError(f"the program has text in it that is no Unicode: {error.object!r:.80}") from error
     return [
         bytes_entry("format.json", msgspec.json.encode(_format_info())),
-        bytes_entry("program.json", msgspec.json.encode(encoded.program)),
+        bytes_entry("program.json", description),
         *encoded.entries,
         *_extra_entries(extra_files),
     ]
@@ -92,7 +97,13 @@ def _extra_entries(files: dict[str, str | bytes]) -> Iterator[Entry]:
             raise UnsavableError(
                 f"extra_files holds text or bytes by name, but got {name!r}: {type(content).__qualname__}"
             )
+        if "\0" in name or len(name) > _LONGEST_NAME or not _is_unicode(name):
+            raise UnsavableError(f"{name!r:.80} can't be the name of an extra file")
         yield bytes_entry(_EXTRA + name, content.encode() if isinstance(content, str) else content)
+
+
+def _is_unicode(name: str) -> bool:
+    return not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
 
 
 def _with_progress(entries: list[Entry], total: int) -> Iterator[Entry]:
