@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,20 @@ def test_buffers_outside_of_programs() -> None:
     for result, other in zip(ours[:2], expected[:2], strict=True):
         found = [torch.autograd.grad(value.sum(), buffers[0], retain_graph=True) for value in (result, other)]
         torch.testing.assert_close(*found)
+
+
+def test_no_memory_is_kept() -> None:
+    def graphs() -> int:
+        gc.collect()
+        return sum(issubclass(type(thing), torch.fx.GraphModule) for thing in gc.get_objects())
+
+    q, k, v = inputs()
+    own_flex_attention(q, k, v, SCORES["slope"])
+    before = graphs()
+    for _ in range(3):
+        own_flex_attention(q, k, v, SCORES["slope"])
+        tintype.export(with_score(SCORES["slope"]), (q, k, v)).module()(q, k, v)
+    assert graphs() <= before
 
 
 class Attention(torch.nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from torch.compiler import nested_compile_region
 import tintype
 from tests.ops.programs import STAGES, assert_like_eager, at_stage
 from tintype import Dim
+from tintype.trace.recorder import Recorder
 
 X = torch.linspace(-1.0, 2.0, 12).reshape(3, 4).requires_grad_()
 
@@ -229,6 +231,17 @@ def test_what_a_region_needs_of_sizes_the_program_needs() -> None:
     assert program.module()(torch.ones(10)).shape == (2, 5)
 
 
+def test_no_memory_is_kept() -> None:
+    def recorders() -> int:
+        gc.collect()
+        return sum(issubclass(type(thing), Recorder) for thing in gc.get_objects())
+
+    before = recorders()
+    tintype.export(Stack(1.0, 1.0), (X,))
+    tintype.export_joint(lambda x: doubled(doubled(x)).sum(), (X,))
+    assert recorders() <= before
+
+
 def test_no_trace_is_left() -> None:
     module = sys.modules["torch._higher_order_ops.invoke_subgraph"]
     before: Callable[..., Any] = module.invoke_subgraph_placeholder
@@ -237,6 +250,11 @@ def test_no_trace_is_left() -> None:
     with pytest.raises(RuntimeError, match="wrong"):
         tintype.export(failing, (X,))
     assert module.invoke_subgraph_placeholder is before
+
+
+@nested_compile_region
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
 
 
 @nested_compile_region

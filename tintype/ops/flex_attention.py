@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -238,10 +237,6 @@ def memory_order_of_attention(sizes: Sequence[Any], strides: Sequence[Any]) -> l
     return [*(dimension for dimension in memory_order(sizes, [strides]) if dimension != last), last]
 
 
-# The graphs that ran, each ready to run on batches.
-_batched: weakref.WeakKeyDictionary[GraphModule, BatchedGraph] = weakref.WeakKeyDictionary()
-
-
 def _graph_behind(
     function: Any,
     title: str,
@@ -253,12 +248,16 @@ def _graph_behind(
 
     A captured program's functions are graphs, which take all they use. Any other function is recorded first.
     """
+    known = getattr(function, "batched", None)
+    if known is not None:
+        return known, buffers
     module = function if isinstance(function, GraphModule) else getattr(function, "graph_module", None)
     if module is None:
         module, buffers = _recorded(function, title, first, device, buffers)
-    if module not in _batched:
-        _batched[module] = BatchedGraph(module, DIMENSIONS)
-    return _batched[module], buffers
+    graph = BatchedGraph(module, DIMENSIONS)
+    if hasattr(function, "graph_module"):  # a function of a program's, which is called again
+        function.batched = graph
+    return graph, buffers
 
 
 def _recorded(

@@ -6,6 +6,7 @@ graph the operator is one node, so its gradient is one too: autograd is given a 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,13 +53,26 @@ def is_real(value: Any) -> bool:
     return isinstance(value, (torch.Tensor, TensorInfo)) and (value.dtype.is_floating_point or value.dtype.is_complex)
 
 
+class _Recorded:
+    """A recorded call: its results, how many of them the program sees, and the rule of its gradient."""
+
+    def __init__(self, values: list[Any], visible: int, rule: Rule) -> None:
+        self.values, self.visible, self.rule = values, visible, rule
+
+
 class _Call(torch.autograd.Function):
-    """A recorded call, to autograd."""
+    """A recorded call, to autograd.
+
+    The recorder keeps the call, and autograd a weak reference: what autograd holds is out of the garbage collector's
+    sight, and the results hold what autograd holds.
+    """
 
     @staticmethod
-    def forward(ctx: Any, values: list[Any], visible: int, rule: Rule, *operands: Any) -> Any:
-        tensors = [value for value in values[:visible] if type(value) is FakeTensor]
-        ctx.rule, ctx.values = rule, values
+    def forward(ctx: Any, call: weakref.ref[_Recorded], *operands: Any) -> Any:
+        recorded = call()
+        assert recorded is not None
+        tensors = [value for value in recorded.values[: recorded.visible] if type(value) is FakeTensor]
+        ctx.call = call
         ctx.real = [is_real(tensor) for tensor in tensors]
         ctx.mark_non_differentiable(*(tensor for tensor in tensors if not is_real(tensor)))
         return tuple(tensors)
@@ -66,7 +80,8 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         given = [_laid_out(tangent) for tangent, real in zip(tangents, ctx.real, strict=True) if real]
-        return (None, None, None, *ctx.rule(given, ctx.values))
+        recorded = ctx.call()
+        return (None, *recorded.rule(given, recorded.values))
 
 
 def _laid_out(tangent: torch.Tensor) -> torch.Tensor:
@@ -82,7 +97,9 @@ def with_gradient(
     Results from ``visible`` on are for the rule alone."""
     visible = len(values) if visible is None else visible
     sources = [recorder.source_of(operand) for operand in operands]
-    results = iter(_Call.apply(values, visible, rule, *sources) or ())
+    recorded = _Recorded(values, visible, rule)
+    recorder.kept.append(recorded)
+    results = iter(_Call.apply(weakref.ref(recorded), *sources) or ())
     return [next(results) if type(value) is FakeTensor else value for value in values[:visible]]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import types
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,7 +98,7 @@ class Region:
         ]
         self.spec = body.spec
         self.module: GraphModule = body.finish()
-        self.kept_alive = arguments
+        self.kept_alive = arguments.objects
         # of joint graphs: the name and the graph of the gradients
         self._backward: tuple[str, GraphModule] | None = None
 
@@ -147,12 +146,8 @@ def _record(
     return record_call(recorder, target, (graph, identifier, *operand_nodes(recorder, operands)), results)
 
 
-# The regions of each graph that is being recorded, by what their calls have in common.
-_regions: weakref.WeakKeyDictionary[Recorder, dict[Any, Region]] = weakref.WeakKeyDictionary()
-
-
 def _call_region(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    known = _regions.setdefault(recorder, {})
+    known: dict[Any, Region] = recorder.regions
     arguments = Arguments(recorder, (function, args, kwargs))
     region = known.get(arguments.key)
     if region is not None:

@@ -97,6 +97,10 @@ class Recorder(TorchDispatchMode):
         # names that a graph inside of this one must not get
         self.taken_names: Callable[[], Collection[str]] = tuple
         self._graph_counts: dict[str, int] = {}
+        # functions that were recorded into graphs inside of this one, by what their calls have in common
+        self.regions: dict[Any, Any] = {}
+        # what must live as long as the recorder does
+        self.kept: list[Any] = []
 
     # --- entry ---------------------------------------------------------------------------------------------
 
