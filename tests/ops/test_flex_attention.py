@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -97,6 +98,57 @@ def test_masks(name: str) -> None:
 def test_scores_outside_of_programs(name: str) -> None:
     q, k, v = inputs()
     torch.testing.assert_close(own_flex_attention(q, k, v, SCORES[name]), flex_attention(q, k, v, SCORES[name]))
+
+
+_UNARY = (torch.tanh, torch.sigmoid, torch.neg, torch.abs, lambda x: x.clamp(-1, 1), lambda x: x.double().sin())
+_BINARY = (torch.add, torch.mul, torch.maximum, torch.atan2, lambda x, y: torch.where(x > y, x * 0.5, y))
+
+
+def random_score(random: Random) -> Callable[..., torch.Tensor]:
+    """A function of a score and its position: operators on numbers, lookups by position, rows and their sums."""
+
+    def number(depth: int) -> Callable[..., torch.Tensor]:
+        choice = random.randrange(7 if depth else 3)
+        if choice == 0:
+            return lambda s, *p: s
+        if choice == 1:
+            position = random.randrange(4)
+            return lambda s, *p: p[position] * 0.25
+        if choice == 2:
+            return lambda s, b, h, q, k: TABLE[h, q, k]
+        if choice == 3:
+            function, value = random.choice(_UNARY), number(depth - 1)
+            return lambda *p: function(value(*p))
+        if choice == 4:
+            vector = row(depth - 1)
+            return lambda *p: vector(*p).sum(-1)
+        if choice == 5:
+            vector, position = row(depth - 1), random.randrange(4)
+            return lambda *p: vector(*p)[p[1 + position] % 3]
+        function, first, second = random.choice(_BINARY), number(depth - 1), number(depth - 1)
+        return lambda *p: function(first(*p).float(), second(*p).float())
+
+    def row(depth: int) -> Callable[..., torch.Tensor]:
+        choice = random.randrange(3 if depth > 0 else 1)
+        if choice == 0:
+            position = random.randrange(2)
+            return lambda s, b, h, q, k: ROWS[(q, k)[position]]
+        if choice == 1:
+            vector, factor = row(depth - 1), number(depth - 1)
+            return lambda *p: vector(*p) * factor(*p)
+        first, second = row(depth - 1), row(depth - 1)
+        return lambda *p: torch.softmax(first(*p).float() + second(*p)[None].float()[0], -1)
+
+    value = number(4)
+    return lambda s, *p: s + value(s, *p).float()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_scores(seed: int) -> None:
+    q, k, v = inputs()
+    score = random_score(Random(seed))
+    program = tintype.export(with_score(score), (q, k, v)).module()
+    torch.testing.assert_close(program(q, k, v), flex_attention(q, k, v, score))
 
 
 def test_buffers_outside_of_programs() -> None:
