@@ -441,6 +441,19 @@ def views_made_without_gradients(x: torch.Tensor, y: torch.Tensor) -> Any:
     return v, v.view(4, 3), v.sin(), w, w.t()
 
 
+def detached_then_written(x: torch.Tensor, y: torch.Tensor) -> Any:
+    v = x.detach()
+    v.add_(y)
+    z = x * 2
+    w = z.detach()
+    w[0].mul_(y[0])
+    return v, v[0], z, w, w[0], w.t()
+
+
+def test_a_detached_view_that_is_written_to_has_a_history_of_its_own() -> None:
+    check(detached_then_written, plain(leaf=False))
+
+
 def test_gradients_end_at_views_that_were_made_without() -> None:
     check(views_made_without_gradients, plain())
     check(lambda x, y: (*views_made_without_gradients(x, y), x * y), plain())

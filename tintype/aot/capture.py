@@ -87,6 +87,8 @@ class OutputPlan:
     is_leaf: bool = False
     # a view of a view that was made while gradients were disabled: gradients end there
     is_cut_off: bool = False
+    # position of the result that has the history of a view which got another one by a write to it after detach()
+    history: int | None = None
 
 
 class Arguments:
@@ -351,7 +353,27 @@ class FunctionCapture(JointCapture):
             plan.value = len(self.views)
             plan.is_cut_off = self._is_cut_off(fake)
             self.views.append(fake)
+            has_history = fake.requires_grad and not fake.is_leaf and not plan.is_cut_off
+            if has_history and not self._has_history_of(fake, source, root):
+                plan.history = len(self.results)
+                self.results.append(fake)
         return plan
+
+    def _has_history_of(self, view: FakeTensor, source: Node, root: FakeTensor) -> bool:
+        """Whether autograd, too, takes a tensor for a view of what it shares memory with."""
+        owner: Any = self.entries.get(source)
+        if owner is None:
+            owner = self.state_tensors.get(source, root)
+        # along the chain of views, as autograd has it; the one of a view that was written to is another
+        origin = owner.grad_fn
+        step: Any = view.grad_fn
+        while step is not None:
+            if step is origin or getattr(step, "variable", None) is owner:
+                return True
+            if len(step.next_functions) != 1:
+                return False
+            step = step.next_functions[0][0]
+        return False
 
     def _is_cut_off(self, fake: FakeTensor) -> bool:
         """Whether a tensor is a view of a leaf of autograd's graph that is no leaf of the caller's."""
@@ -411,7 +433,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         if spec.target in positions  # tangents that a backward wrote to are nobody's business
     ]
     values = values[len(mutations) :]
-    results = _own_results(graph, values[: len(capture.results)])
+    results = _own_results(graph, values[: len(capture.results)], {write.value for write in writes})
     views = values[len(capture.results) : len(capture.results) + len(capture.views)]
     order = [position for position, write in enumerate(writes) if write.tracked]
     order += [len(writes) + i for i, result in enumerate(capture.results) if result.requires_grad]
@@ -463,14 +485,17 @@ def _state_source(capture: FunctionCapture, spec: InputSpec, node: Node) -> str 
     return str(spec.target) if is_state else capture.state_tensors[node]
 
 
-def _own_results(graph: Any, results: list[Node]) -> list[Node]:
-    """Results that are tensors of their own: a constant, or what is another result too, is copied."""
+def _own_results(graph: Any, results: list[Node], new_values: set[Node]) -> list[Node]:
+    """Results that are tensors of their own: a constant, a view, or what is another result or the new value of an
+    input too, is copied."""
     own: list[Node] = []
+    taken = set(new_values)
     for node in results:
-        if node.op == "placeholder" or node in own:
+        if node.op == "placeholder" or node in taken or base_of(node) is not None:
             with graph.inserting_before(output_node(graph)):
                 node = append_call(graph, aten.clone.default, (node,), {}, "clone", meta_of(node).copy())
         own.append(node)
+        taken.add(node)
     return own
 
 

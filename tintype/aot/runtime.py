@@ -95,7 +95,9 @@ class CompiledGraphs:
                 outputs.append(plan.value)
                 continue
             value = sources[plan.kind][plan.value]
-            if plan.kind in ("view", "result"):
+            if plan.history is not None:
+                value = value.detach().copy_(results[plan.history])
+            elif plan.kind in ("view", "result"):
                 value = _with_history(value, plan)
             outputs.append(value)
         return outputs
