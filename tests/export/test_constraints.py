@@ -25,6 +25,7 @@ from tintype.export.constraints import (
     contract_lines,
 )
 from tintype.export.dimensions import Dim, DimHint, dims
+from tintype.export.solution import is_implied
 from tintype.symbolic import Environment, Symbol, and_, eq, evaluate, ge, le, lt, mod, ne, or_
 
 Build = Callable[..., Any]
@@ -533,6 +534,33 @@ def test_what_only_rules_out_0_and_1_is_no_violation_but_asserted() -> None:
     capture = Capture(of_shape((Dim("batch", min=1), 4)), lambda batch: ne(batch, 1))
     assert capture.violation() is None
     assert [str(guard.condition) for guard in complex_guards(capture.environment, capture.sizes)] == ["s0 >= 2"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 6), st.integers(0, 12) | st.none(), recipes(ALL, 1))
+def test_what_is_implied_holds_everywhere(lower: int, width: int | None, guards: list[Recipe]) -> None:
+    environment = Environment()
+    upper = None if width is None else lower + width
+    symbol = environment.backed(lower, lower=lower, upper=upper)
+    for recipe in guards:
+        found = condition(recipe, [symbol] * 3, [lower] * 3)
+        if not isinstance(found, bool) and is_implied(found):
+            for value in range(lower, (lower + 100 if upper is None else upper) + 1):
+                assert evaluate(found, {symbol: value}) is True, f"{found} at {value}"
+
+
+def test_a_size_that_can_only_be_one() -> None:
+    asks = [lambda a: le(a, 1), lambda a: ge(a, 1)]
+    fixes = suggested(Capture(of_shape((Dim("a"), 1)), *asks))
+    assert repr(fixes) == "{'a': Dim('a', max=1)}"
+    assert suggested(Capture(of_shape((fixes["a"], 1)), *asks)) == {}  # that it is not 0 is asserted
+
+
+def test_implied_by_cases_and_proof() -> None:
+    symbol = Environment().backed(16, lower=5)
+    assert is_implied(ne((symbol + 1) // 2, (symbol + 3) // 4))
+    assert not is_implied(ne(symbol, 70))
+    assert not is_implied(ne(symbol, 6))
 
 
 @settings(max_examples=300, deadline=None)

@@ -144,6 +144,8 @@ def test_without_facts(sizes: Any) -> None:
         eq(maximum(x, y) + minimum(x, y), x + y),
         le((x // (y + 1)) * (y + 1), x),
         lt(x % (y + 1), y + 1),
+        le(x % 3 + 2 * (x // 3), x),
+        le(minimum(x % 3, 1) + x // 3, x),
     ):
         assert environment.known(certain) is True, certain
     assert environment.known(eq(x, y)) is None
@@ -228,6 +230,7 @@ def test_logic(sizes: Any) -> None:
 WEAK = {
     "squares": lambda x, y: ge(x**2 + y**2, 2 * x * y),
     "remainder of a product of neighbours": lambda x, y: eq((x * (x + 1)) % 2, 0),
+    "quotients near the lower end": lambda x, y: ne((x + 6) // 2, (x + 8) // 4),
     "three alternatives": lambda x, y: or_(lt(x, y), eq(x, y), gt(x, y)),
 }
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.symbolic import strategies
 from tests.symbolic.strategies import build
 from tintype.symbolic import Environment, Expr, evaluate, substitute
-from tintype.symbolic.decide import canonical, quotients_as_remainders
+from tintype.symbolic.decide import canonical, quotients_as_remainders, remainders_as_quotients
 
 HINTS = {"x": 3, "y": 5, "z": 2}
 
@@ -87,6 +87,26 @@ def test_forms_for_decisions(recipe: Any) -> None:
     if isinstance(result, Expr):
         check_everywhere(recipe, canonical(result), leaves, -4, 4)
         check_everywhere(recipe, quotients_as_remainders(result), leaves, -4, 4)
+        check_everywhere(recipe, remainders_as_quotients(result), leaves, -4, 4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(strategies.linear_integers(), strategies.linear_integers(), st.sampled_from(["min", "max"]))
+def test_equal_to_an_extremum(left: Any, right: Any, extremum: str) -> None:
+    """``a == Min(a, b)`` is ``a <= b``."""
+    leaves = strategies.symbols(Environment(), HINTS, lower=-100)
+    recipe = ("==", left, (extremum, left, right))
+    check_everywhere(recipe, built(recipe, leaves), leaves, -3, 3)
+
+
+def test_equal_to_an_extremum_is_an_order() -> None:
+    leaves = strategies.symbols(Environment(), HINTS, lower=0)
+    for recipe, simpler in (
+        (("==", "x", ("min", "x", "y")), ("<=", "x", "y")),
+        (("==", ("max", "x", "y"), "x"), (">=", "x", "y")),
+        (("==", ("+", "x", 1), ("min", ("+", "x", 1), "y")), ("<", "x", "y")),
+    ):
+        assert built(recipe, leaves) is built(simpler, leaves)
 
 
 @settings(max_examples=150, deadline=None)
