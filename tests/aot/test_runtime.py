@@ -454,6 +454,15 @@ def test_a_detached_view_that_is_written_to_has_a_history_of_its_own() -> None:
     check(detached_then_written, plain(leaf=False))
 
 
+def test_results_lie_in_memory_as_in_eager_mode() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x * y
+        z.t().masked_fill_(z.t() > 1, 0.25)
+        return z.sin(), z
+
+    check(function, plain())
+
+
 def test_gradients_end_at_views_that_were_made_without() -> None:
     check(views_made_without_gradients, plain())
     check(lambda x, y: (*views_made_without_gradients(x, y), x * y), plain())

@@ -19,7 +19,7 @@ from tintype import tree
 from tintype.errors import MutationError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import append_call, meta_of, output_node, placeholders
+from tintype.ir.graph import output_node, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.signature import (
     InputKind,
@@ -30,10 +30,11 @@ from tintype.ir.signature import (
     TensorArgument,
 )
 from tintype.trace.capture import CapturedGraph, one_at_a_time
+from tintype.transforms.emit import Emitter
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
 from tintype.transforms.memory import storages_of, written_storages
-from tintype.transforms.views import base_of
+from tintype.transforms.views import base_of, laid_out
 
 aten = torch.ops.aten
 
@@ -184,6 +185,8 @@ class Recording:
     detached_first: list[int]
     detached: list[int]
     results: list[Node]
+    # the nodes that results are copies of, where they are, or are themselves
+    originals: list[Node]
     views: list[Node]
     plans: list[OutputPlan]
     # positions of the values (written inputs first, then results) that have tangents, and of inputs with gradients
@@ -433,7 +436,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         if spec.target in positions  # tangents that a backward wrote to are nobody's business
     ]
     values = values[len(mutations) :]
-    results = _own_results(graph, values[: len(capture.results)], {write.value for write in writes})
+    results = _own_results(captured, capture.results, values, {write.value for write in writes})
     views = values[len(capture.results) : len(capture.results) + len(capture.views)]
     order = [position for position, write in enumerate(writes) if write.tracked]
     order += [len(writes) + i for i, result in enumerate(capture.results) if result.requires_grad]
@@ -448,6 +451,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         [index[node] for node in capture.tracked if node in capture.leaves and capture.histories[node] is None],
         [index[node] for node in capture.leaves if not capture.entries[node].requires_grad],
         results,
+        values[: len(results)],
         views,
         [_with_position(plan, index) for plan in capture.plans],
         order if with_gradients else [],
@@ -485,15 +489,19 @@ def _state_source(capture: FunctionCapture, spec: InputSpec, node: Node) -> str 
     return str(spec.target) if is_state else capture.state_tensors[node]
 
 
-def _own_results(graph: Any, results: list[Node], new_values: set[Node]) -> list[Node]:
-    """Results that are tensors of their own: a constant, a view, or what is another result or the new value of an
-    input too, is copied."""
+def _own_results(
+    captured: CapturedGraph, fakes: list[FakeTensor], values: list[Node], new_values: set[Node]
+) -> list[Node]:
+    """Results that are tensors of their own, laid out in memory as in the program: a constant, a view, or what is
+    another result or the new value of an input too, is copied."""
+    emit = Emitter(captured.graph, captured.context)
+    emit.at = output_node(captured.graph)
     own: list[Node] = []
     taken = set(new_values)
-    for node in results:
+    for fake, value in zip(fakes, values, strict=False):
+        node = laid_out(emit, value, fake.info)
         if node.op == "placeholder" or node in taken or base_of(node) is not None:
-            with graph.inserting_before(output_node(graph)):
-                node = append_call(graph, aten.clone.default, (node,), {}, "clone", meta_of(node).copy())
+            node = emit.call(aten.clone.default, node)
         own.append(node)
         taken.add(node)
     return own

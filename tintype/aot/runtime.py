@@ -307,6 +307,9 @@ class Epilogue:
             self._bases[node] = (self._values[node], 0)
         self._add_values([write.value for write in recording.writes], "new_value")
         self._add_values(recording.results, "result")
+        for original, result in zip(recording.originals, recording.results, strict=True):
+            if base_of(original) is None:
+                self._bases.setdefault(original, self._bases[result])
         for view in recording.views:
             self._need_numbers(view)
         for number, node in enumerate(self.numbers):

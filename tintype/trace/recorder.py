@@ -88,6 +88,7 @@ class Recorder(TorchDispatchMode):
         self._written: list[Storage] | None = None
         self._met_by_autocast = False
         self._lifted: dict[int, tuple[Any, FakeTensor]] = {}
+        self._reals: dict[int, torch.Tensor] = {}  # the same the other way round, made when it is asked for
         self.lift_constant: Callable[[Any], Any] = _refuse_constant
         self.constant_inputs: dict[Node, torch.Tensor] = {}
         self.modes = Modes(torch.is_grad_enabled())
@@ -252,10 +253,9 @@ class Recorder(TorchDispatchMode):
 
     def source_of(self, fake: FakeTensor) -> torch.Tensor:
         """The tensor of the model that a fake stands for; the fake itself if it stands for none."""
-        for real, known in self._lifted.values():
-            if known is fake:
-                return real
-        return fake
+        if len(self._reals) != len(self._lifted):
+            self._reals = {id(known): real for real, known in self._lifted.values()}
+        return self._reals.get(id(fake), fake)
 
     def number_node(self, number: Expr) -> Node:
         """The node that computes a symbolic number."""

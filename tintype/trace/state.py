@@ -59,7 +59,8 @@ class ModelState:
     def put_back_gradient_flags(self) -> None:
         """Undo what a program did with ``requires_grad_()``."""
         for entry in self.entries:
-            if entry.value.requires_grad is not entry.requires_grad:
+            # one that got a history in a joint graph is put back with it, by the recorder
+            if entry.value.is_leaf and entry.value.requires_grad is not entry.requires_grad:
                 entry.value.requires_grad_(entry.requires_grad)
 
     def attribute_names(self, value: Any) -> list[str]:
