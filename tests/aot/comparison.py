@@ -101,7 +101,7 @@ def _look(seen: Observation, when: str, given: Any, outputs: Any) -> None:
 def _differentiate(seen: Observation, given: Any, outputs: Any, leaves: Sequence[torch.Tensor]) -> None:
     """Gradients of everything that has some, each weighted in its own way."""
     starts = [value for _, value in tensors_of(given, outputs) if value.requires_grad and value.grad_fn is not None]
-    if not starts:
+    if not starts or not any(leaf.requires_grad for leaf in leaves):
         return
     total: Any = 0
     for number, value in enumerate(starts):
@@ -109,7 +109,8 @@ def _differentiate(seen: Observation, given: Any, outputs: Any, leaves: Sequence
         total = (
             total + (torch.view_as_real(value).sum(-1) if value.is_complex() else value).mul(weights + number).sum()
         )
-    for number, gradient in enumerate(torch.autograd.grad(total, leaves, allow_unused=True, retain_graph=False)):
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]  # the program may have called detach_()
+    for number, gradient in enumerate(torch.autograd.grad(total, wanted, allow_unused=True)):
         seen.facts[f"gradient {number}"] = gradient is not None
         if gradient is not None:
             seen.tensors[f"gradient {number}"] = gradient

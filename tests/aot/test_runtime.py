@@ -106,7 +106,12 @@ def unused(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 
 def random(x: torch.Tensor, y: torch.Tensor) -> Any:
-    return torch.nn.functional.dropout(x * y, 0.5), torch.rand(2)
+    return torch.nn.functional.dropout(x * y, 0.5), torch.rand(2), torch.nn.functional.dropout(x.t(), 0.5)
+
+
+def history_dropped(x: torch.Tensor, y: torch.Tensor) -> Any:
+    y.detach_()
+    return x * y
 
 
 def several_kinds(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -160,7 +165,8 @@ def grad_mode_changed(x: torch.Tensor, y: torch.Tensor) -> Any:
 PROGRAMS = [
     returns_inputs, aliases_of_intermediates, one_view_of_an_intermediate, intermediate_written_through_views,
     no_history,
-    nested, same_output_twice, fresh_constant, unused, random, several_kinds, unbound, expanded, grad_mode_changed,
+    nested, same_output_twice, fresh_constant, unused, random, history_dropped,
+    several_kinds, unbound, expanded, grad_mode_changed,
 ]  # fmt: skip
 MUTATING = [written, written_view, written_with_gradient, written_without_gradient, saved_then_written]
 PARTITIONERS = [{}, {"partitioner": "min_cut"}, {"partitioner": "min_cut", "memory_budget": 0.0}]

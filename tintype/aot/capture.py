@@ -280,7 +280,7 @@ class FunctionCapture(JointCapture):
             for node, real in self.state_tensors.items()
             if real.requires_grad and not self.recorder.has_new_history(real)
         ]
-        self.sources += self.leaves.items()
+        self.sources += [(node, leaf) for node, leaf in self.leaves.items() if leaf.requires_grad]
         tangents = [add_tangent(self.recorder, value, f"tangents_{i}") for i, value in enumerate(self.started, 1)]
         try:
             with torch.enable_grad():

@@ -22,7 +22,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import Location, MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
-from tintype.fake.info import Storage, TensorInfo
+from tintype.fake.info import Storage, TensorInfo, memory_order
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
     eliminate_dead_code,
@@ -413,6 +413,8 @@ class Functionalization:
         options = {name: value for name, value in node.kwargs.items() if name not in writes}
         if counterpart is aten.copy.default:
             value = self._copied(handles[0], node)
+        elif counterpart is aten.bernoulli.p:
+            value = self._drawn(node.args[0], *node.args[1:], **options)
         else:
             value = self.emit.call(counterpart, *node.args, **options)
         several = isinstance(value.meta["val"], (list, tuple))
@@ -448,6 +450,18 @@ class Functionalization:
             value = self.emit.call(aten.expand.default, value, list(target.sizes))
             return self.emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
         return value if options else self.emit.call(aten.clone.default, value)
+
+    def _drawn(self, tensor: Any, *args: Any, **options: Any) -> Node:
+        """``bernoulli_`` draws in the order in which elements lie in memory, ``bernoulli`` in that of the indices."""
+        info = info_of(tensor)
+        assert info is not None
+        order = memory_order(info.sizes, [info.strides])
+        if order == sorted(order):
+            return self.emit.call(aten.bernoulli.p, tensor, *args, **options)
+        drawn = self.emit.call(
+            aten.bernoulli.p, self.emit.call(aten.permute.default, tensor, order), *args, **options
+        )
+        return self.emit.call(aten.permute.default, drawn, [order.index(dim) for dim in range(len(order))])
 
     def _forward(self, node: Node, handles: list[Handle]) -> None:
         """Let a node that returned what it wrote to stand for the handle from here on."""
