@@ -55,7 +55,7 @@ from tintype.trace.modes import watching_autocast
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
-from tintype.trace.state import ModelState
+from tintype.trace.state import ModelState, identity
 
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -122,6 +122,8 @@ class Capture:
         self.constants: dict[str, Any] = {}
         self._last_state: Node | None = None
         self._lifted_count = 0
+        # the inputs that stand for custom objects
+        self._objects: dict[int, Node] = {}
 
     # --- inputs --------------------------------------------------------------------------------------------
 
@@ -235,12 +237,16 @@ class Capture:
 
     def lift_constant(self, value: Any) -> Any:
         """A tensor or object that is no registered state becomes a constant of the program."""
+        if not isinstance(value, torch.Tensor) and identity(value) in self._objects:
+            return self._objects[identity(value)]
         names = self.state.attribute_names(value) or [self._new_constant_name()]
         kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
         self.constants.update(dict.fromkeys(names, value))
         lifted = self._add_state(kind, names[0], value)
         if isinstance(value, torch.Tensor):
             self.recorder.constant_inputs[lifted.node] = value
+        else:
+            self._objects[identity(value)] = lifted
         return lifted
 
     def _new_constant_name(self) -> str:

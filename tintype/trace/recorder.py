@@ -148,8 +148,10 @@ class Recorder(TorchDispatchMode):
             self.mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
         grad = self.modes.gradients and _any_requires_grad(infos)
         if type(results) is TensorInfo:
-            if results.storage is not None and results in infos:  # the operator returned its argument
-                return args[infos.index(results)]
+            if results.storage is not None:
+                for info, given in zip(infos, args, strict=True):
+                    if info is results:  # the operator returned its argument
+                        return given
             if grad:
                 results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
             fake = make_fake(results, self.context)

@@ -68,8 +68,13 @@ class ModelState:
         if self._attributes is None:
             self._attributes = {}
             for path, attribute in _plain_attributes(self.root):
-                self._attributes.setdefault(id(attribute), []).append(path)
-        return self._attributes.get(id(value), [])
+                self._attributes.setdefault(identity(attribute), []).append(path)
+        return self._attributes.get(identity(value), [])
+
+
+def identity(value: Any) -> int:
+    """A number that a tensor or object has alone. Of a custom object every call gets another Python wrapper."""
+    return hash(value) if isinstance(value, torch.ScriptObject) else id(value)
 
 
 def _plain_attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
