@@ -136,8 +136,8 @@ class _Piece:
         end = max(ends)
         self.size = end - self.begin if end > self.begin else 0
         first = memory.tensors[0]
-        self.is_one_tensor = first.is_contiguous() and first.numel() * first.dtype.itemsize == self.size
-        if self.is_one_tensor and first.dtype in _SAFETENSORS_NAMES:
+        is_whole = first.is_contiguous() and first.numel() * first.dtype.itemsize == self.size
+        if is_whole and first.dtype in _SAFETENSORS_NAMES and not (first.is_conj() or first.is_neg()):
             self.dtype, self.sizes = _SAFETENSORS_NAMES[first.dtype], list(first.shape)
         else:
             self.dtype, self.sizes = "U8", [self.size]
