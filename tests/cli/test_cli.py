@@ -133,6 +133,12 @@ def test_version() -> None:
     assert f"tintype {tintype.__version__}, file format 1." in call("version")
 
 
-def test_help_and_version_do_not_load_torch() -> None:
-    program = "import sys; from tintype.cli.app import app; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+@pytest.mark.parametrize(
+    "call", ["pass", "from tintype.cli.info import print_info; print_info(Path('tests/serde/golden/small-1.0.tt'))"]
+)
+def test_help_and_info_do_not_load_torch(call: str) -> None:
+    """It takes a second, which somebody who looks at a file need not wait."""
+    program = f"import sys; from pathlib import Path; from tintype.cli.app import app; {call}; "
+    program += "sys.exit('torch' in sys.modules)"
+    repository = Path(__file__).resolve().parents[2]
+    assert subprocess.run([sys.executable, "-c", program], cwd=repository).returncode == 0
