@@ -108,7 +108,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         modes = self.modes
-        if modes.region or modes.entered or _is_grad_enabled() is not modes.grad:
+        if modes.region or modes.entered or _is_grad_enabled() is not modes.gradients:
             self.follow_modes()
             if not self._recording and modes.casts(func):
                 self._met_by_autocast = True
@@ -167,7 +167,9 @@ class Recorder(TorchDispatchMode):
 
     def follow_modes(self) -> None:
         """Take notice of the modes (gradients, autocast) that the next node is recorded in."""
-        if self._recording and self.below_autograd:
+        if not self.below_autograd:
+            self.modes.gradients = _is_grad_enabled()
+        elif self._recording:
             self.modes.follow(self.graph)
 
     def watch_functions(self) -> None:
