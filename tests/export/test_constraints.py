@@ -678,9 +678,3 @@ def test_a_guard_on_a_name_and_others_leaves_the_name_free(
         assert any(
             all(condition(recipe, values, hints) for recipe in guards) for values in itertools.product(*others)
         )
-
-
-def test_a_size_that_can_only_be_one() -> None:
-    """A guard that rules out 0 fixes a size that another one limits to 1."""
-    capture = Capture(of_shape((Dim("a"), 1)), lambda a: le(a, 1), lambda a: ge(a, 1))
-    assert suggested(capture) == {"a": 1}

@@ -437,3 +437,15 @@ def test_one_tensor_given_twice_and_two_tensors() -> None:
 
     x, y = torch.randn(3), torch.randn(3)
     torch.testing.assert_close(tintype.export(f, (x, y)).run_decompositions().module()(x, y), f(x, y))
+
+
+def test_no_mode_stays_on_after_a_decomposition_that_meets_numbers_from_data() -> None:
+    def f(
+        x: torch.Tensor, targets: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
+    ) -> torch.Tensor:
+        return torch.nn.functional.ctc_loss(x.log_softmax(-1), targets, lengths, target_lengths)
+
+    args = (torch.randn(9, 2, 5), torch.tensor([[1, 2], [3, 4]]), torch.tensor([9, 9]), torch.tensor([2, 2]))
+    program = tintype.export(f, args, dynamic_shapes=({0: tintype.Dim("frames")}, None, None, None))
+    torch.testing.assert_close(program.run_decompositions().module()(*args), f(*args))
+    assert torch._C._len_torch_function_stack() == 0

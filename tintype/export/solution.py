@@ -147,7 +147,6 @@ class Solution:
         known = {symbol: value for symbol, value in environment.replacements.items() if symbol.hint is None}
         # what only rules out sizes of 0 and 1 breaks no promise: the program asserts it, and its contract says so
         guards = [guard for guard in environment.guards if not environment.holds_from_two(guard.condition)]
-        self._about_small = [guard for guard in environment.guards if environment.holds_from_two(guard.condition)]
         conditions = [(guard, substitute(guard.condition, known)) for guard in guards]
         # What is left over data is asserted when the program runs, not promised by inputs.
         backed = [(guard, rest) for guard, rest in conditions if isinstance(rest, Expr) and not rest.has_unbacked]
@@ -159,17 +158,6 @@ class Solution:
         self._settle()
         while self._eliminate() or (force and self._force()):
             self._settle()
-        before = -1
-        while before != len(self._replaced):
-            before = len(self._replaced)
-            for guard in self._about_small:
-                if all(symbol in self._first and self._is_small(symbol) for symbol in guard.condition.symbols):
-                    self._absorb(guard, substitute(guard.condition, self._first))
-            self._settle()
-
-    def _is_small(self, symbol: Symbol) -> bool:
-        """Whether a size turned out to be 0 or 1 at most: then a guard about those does break a promise."""
-        return Facts().range(self.value(symbol)).upper < 2
 
     def value(self, symbol: Symbol) -> Size:
         """An input symbol over the parameters."""

@@ -171,6 +171,7 @@ class Decomposition:
             for node in self.old.nodes:
                 self._visit(node)
         finally:
+            self.recorder.stop_watching()  # a decomposition may have come upon a number from data
             self.context.session = session
         if eliminate_dead_code(self.graph):
             name_in_order(self.graph)
