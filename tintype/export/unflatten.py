@@ -78,6 +78,9 @@ class Unflattening:
         self.program = program
         self.flat = unlift(program)
         self.root = Scope(None, "", "")
+        # nodes that only do arithmetic on sizes: they belong to no call, every scope makes those that it needs
+        self.derived = {node for node in self.flat.nodes if _is_derived(node)}
+        # for every other call the scope that runs it, in the order of the graph
         self.homes: dict[Node, Scope] = {}
         self.signatures = {entry.fqn: entry.signature for entry in program.module_call_graph}
         self._by_call: dict[ModuleCall, Scope] = {}
@@ -123,7 +126,7 @@ class Unflattening:
 
     def _assign(self) -> None:
         """Give every node the call that runs it: its own, unless that has ended when its turn comes."""
-        calls = [node for node in self.flat.nodes if node.op == "call_function"]
+        calls = [node for node in self.flat.nodes if node.op == "call_function" and node not in self.derived]
         wanted = [self._scope_of(node) for node in calls]
         for position, scope in enumerate(wanted):
             for step in scope.outermost_first():
@@ -146,22 +149,14 @@ class Unflattening:
 
     # --- what crosses borders ------------------------------------------------------------------------------
 
-    def _is_derived(self, node: Node) -> bool:
-        """Whether a node only does arithmetic on sizes."""
-        if not isinstance(node.meta.get("val"), _SYMBOLIC) or node.op != "call_function":
-            return False
-        return node.target in _SIZES or (node.target in NUMBER_FUNCTIONS and node.target is not operator.getitem)
-
     def _home(self, value: Node) -> Scope:
         return self.homes.get(value, self.root)
 
     def _collect_inputs(self) -> None:
         """Note the tensors that each call takes from outside, in the order in which it uses them."""
         for node, scope in self.homes.items():
-            if self._is_derived(node):
-                continue
             for value in node.all_input_nodes:
-                if value.op == "get_attr" or self._is_derived(value):
+                if value.op == "get_attr" or value in self.derived:
                     continue
                 home = self._home(value)
                 step = scope
@@ -178,8 +173,7 @@ class Unflattening:
         running = [self.root]
         for node, home in self.homes.items():
             self._switch(running, home)
-            if not self._is_derived(node):
-                self._copy(node, home)
+            self._copy(node, home)
         self._switch(running, self.root)
         output = output_node(self.flat)
         results = torch.fx.node.map_arg(output.args[0], lambda value: self.get(value, self.root))
@@ -314,7 +308,7 @@ class Unflattening:
             return known
         if value.op == "get_attr":
             return scope.add_state(value)
-        if self._is_derived(value):
+        if value in self.derived:
             node = self._number(value, scope)
             scope.values[value] = node
             return node
@@ -388,6 +382,12 @@ class Unflattening:
         else:
             results = tuple(scope.values[value] for value in scope.outputs) or None
         graph.output(results).meta = NodeMeta()
+
+
+def _is_derived(node: Node) -> bool:
+    if not isinstance(node.meta.get("val"), _SYMBOLIC) or node.op != "call_function":
+        return False
+    return node.target in _SIZES or (node.target in NUMBER_FUNCTIONS and node.target is not operator.getitem)
 
 
 def _per_child(spec: tree.TreeSpec, leaves: list[Any]) -> Iterator[tuple[tree.TreeSpec, list[Any]]]:
