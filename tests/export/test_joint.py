@@ -215,6 +215,11 @@ def written_buffer(m: Any, x: torch.Tensor) -> torch.Tensor:
     return (y * m.state).sum()
 
 
+def buffer_with_history(m: Any, x: torch.Tensor) -> torch.Tensor:
+    m.state.copy_(m.fc(x))
+    return (m.state * x).sum()
+
+
 def recurrent(m: Any, x: torch.Tensor) -> torch.Tensor:
     out, (hidden, _) = m.lstm(x[None])
     return out.square().sum() + hidden.sum() + m.gru(x[None])[0].sum()
@@ -232,6 +237,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "complex": (complex_numbers, lambda: {"fc": linear()}),
     "batch norm": (batch_norm_twice, lambda: {"fc": linear(), "norm": nn.BatchNorm1d(4)}),
     "written buffer": (written_buffer, lambda: {"fc": linear(), "state": torch.zeros(3, 4)}),
+    "buffer with history": (buffer_with_history, lambda: {"fc": linear(), "state": torch.zeros(3, 4)}),
     "convolution": (
         lambda m, x: m.conv(x[None, None]).relu().sum(),
         lambda: {"conv": nn.Conv2d(1, 2, 3, padding=1, bias=True)},

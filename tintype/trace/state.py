@@ -59,7 +59,7 @@ class ModelState:
     def put_back_gradient_flags(self) -> None:
         """Undo what a program did with ``requires_grad_()``."""
         for entry in self.entries:
-            # one that got a history in a joint graph is put back with it, by the recorder
+            # what autograd gave a history is put back by the capture that ran with autograd on
             if entry.value.is_leaf and entry.value.requires_grad is not entry.requires_grad:
                 entry.value.requires_grad_(entry.requires_grad)
 
