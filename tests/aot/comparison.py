@@ -86,7 +86,7 @@ def _look(seen: Observation, when: str, given: Any, outputs: Any) -> None:
     found = tensors_of(given, outputs)
     for name, value in found:
         seen.facts[f"{name} ({when})"] = (
-            type(value), value.dtype, tuple(value.shape), value.stride(), value.requires_grad, value.is_leaf,
+            type(value), value.dtype, tuple(value.shape), _strides(value), value.requires_grad, value.is_leaf,
         )  # fmt: skip
         seen.tensors[f"{name} ({when})"] = value.detach().clone()
     for (first, a), (second, b) in itertools.combinations(found, 2):
@@ -127,6 +127,11 @@ def _write(seen: Observation, given: Any, outputs: Any) -> None:
             seen.facts[f"written ({name})"] = [o._version - b for (_, o), b in zip(found, before, strict=True)]
             for other, tensor in found:
                 seen.tensors[f"{other} after a write to {name}"] = tensor.detach().clone()
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides, but for those of dimensions of size one, which mean nothing."""
+    return tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

@@ -460,6 +460,17 @@ def test_a_detached_view_that_is_written_to_has_a_history_of_its_own() -> None:
     check(detached_then_written, plain(leaf=False))
 
 
+def only_a_written_view(x: torch.Tensor, y: torch.Tensor) -> Any:
+    z = (x * y).view(-1)
+    z.mul_(2)
+    return z
+
+
+def test_a_view_that_was_written_to_is_the_only_output() -> None:
+    check(only_a_written_view, plain())
+    check(only_a_written_view, plain(grad=False))
+
+
 def test_results_lie_in_memory_as_in_eager_mode() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         z = x * y

@@ -185,8 +185,8 @@ class Recording:
     detached_first: list[int]
     detached: list[int]
     results: list[Node]
-    # the nodes that results are copies of, where they are, or are themselves
-    originals: list[Node]
+    # the nodes that results are or were copied from; None for those that only lend their history
+    originals: list[Node | None]
     views: list[Node]
     plans: list[OutputPlan]
     # positions of the values (written inputs first, then results) that have tangents, and of inputs with gradients
@@ -441,6 +441,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
     order = [position for position, write in enumerate(writes) if write.tracked]
     order += [len(writes) + i for i, result in enumerate(capture.results) if result.requires_grad]
     found = [gradient is not None for gradient in capture.gradients]
+    lenders = {plan.history for plan in capture.plans}
     if not any(found):
         order = [] if capture.backward_error is None else order
     return Recording(
@@ -451,7 +452,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         [index[node] for node in capture.tracked if node in capture.leaves and capture.histories[node] is None],
         [index[node] for node in capture.leaves if not capture.entries[node].requires_grad],
         results,
-        values[: len(results)],
+        [None if i in lenders else value for i, value in enumerate(values[: len(results)])],
         views,
         [_with_position(plan, index) for plan in capture.plans],
         order if with_gradients else [],

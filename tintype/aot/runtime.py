@@ -308,7 +308,7 @@ class Epilogue:
         self._add_values([write.value for write in recording.writes], "new_value")
         self._add_values(recording.results, "result")
         for original, result in zip(recording.originals, recording.results, strict=True):
-            if base_of(original) is None:
+            if original is not None:
                 self._bases.setdefault(original, self._bases[result])
         for view in recording.views:
             self._need_numbers(view)
