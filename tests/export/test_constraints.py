@@ -549,13 +549,6 @@ def test_what_is_implied_holds_everywhere(lower: int, width: int | None, guards:
                 assert evaluate(found, {symbol: value}) is True, f"{found} at {value}"
 
 
-def test_a_size_that_can_only_be_one() -> None:
-    asks = [lambda a: le(a, 1), lambda a: ge(a, 1)]
-    fixes = suggested(Capture(of_shape((Dim("a"), 1)), *asks))
-    assert repr(fixes) == "{'a': Dim('a', max=1)}"
-    assert suggested(Capture(of_shape((fixes["a"], 1)), *asks)) == {}  # that it is not 0 is asserted
-
-
 def test_implied_by_cases_and_proof() -> None:
     symbol = Environment().backed(16, lower=5)
     assert is_implied(ne((symbol + 1) // 2, (symbol + 3) // 4))

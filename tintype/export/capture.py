@@ -147,14 +147,18 @@ def capture_program(
 
 def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
     """Run a capture, again and again while functions turn up that make sequences of lengths that vary."""
-    functions: list[Any] = []
     with one_at_a_time:
         while True:
             try:
-                with rewritten(functions):
+                with rewritten(_make_sequences):
                     return run()
             except NeedsRewriting as need:
-                functions.append(need.function)
+                _make_sequences.append(need.function)
+
+
+# Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next
+# capture may begin with them.
+_make_sequences: list[Any] = []
 
 
 def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:

@@ -226,8 +226,6 @@ class Environment(Table):
 
     def holds_from_two(self, condition: Condition) -> bool:
         """Whether a condition holds for all sizes but 0 and 1, whatever the program decided about them."""
-        if isinstance(condition, Expr) and all(symbol.declared.upper < 2 for symbol in condition.symbols):
-            return True  # there are no others
         return decide(condition, self._general) is True
 
     @contextmanager
