@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from tintype.errors import InvalidRequestError
 from tintype.export.capture import export
 from tintype.export.joint import export_joint
-from tintype.ir.graph import LazyGraphModule
+from tintype.ir.graph import graph_module
 from tintype.ir.signature import MUTATION_KINDS, ExportGraphSignature, InputKind
 from tintype.transforms.joint import joint_of
 
@@ -67,4 +67,4 @@ def export_joint_simple(
     outputs, gradients = output.args[0][: joint.output_count], output.args[0][joint.output_count :]
     by_input = dict(zip(joint.gradients, gradients, strict=True))
     output.args = ((*outputs, *(by_input.get(i) for i, is_wanted in enumerate(wanted) if is_wanted)),)
-    return LazyGraphModule({}, joint.graph, "JointGraph")
+    return graph_module(joint.graph, "JointGraph")

@@ -14,7 +14,7 @@ from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
 from tintype.errors import InvalidRequestError, UnsupportedInputError
 from tintype.export.capture import EntryPoint
-from tintype.ir.graph import LazyGraphModule, append_call, eliminate_dead_code, meta_of, output_node, placeholders
+from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
 from tintype.ir.process_switches import collector_paused
 from tintype.trace.capture import plain_tensor
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
@@ -160,7 +160,7 @@ class CompiledFunction:
 
     def _compile_graph(self, graph: Graph, compiler: Compiler) -> Callable[..., Any]:
         examples = [node.meta.get("val") for node in placeholders(graph)]
-        return compiler(LazyGraphModule({}, graph, "CompiledGraph"), examples)
+        return compiler(graph_module(graph, "CompiledGraph"), examples)
 
 
 def _describe(leaf: Any, position: int, seen: dict[int, int], memories: dict[int, int]) -> Any:

@@ -8,12 +8,14 @@ again is a source of water itself.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import networkx as nx
 import torch
 from torch.fx import Node
 
+from tintype.ir.graph import NUMBER_FUNCTIONS, is_pure
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.sizes import product
 from tintype.transforms.emit import info_of
@@ -108,9 +110,9 @@ _INPUT_SHARE = 0.01
 def is_cheap(node: Node) -> bool:
     """Whether an operator may run twice without anybody noticing: it moves each element through the processor a few
     times at most."""
-    if node.op == "placeholder" or not isinstance(node.target, torch._ops.OpOverload):
+    if node.op != "call_function" or node.target is operator.getitem or node.target in NUMBER_FUNCTIONS:
         return True
-    if is_random(node):
+    if not isinstance(node.target, torch._ops.OpOverload) or is_random(node):
         return False
     return base_of(node) is not None or torch.Tag.pointwise in node.target.tags or node.target in _CHEAP
 
@@ -171,6 +173,8 @@ def _work(node: Node) -> float:
     """Roughly the multiplications that an operator does; infinite for what can't run twice."""
     if is_random(node) and bytes_of(node) < 2 * STATE_BYTES:
         return float("inf")  # the state of the generator, which is saved then, is no smaller
+    if not isinstance(node.target, torch._ops.OpOverload) and not is_pure(node):
+        return float("inf")  # an operator that takes graphs, in which something is drawn or written
     info = info_of(node)
     elements = 1.0
     for value in [node, *node.all_input_nodes]:

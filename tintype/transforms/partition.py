@@ -265,7 +265,7 @@ class _Builder:
                 values[node] = append_call(graph, run_with_state, arguments, {}, node.name, meta_of(node).copy())
             else:
                 values[node] = graph.node_copy(node, values.__getitem__)
-            if node in self.halves.forward and node.target is not operator.getitem:
+            if node in self.halves.forward and node.op == "call_function" and node.target is not operator.getitem:
                 self.recomputed.append(node)
         results = [values[node] if isinstance(node, Node) else node for node in self.halves.gradients]
         graph.output(tuple(results)).meta = NodeMeta()
@@ -314,7 +314,7 @@ class _Builder:
         for node in self.halves.primals:
             values[node] = self._input(graph, node)
         for node in self.halves.nodes:
-            if node.op != "call_function" or node not in needed:
+            if node.op not in ("call_function", "get_attr") or node not in needed:
                 continue
             if node in self.states:
                 call = append_call(
