@@ -30,6 +30,12 @@ def same_twice() -> Any:
     return (x, x), (leaf,)
 
 
+def apart_in_one() -> Any:
+    leaf = torch.randn(6, 4, requires_grad=True)
+    base = leaf * 2
+    return (base[:3], base[3:]), (leaf,)
+
+
 def views_of_one() -> Any:
     leaf = torch.randn(6, 4, requires_grad=True)
     base = leaf * 2
@@ -201,7 +207,7 @@ def test_inputs_with_gradients_that_get_another_geometry() -> None:
         check(geometry_and_data_changed, plain(leaf=False))
 
 
-@pytest.mark.parametrize("arguments", [same_twice, base_and_view, views_of_one, views_without_gradient])
+@pytest.mark.parametrize("arguments", [same_twice, base_and_view, views_of_one, apart_in_one, views_without_gradient])
 @pytest.mark.parametrize("options", PARTITIONERS, ids=["default", "min cut", "nothing saved"])
 def test_arguments_that_share_memory(arguments: Callable[[], Any], options: dict[str, Any]) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -210,7 +216,7 @@ def test_arguments_that_share_memory(arguments: Callable[[], Any], options: dict
         return y.sin(), z, x.view(-1)[:2], y, x
 
     check(function, arguments, **options)
-    check(lambda x, y: (x.sum() * y, x[0], y), arguments, **options)
+    check(lambda x, y: (x.sum() * y, x[0], y, y.view(-1), x.sin(), y.t()), arguments, **options)
 
 
 def test_one_compiled_function_for_several_kinds_of_arguments() -> None:

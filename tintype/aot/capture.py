@@ -343,6 +343,9 @@ class FunctionCapture(JointCapture):
     def _plan(self, leaf: torch.Tensor, roots: dict[Storage, Any], bases: dict[int, int]) -> OutputPlan:
         fake = leaf if type(leaf) is FakeTensor else self.recorder.fake_of(leaf)
         source, root = roots.get(fake.info.storage) or (fake.node, fake)
+        start = _start_of(fake.node)
+        if start.op == "placeholder":  # one of several inputs that may share this memory
+            source, root = start, start.meta["val"]
         plan = OutputPlan("view", requires_grad=leaf.requires_grad, is_leaf=leaf.is_leaf)
         from_input = source.op == "placeholder"
         if root is not fake and not from_input and fake.requires_grad and not root.requires_grad:
@@ -404,6 +407,14 @@ def _geometry_and_value(node: Node) -> MutationError:
         f"the function gives the input {node.name!r}, which requires a gradient, another geometry and another value",
         remedy="use the operator without the underscore for the geometry (x = x.t())",
     )
+
+
+def _start_of(node: Node) -> Node:
+    """What a chain of views begins with."""
+    base = base_of(node)
+    while base is not None:
+        node, base = base, base_of(base)
+    return node
 
 
 # --- from a capture to a recording ---------------------------------------------------------------------------
