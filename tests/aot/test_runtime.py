@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -530,3 +531,17 @@ def test_the_value_of_a_tensor_found_elsewhere_is_not_taken_for_constant() -> No
     assert compiled(torch.ones(1)).item() == 2
     scale.fill_(3)
     assert compiled(torch.ones(1)).item() == 3
+
+
+def test_arguments_are_not_kept_alive() -> None:
+    def uses(tensor: torch.Tensor) -> int:
+        return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+    model = torch.nn.Linear(4, 4)
+    compiled = tintype.aot.function(lambda x: model(x).sin())
+    x = torch.randn(3, 4)
+    before, weight = uses(x), uses(model.weight)
+    compiled(x).sum().backward()
+    gc.collect()
+    assert uses(x) == before
+    assert uses(model.weight) == weight

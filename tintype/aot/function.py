@@ -114,7 +114,10 @@ class CompiledFunction:
                         [p for p, source in enumerate(arguments.sources) if source in set(group)]
                         for group in error.groups
                     ]
-            return self._build(recording), merged
+            compiled = self._build(recording)
+        recording.captured.context.release_memory()
+        recording.captured.state_dict.clear()
+        return compiled, merged
 
     def _entry(self, arguments: Arguments, spec: tree.TreeSpec) -> Callable[..., Any]:
         def call(*inputs: torch.Tensor) -> Any:

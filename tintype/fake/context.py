@@ -42,6 +42,10 @@ class FakeContext:
             self._storages[key] = entry
         return entry[1]
 
+    def release_memory(self) -> None:
+        """Let go of the real memory that storages stand for, once no more tensors will be described."""
+        self._storages.clear()
+
     def fake_of(self, real: torch.Tensor, node: Any = None) -> FakeTensor:
         """A new fake that looks like a real tensor."""
         info = describe(real)  # first: a tensor that can't be described has no storage to ask for either
