@@ -487,6 +487,17 @@ def test_results_lie_in_memory_as_in_eager_mode() -> None:
     check(function, plain())
 
 
+def test_what_gradients_end_at_may_have_no_backward() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x.sin()
+        with torch.no_grad():
+            x.mul_(2)
+            v = z.view(-1)
+        return x.sin(), v
+
+    check(function, plain())
+
+
 def test_gradients_end_at_views_that_were_made_without() -> None:
     check(views_made_without_gradients, plain())
     check(lambda x, y: (*views_made_without_gradients(x, y), x * y), plain())

@@ -243,6 +243,8 @@ class FunctionCapture(JointCapture):
         self.plans: list[OutputPlan] = []
         # what the graph computes for the caller: results of the function, and what outputs are views of
         self.results: list[FakeTensor] = []
+        # positions of the results that gradients flow back from, through some output
+        self.differentiable: set[int] = set()
         self.views: list[FakeTensor] = []
         self.sources: list[tuple[Node, torch.Tensor]] = []
         self.started: list[torch.Tensor] = []
@@ -274,7 +276,7 @@ class FunctionCapture(JointCapture):
         if not self.with_gradients:
             return []
         self.started = [value for _, value in written]
-        self.started += [result for result in self.results if result.requires_grad]
+        self.started += [self.results[position] for position in sorted(self.differentiable)]
         self.sources = [
             (node, real)
             for node, real in self.state_tensors.items()
@@ -355,6 +357,8 @@ class FunctionCapture(JointCapture):
             self.results.append(root)
         if root is fake:
             plan.kind, plan.value = "result", bases[id(root)]
+            if fake.requires_grad:
+                self.differentiable.add(plan.value)
         else:
             plan.value = len(self.views)
             plan.is_cut_off = self._is_cut_off(fake)
@@ -363,6 +367,9 @@ class FunctionCapture(JointCapture):
             if has_history and not self._has_history_of(fake, source, root):
                 plan.history = len(self.results)
                 self.results.append(fake)
+                self.differentiable.add(plan.history)
+            elif has_history and not from_input:
+                self.differentiable.add(bases[id(root)])
         return plan
 
     def _has_history_of(self, view: FakeTensor, source: Node, root: FakeTensor) -> bool:
@@ -450,7 +457,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
     results = _own_results(captured, capture.results, values, {write.value for write in writes})
     views = values[len(capture.results) : len(capture.results) + len(capture.views)]
     order = [position for position, write in enumerate(writes) if write.tracked]
-    order += [len(writes) + i for i, result in enumerate(capture.results) if result.requires_grad]
+    order += [len(writes) + position for position in sorted(capture.differentiable)]
     found = [gradient is not None for gradient in capture.gradients]
     lenders = {plan.history for plan in capture.plans}
     if not any(found):
