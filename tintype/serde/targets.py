@@ -10,12 +10,14 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from tintype import ops
 from tintype.errors import FileFormatError, UnsavableError
+from tintype.ir.operators import OPERATORS
 
 _PYTHON_OPERATORS = (
     "abs", "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "invert", "le", "lshift", "lt", "mod", "mul", "ne",
@@ -41,6 +43,9 @@ def _functions_by_name() -> dict[str, Callable[..., Any]]:
         function = getattr(getattr(ops, name), name, None)
         if callable(function):
             table[f"tintype.{name}"] = function
+    for target in OPERATORS:  # those that only tintype has
+        if isinstance(target, FunctionType):
+            table[f"tintype.{target.__name__}"] = target
     return table
 
 
