@@ -70,6 +70,7 @@ X = torch.randn(3, 4)
 # --- the tree ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.direct("the program holds the model's own tensors")
 def test_the_tree_is_that_of_the_model(stage):
     model = Model().eval()
     module = tintype.unflatten(exported(stage, model, (X,)))
@@ -239,6 +240,7 @@ class CallsTwice(nn.Module):
         return self.counting(x, True)
 
 
+@pytest.mark.direct("the program holds the model's own tensors")
 def test_calls_that_do_something_else_have_modules_of_their_own(stage):
     model = CallsTwice()
     module = tintype.unflatten(exported(stage, model, (X,)))
