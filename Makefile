@@ -66,6 +66,7 @@ sweep-models: $(VENV)/stamp-test $(VENV)/stamp-bench
 round-trips: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.round_trips --task unflatten --write
 	$(BIN)/python -m benchmarks.round_trips --task interop --write
+	$(BIN)/python -m benchmarks.round_trips --task from_torch
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

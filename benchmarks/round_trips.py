@@ -2,9 +2,11 @@
 
     python -m benchmarks.round_trips --task unflatten [--cases bert,gpt2] [--write]
     python -m benchmarks.round_trips --task interop [--cases bert,gpt2] [--write]
+    python -m benchmarks.round_trips --task from_torch [--cases bert,gpt2] [--write]
 
 `unflatten` holds `tintype.unflatten(ep)` against `ep.module()` for the programs of every stage, with fixed and with
-varying sizes. `interop` takes each program to torch.export and back, and holds both against `ep.module()`. Results
+varying sizes. `interop` takes each program to torch.export and back, and holds both against `ep.module()`.
+`from_torch` takes the programs of torch.export itself in, as exported and as decomposed by torch. Results
 must be equal bit for bit; the difference from eager mode is shown besides. A model runs in a process of its own.
 """
 
@@ -29,7 +31,11 @@ import tintype
 from benchmarks.model_corpus import add_corpus_argument, corpus_folder, load_cases
 from benchmarks.report import REPOSITORY, add_write_argument, machine, markdown_table, number, replace_section
 
-PAGES = {"unflatten": REPOSITORY / "docs" / "unflatten.md", "interop": REPOSITORY / "docs" / "interop.md"}
+PAGES = {
+    "unflatten": REPOSITORY / "docs" / "unflatten.md",
+    "interop": REPOSITORY / "docs" / "interop.md",
+    "from_torch": REPOSITORY / "docs" / "interop.md",
+}
 
 Result = dict[str, Any]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -97,6 +103,19 @@ def programs(case: Any) -> Iterator[tuple[str, tintype.ExportedProgram, list[Inp
     yield "core, dynamic", program.run_decompositions(), [example, other]
 
 
+def programs_of_torch(case: Any) -> Iterator[tuple[str, Any, list[Inputs]]]:
+    """The same from torch.export, as far as it gets."""
+    module, args, kwargs = case.build()
+    program = torch.export.export(module, args, kwargs)
+    yield "training", program, [(args, kwargs)]
+    try:
+        decomposed = program.run_decompositions()
+    except Exception as error:
+        print(f"torch's run_decompositions fails: {error}", file=sys.stderr)
+        return
+    yield "decomposed", decomposed, [(args, kwargs)]
+
+
 def check(task: str, case: Any) -> Result:
     """Everything about one model."""
     eager = case.build()[0]
@@ -104,7 +123,7 @@ def check(task: str, case: Any) -> Result:
     forms: dict[str, str] = {}
     worst = 0.0
     nodes = 0
-    for stage, program, calls in programs(case):
+    for stage, program, calls in (programs_of_torch if task == "from_torch" else programs)(case):
         nodes = max(nodes, len(program.graph.nodes))
         try:
             start = time.perf_counter()
@@ -138,7 +157,14 @@ def through_torch(program: tintype.ExportedProgram) -> dict[str, Any]:
     return {"torch": theirs.module(), "back": ours.module()}
 
 
-CONVERSIONS: dict[str, Callable[[tintype.ExportedProgram], dict[str, Any]]] = {
+def taken_in(theirs: Any) -> dict[str, Any]:
+    ours = tintype.interop.from_torch(theirs)
+    ours.validate()
+    return {"taken in": ours.module(), "unflattened": tintype.unflatten(ours)}
+
+
+CONVERSIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "from_torch": taken_in,
     "unflatten": unflattened,
     "interop": through_torch,
 }
