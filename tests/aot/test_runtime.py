@@ -556,3 +556,10 @@ def test_arguments_are_not_kept_alive() -> None:
     gc.collect()
     assert uses(x) == before
     assert uses(model.weight) == weight
+
+
+def test_numbers_that_depend_on_data_are_no_outputs() -> None:
+    with pytest.raises(CaptureError, match="returns a number that depends on data"):
+        tintype.aot.function(lambda x: x.sum().item())(torch.ones(2))
+    with pytest.raises(CaptureError, match="returns a object"):
+        tintype.aot.function(lambda x: object())(torch.ones(2))

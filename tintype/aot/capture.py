@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from tintype import tree
-from tintype.errors import MutationError
+from tintype.errors import CaptureError, MutationError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node, placeholders
@@ -29,7 +29,8 @@ from tintype.ir.signature import (
     StateWrite,
     TensorArgument,
 )
-from tintype.trace.capture import CapturedGraph, one_at_a_time
+from tintype.symbolic.bridge import from_torch
+from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
 from tintype.transforms.emit import Emitter
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
@@ -321,7 +322,7 @@ class FunctionCapture(JointCapture):
         seen: dict[int, int] = {}
         for position, leaf in enumerate(leaves):
             if not isinstance(leaf, torch.Tensor):
-                self.plans.append(OutputPlan("constant", leaf))
+                self.plans.append(OutputPlan("constant", _checked_constant(leaf)))
             elif id(leaf) in seen:
                 self.plans.append(OutputPlan("same", seen[id(leaf)]))
             elif id(leaf) in self.arguments.positions:
@@ -413,6 +414,20 @@ def _geometry_and_value(node: Node) -> MutationError:
     return MutationError(
         f"the function gives the input {node.name!r}, which requires a gradient, another geometry and another value",
         remedy="use the operator without the underscore for the geometry (x = x.t())",
+    )
+
+
+def _checked_constant(leaf: Any) -> Any:
+    """An output that is no tensor; refuses what is not the same in every call."""
+    if leaf is None or isinstance(leaf, CONSTANT_TYPES):
+        return leaf
+    number = from_torch(leaf) if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) else None
+    if isinstance(number, (int, float, bool)):
+        return number
+    what = "a number that depends on data" if number is not None else f"a {type(leaf).__name__}"
+    raise CaptureError(
+        f"the function returns {what}, which a compiled function can't",
+        remedy="return tensors, numbers that are the same in every call, strings, None, or containers of them",
     )
 
 
