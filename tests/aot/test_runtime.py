@@ -563,3 +563,12 @@ def test_numbers_that_depend_on_data_are_no_outputs() -> None:
         tintype.aot.function(lambda x: x.sum().item())(torch.ones(2))
     with pytest.raises(CaptureError, match="returns a object"):
         tintype.aot.function(lambda x: object())(torch.ones(2))
+
+
+def test_a_write_to_no_element() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        y[3:].add_(1)
+        return x * y, y[0]
+
+    check(function, plain(leaf=False))
+    check(function, plain(grad=False))

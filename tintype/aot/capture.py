@@ -309,7 +309,7 @@ class FunctionCapture(JointCapture):
                 found.append((node, real))
             elif fake is not None and fake.requires_grad and fake.grad_fn is not self.histories[node]:
                 found.append((node, fake))
-        return [(node, value) for node, value in found if value.numel()]  # nobody can write to nothing
+        return found
 
     # --- outputs -------------------------------------------------------------------------------------------
 
@@ -468,6 +468,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         for spec, value in zip(mutations, values, strict=False)
         if spec.target in positions  # tangents that a backward wrote to are nobody's business
     ]
+    _add_empty_writes(captured, writes, [inputs[position] for position in sorted(tracked)], index)
     values = values[len(mutations) :]
     results = _own_results(captured, capture.results, values, {write.value for write in writes})
     views = values[len(capture.results) : len(capture.results) + len(capture.views)]
@@ -495,6 +496,20 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         capture.grad_enabled_after,
         capture.backward_error,
     )
+
+
+def _add_empty_writes(
+    captured: CapturedGraph, writes: list[InputWrite], tracked: list[Node], index: dict[Node, int]
+) -> None:
+    """An input of which the function wrote to no element (``x[5:5].add_(1)``) has its old value and a new history."""
+    emit = Emitter(captured.graph, captured.context)
+    emit.at = output_node(captured.graph)
+    written = {write.position for write in writes}
+    for node in tracked:
+        if index[node] not in written:
+            value = emit.call(aten.clone.default, node)
+            writes.append(InputWrite(index[node], True, StateWrite.IN_PLACE, value))
+    writes.sort(key=lambda write: write.position)
 
 
 def _check_shared_memory(captured: CapturedGraph, inputs: list[Node]) -> None:
