@@ -572,3 +572,13 @@ def test_a_write_to_no_element() -> None:
 
     check(function, plain(leaf=False))
     check(function, plain(grad=False))
+
+
+def test_views_of_memory_that_got_its_history_later() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = torch.zeros_like(x)
+        v = z.view(-1)
+        z.add_(x * y)
+        return z, v
+
+    check(function, plain())

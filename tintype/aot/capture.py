@@ -352,7 +352,9 @@ class FunctionCapture(JointCapture):
         plan = OutputPlan("view", requires_grad=leaf.requires_grad, is_leaf=leaf.is_leaf)
         from_input = source.op == "placeholder"
         if root is not fake and not from_input and fake.requires_grad and not root.requires_grad:
-            root = fake  # gradients flow through this tensor alone
+            # the history begins later than the memory: with what autograd takes for the base
+            base = fake._base
+            root = base if type(base) is FakeTensor and base.info.storage is fake.info.storage else fake
         if not from_input and id(root) not in bases:
             bases[id(root)] = len(self.results)
             self.results.append(root)
