@@ -201,6 +201,12 @@ def sequences() -> Iterator[Call]:
                     parameters += [real(gates * 5, width), real(gates * 5, 5), real(gates * 5), real(gates * 5)]
             state = [hidden, hidden.clone()] if name == "lstm" else hidden
             yield call(f"{name}.input", real(2, 3, 4), state, parameters, True, layers, 0.0, False, both, first)
+    sizes = torch.tensor([3, 2, 1])  # packed: three sequences of three, two and one steps
+    for (name, gates), directions in product((("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)), (1, 2)):
+        weights = [real(*shape) for _ in range(directions) for shape in ((gates * 5, 4), (gates * 5, 5))]
+        hidden = real(directions, 3, 5)
+        state = [hidden, hidden.clone()] if name == "lstm" else hidden
+        yield call(f"{name}.data", real(6, 4), sizes, state, weights, False, 1, 0.0, False, directions == 2)
     for name, gates in (("lstm_cell", 4), ("gru_cell", 3), ("rnn_tanh_cell", 1), ("rnn_relu_cell", 1)):
         state = [real(2, 5), real(2, 5)] if name == "lstm_cell" else real(2, 5)
         yield call(name, real(2, 4), state, real(gates * 5, 4), real(gates * 5, 5), real(gates * 5), real(gates * 5))
