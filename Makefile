@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-modes fuzz killtest demo bench sweep sweep-models model-shapes round-trips lint format clean
+.PHONY: test test-modes fuzz killtest demo bench sweep sweep-models joint-models model-shapes round-trips lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -59,6 +59,9 @@ sweep: $(VENV)/stamp-test
 
 model-shapes: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m tests.sweep.model_shapes --markdown docs/model_shapes.md
+
+joint-models: $(VENV)/stamp-bench
+	$(BIN)/python -m tests.sweep.joint_models
 
 sweep-models: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m tests.sweep.architectures

@@ -27,7 +27,7 @@ class Row:
     """A program that uses an operator, the same in plain torch, and what both are called with.
 
     The first dimension of the first input is another in every example. ``gradients`` says whether they flow through
-    the operator.
+    the operator; ``dissolved`` that it is part of the training stage alone.
     """
 
     operator: Any
@@ -35,6 +35,7 @@ class Row:
     reference: Callable[..., Any]
     examples: tuple[tuple[torch.Tensor, ...], ...]
     gradients: bool = True
+    dissolved: bool = False
 
     @property
     def dynamic_shapes(self) -> Any:
@@ -197,6 +198,30 @@ def _auto_functionalized_reference(x: torch.Tensor, w: torch.Tensor) -> Any:
     return x * w * 3, (x * w * 3).sum()
 
 
+# --- regions -----------------------------------------------------------------------------------------------
+
+
+def _without_gradients(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.no_grad():
+        scale = (x * w).abs().max()
+    return x * w / scale, scale
+
+
+def _without_gradients_reference(x: torch.Tensor, w: torch.Tensor) -> Any:
+    scale = (x * w).abs().max().detach()
+    return x * w / scale, scale
+
+
+def _autocast(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ w.diag()
+    return y.float() * w
+
+
+def _autocast_reference(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return (x.bfloat16() @ w.diag().bfloat16()).float() * w
+
+
 ROWS = {
     "cond": Row(higher_order.cond, _cond, _cond_reference, _rows()),
     "map": Row(higher_order.map_impl, _map, _map_reference, _rows()),
@@ -222,5 +247,15 @@ ROWS = {
         _auto_functionalized_reference,
         _rows(),
         gradients=False,
+    ),
+    "wrap_with_set_grad_enabled": Row(
+        higher_order.wrap_with_set_grad_enabled,
+        _without_gradients,
+        _without_gradients_reference,
+        _rows(),
+        dissolved=True,
+    ),
+    "wrap_with_autocast": Row(
+        higher_order.wrap_with_autocast, _autocast, _autocast_reference, _rows(), dissolved=True
     ),
 }

@@ -29,10 +29,14 @@ def with_gradients(row: Row, example: tuple[torch.Tensor, ...]) -> tuple[torch.T
 def check(row: Row, program: tintype.ExportedProgram, count: int = 1) -> None:
     """A program calls the operator, keeps the rules of its stage, and does what plain torch does."""
     program.validate()
-    assert any(node.target is row.operator for node in program.graph.nodes)
+    assert calls(row, program) is not row.dissolved
     module = program.module()
     for example in row.examples[:count]:
         compare(module, row.reference, with_gradients(row, example), "", gradients=row.gradients)
+
+
+def calls(row: Row, program: tintype.ExportedProgram) -> bool:
+    return any(node.target is row.operator for node in program.graph.nodes)
 
 
 def eager(row: Row) -> None:
@@ -47,6 +51,7 @@ def export(row: Row) -> None:
 def training_stage(row: Row) -> None:
     program = at_stage("training", row.program, with_gradients(row, row.examples[0]))
     program.validate()
+    assert calls(row, program) or not row.dissolved
     compare(program.module(), row.reference, with_gradients(row, row.examples[0]), "", gradients=row.gradients)
 
 
@@ -99,6 +104,14 @@ def save_and_load(row: Row) -> None:
     tintype.save(tintype.export(row.program, with_gradients(row, row.examples[0])), file)
     file.seek(0)
     check(row, tintype.load(file))
+    if row.dissolved:
+        training = tintype.export_for_training(row.program, with_gradients(row, row.examples[0]))
+        file = io.BytesIO()
+        tintype.save(training, file)
+        file.seek(0)
+        loaded = tintype.load(file)
+        assert calls(row, loaded)
+        compare(loaded.module(), row.reference, with_gradients(row, row.examples[0]), "", gradients=row.gradients)
 
 
 COLUMNS: dict[str, Callable[[Row], None]] = {
