@@ -54,8 +54,7 @@ def differences(model: Loss, args: Any, kwargs: Any) -> dict[str, float]:
         with torch.no_grad():
             _, gradients, _ = program.module()(*args, **kwargs)
         found[way] = max(
-            float((gradients.get(name, torch.zeros_like(want)) - want).abs().max())
-            / max(float(want.abs().max()), floor)
+            largest(gradients.get(name, torch.zeros_like(want)) - want) / max(largest(want), floor)
             for name, want in zip(parameters, expected, strict=True)
         )
     return found
