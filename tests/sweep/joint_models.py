@@ -19,8 +19,8 @@ import tintype
 from benchmarks.model_corpus import add_corpus_argument, corpus_folder, load_cases
 
 LARGEST = 1e-4  # of a gradient's own size
-# Gradients that are zero but for rounding, such as those of the biases of attention's keys, are held against this part
-# of the model's largest gradient instead.
+# Gradients that are zero but for rounding, such as those of the biases of attention's keys, are held against this
+# part of the model's largest gradient instead.
 NOTHING = 1e-3
 
 
