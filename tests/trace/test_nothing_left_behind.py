@@ -484,3 +484,23 @@ def test_gradient_flags_and_default_dtype_are_put_back(fails: bool) -> None:
         tintype.export(model, (torch.randn(2, 4),))
     assert model.layer.weight.requires_grad and not model.state.requires_grad
     assert torch.get_default_dtype() is torch.float32
+
+
+def _lengths(value: torch.Tensor) -> torch.Tensor:
+    return value * len(list(range(value.shape[0])))
+
+
+def test_export_inside_of_a_program_whose_functions_are_rewritten() -> None:
+    """Functions that make Python sequences of a size that varies run other code during a capture."""
+    code = _lengths.__code__
+    shapes = {"value": {0: tintype.Dim("n")}}
+
+    def outer(value: torch.Tensor) -> torch.Tensor:
+        inner = tintype.export(_lengths, (torch.ones(3),), dynamic_shapes=shapes)
+        return _lengths(value) * len(inner.graph.nodes)
+
+    with contextlib.suppress(tintype.TintypeError):
+        tintype.export(outer, (torch.ones(5),), dynamic_shapes=shapes)
+    program = tintype.export(_lengths, (torch.ones(3),), dynamic_shapes=shapes)
+    torch.testing.assert_close(program.module()(torch.ones(7)), _lengths(torch.ones(7)))
+    assert _lengths.__code__ is code

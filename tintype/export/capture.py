@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -153,12 +154,12 @@ def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
                 with rewritten(_make_sequences):
                     return run()
             except NeedsRewriting as need:
-                _make_sequences.append(need.function)
+                _make_sequences.add(need.function)
 
 
 # Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next
 # capture may begin with them.
-_make_sequences: list[Any] = []
+_make_sequences: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:

@@ -14,7 +14,7 @@ import ast
 import linecache
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -284,14 +284,14 @@ def _with_functions(code: CodeType) -> CodeType:
 
 
 @contextmanager
-def rewritten(functions: Sequence[FunctionType]) -> Iterator[None]:
+def rewritten(functions: Iterable[FunctionType]) -> Iterator[None]:
     """Within it, the functions run their rewritten code."""
     before = [(function, function.__code__) for function in functions]
     try:
-        for function in functions:
+        for function, _ in before:
             code = rewritten_code(function)
-            assert code is not None
-            function.__code__ = code
+            if code is not None:  # None in a capture inside of another one, which rewrote it
+                function.__code__ = code
         yield
     finally:
         for function, code in before:
