@@ -1,4 +1,5 @@
-"""Export a small transformer, look at the program, run it, decompose it, save and load it; compare each with eager.
+"""Export a small transformer for batches and sequences of any size, look at the program, run it, decompose it, save and
+load it; compare each with eager.
 
 make demo            or, with tintype installed:  python examples/demo.py
 """
@@ -29,13 +30,15 @@ def largest_difference(what: str, got: Tensor, expected: Tensor) -> float:
 def main() -> int:
     torch.manual_seed(0)
     model = SmallTransformer().eval()
-    tokens, other_tokens = torch.randint(0, 128, (2, 2, 16))
+    tokens, other_tokens = torch.randint(0, 128, (2, 16)), torch.randint(0, 128, (5, 9))
+    sizes = {"tokens": {0: tintype.Dim("batch"), 1: tintype.Dim("length", max=64)}}
 
     with torch.no_grad():
         start = time.perf_counter()
-        program = tintype.export(model, (tokens,))
+        program = tintype.export(model, (tokens,), dynamic_shapes=sizes)
         export_seconds = time.perf_counter() - start
         print(program)
+        print(program.contract())
 
         start = time.perf_counter()
         core = program.run_decompositions()
@@ -54,9 +57,9 @@ def main() -> int:
         runnable, runnable_core = program.module(), core.module()
         differences = [
             largest_difference("exported", runnable(tokens), model(tokens)),
-            largest_difference("exported, other tokens", runnable(other_tokens), model(other_tokens)),
-            largest_difference("decomposed", runnable_core(tokens), model(tokens)),
-            largest_difference("saved and loaded", loaded.module()(tokens), model(tokens)),
+            largest_difference("exported, other sizes", runnable(other_tokens), model(other_tokens)),
+            largest_difference("decomposed", runnable_core(other_tokens), model(other_tokens)),
+            largest_difference("saved and loaded", loaded.module()(other_tokens), model(other_tokens)),
         ]
 
     print(f"{'export':24} {len(program.graph.nodes)} nodes in {export_seconds * 1e3:.0f} ms")
