@@ -1,5 +1,5 @@
-"""Export a small transformer for batches and sequences of any size, look at the program, run it, decompose it, save and
-load it; compare each with eager.
+"""Export a small transformer for batches and sequences of any size, look at the program, run it, decompose it, save
+and load it; compare each with eager.
 
 make demo            or, with tintype installed:  python examples/demo.py
 """
