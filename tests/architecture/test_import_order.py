@@ -224,7 +224,6 @@ def run_in_a_fresh_process(program: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.skipif(not (PACKAGE / "__init__.py").exists(), reason="tintype/__init__.py is not written yet")
 def test_importing_tintype_is_light() -> None:
     loaded = run_in_a_fresh_process(
         "import sys, json, torch; before = set(sys.modules); import tintype; "
@@ -238,7 +237,6 @@ def test_importing_tintype_is_light() -> None:
     assert not eager, f"`import tintype` loads the rooms {eager} before they are asked for"
 
 
-@pytest.mark.skipif(not (PACKAGE / "__init__.py").exists(), reason="tintype/__init__.py is not written yet")
 def test_a_function_named_like_a_room_survives_the_import_of_the_room() -> None:
     """Importing `tintype.export.x` binds the room to `tintype.export`, where users expect the function."""
     ask = (

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
-transformers = pytest.importorskip("transformers")
-
-import tintype  # noqa: E402
-from tests.export.modes import assert_same, capture, compare  # noqa: E402
+import tintype
+from tests.export.modes import assert_same, capture, compare
 
 
 @pytest.fixture(scope="module")

@@ -475,7 +475,7 @@ def double(value: torch.Tensor) -> torch.Tensor:
 
 
 def test_caches_of_transformers() -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers
 
     def function(value: torch.Tensor) -> Any:
         cache = transformers.DynamicCache()
