@@ -10,8 +10,7 @@ import torch
 from tintype.errors import BranchMismatchError, CaptureError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.printing import describe_value
-from tintype.ops.subgraphs import SYMBOLIC, Body, kind_of, next_number
+from tintype.ops.subgraphs import SYMBOLIC, Body, described, kind_of, next_number
 from tintype.symbolic import eq
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr, Size
@@ -167,14 +166,8 @@ def check_carry(carry: Carry, body: Body, results: Sequence[Any]) -> None:
             fits = isinstance(number, (Expr, int, float, bool)) and kind_of(number) == value.kind
         if not fits:
             raise BranchMismatchError(
-                f"{body.title} of {carry.operator} takes {_described(carry.initial[position])} as carried value "
-                f"{position}, but returns {_described(result)} for the next step",
+                f"{body.title} of {carry.operator} takes {described(carry.initial[position])} as carried value "
+                f"{position}, but returns {described(result)} for the next step",
                 location=user_location(),
                 remedy="return carried values with the dtype, device and number of dimensions that they began with",
             )
-
-
-def _described(value: Any) -> str:
-    if type(value) is FakeTensor:
-        return f"{describe_value(value)} on {value.info.device}"
-    return f"a {type(value).__name__}"

@@ -25,6 +25,7 @@ from tintype.ops.subgraphs import (
     Body,
     alias_storage,
     captured,
+    described,
     graph_node,
     kind_of,
     mark_writes,
@@ -229,16 +230,10 @@ def _mismatch(first: Body, second: Body, index: int) -> BranchMismatchError:
     where = tree.path_text(paths[index][0])
     return BranchMismatchError(
         f"the branches of cond return different values{' at ' + where if where else ''}:\n"
-        f"  true_fn:  {_described(first.leaves[index])}\n  false_fn: {_described(second.leaves[index])}",
+        f"  true_fn:  {described(first.leaves[index])}\n  false_fn: {described(second.leaves[index])}",
         location=user_location(),
         remedy="convert one of them, so that both have the same number of dimensions, dtype and device",
     )
-
-
-def _described(leaf: Any) -> str:
-    if type(leaf) is FakeTensor:
-        return f"{describe_value(leaf)} on {leaf.info.device}"
-    return f"{type(leaf).__name__} {leaf}"
 
 
 # --- functionalization -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tintype.ir.graph import (
     set_meta,
 )
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.printing import describe_value
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.environment import Assertion, Environment, Guard
 from tintype.symbolic.expression import Expr, Symbol
@@ -260,6 +261,13 @@ def next_number(environment: Environment, kind: str, bounds: Range | None = None
         lower = None if bounds is None or bounds.lower == -float("inf") else int(bounds.lower)
         return environment.unbacked_int(lower=lower)
     return environment.unbacked_int(lower=int(bounds.lower), upper=int(bounds.upper))
+
+
+def described(leaf: Any) -> str:
+    """A value that a function takes or returns, in words."""
+    if type(leaf) is FakeTensor:
+        return f"{describe_value(leaf)} on {leaf.info.device}"
+    return f"{type(leaf).__name__} {leaf}"
 
 
 def kind_of(value: Any) -> str:
