@@ -491,35 +491,6 @@ def refused(function: Callable[..., Any], *inputs: torch.Tensor) -> str:
     return str(caught.value)
 
 
-def test_a_write_to_a_conversion_that_changed_nothing_is_refused() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        return x.to(torch.float32).add_(1)
-
-    message = refused(program, torch.ones(2))
-    assert "cannot mutate tensors with frozen storage" in message and "test_functionalize.py" in message
-    assert "x.clone()" in message
-
-
-def test_a_read_of_a_conversion_that_changed_nothing_after_a_write_is_refused() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        same = x.float().float()[0]
-        x.add_(1)
-        return same
-
-    assert "eager mode would show" in refused(program, torch.ones(2))
-
-
-def test_a_conversion_before_the_write_that_nobody_reads_after_it() -> None:
-    check(lambda self, x: (x.float() + 1, x.add_(1)), matrix)
-
-
-def test_statistics_in_a_conversion_that_changed_nothing_are_refused() -> None:
-    def program(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        return F.batch_norm(x, mean.float(), torch.ones(3), training=True)
-
-    assert "frozen storage" in refused(program, torch.ones(2, 3), torch.ones(3))
-
-
 def test_inputs_that_share_memory_are_refused_if_written() -> None:
     x = torch.ones(2, 3)
     assert "share memory" in refused(lambda a, b: a.add_(1) + b, x, x[0])
@@ -587,10 +558,10 @@ def test_several_problems_are_reported_together() -> None:
 
 
 def test_a_model_is_as_it_was_after_a_refusal() -> None:
-    model = Holder(lambda self, x: self.state.float().add_(x))
+    model = Holder(lambda self, x: self.state.add_(1).unfold(0, 2, 1).add_(x))
     before = model.state.clone()
     with pytest.raises(MutationError):
-        tintype.export(model, (torch.ones(6),))
+        tintype.export(model, (torch.ones(2),))
     assert torch.equal(model.state, before)
 
 

@@ -21,9 +21,12 @@ from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, S
 from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import leaf_entries, with_fixes
 from tintype.fake.context import FakeContext
-from tintype.ir.graph import graph_module, output_node
-from tintype.ir.signature import ExportGraphSignature, OutputSpec
+from tintype.fake.info import Storage
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import graph_module, output_node, placeholders
+from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at_a_time
+from tintype.trace.conversions import settle_conversions
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
@@ -265,6 +268,15 @@ def _renamed_outputs(captured: CapturedGraph) -> list[OutputSpec]:
     ]
 
 
+def _given_memory(captured: CapturedGraph) -> set[Storage]:
+    """The memory of the caller's tensors."""
+    if not captured.conversions:
+        return set()
+    names = {spec.arg.name for spec in captured.input_specs if spec.kind is InputKind.USER_INPUT}
+    values = [node.meta.get("val") for node in placeholders(captured.graph) if node.name in names]
+    return {value.info.storage for value in values if type(value) is FakeTensor}
+
+
 def program_from(
     captured: CapturedGraph,
     stage: Stage,
@@ -273,6 +285,8 @@ def program_from(
     tidy: Callable[[Graph], None] | None = None,
 ) -> ExportedProgram:
     """The program of a recorded graph: functional and then tidied up, or for training, with its regions wrapped."""
+    if settle_conversions(captured.conversions, _given_memory(captured) if stage is Stage.FUNCTIONAL else ()):
+        captured.output_specs = _renamed_outputs(captured)
     if stage is Stage.FUNCTIONAL:
         mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
         if tidy is not None:

@@ -29,6 +29,7 @@ from tintype.symbolic.environment import Assertion, Environment, Guard
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
 from tintype.symbolic.ranges import Range
+from tintype.trace.conversions import settle_conversions
 from tintype.trace.inner import InnerRecorder, refuse_escaped_tensors
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.assertions import AssertionWriter
@@ -119,6 +120,7 @@ class Body:
         """The graph, with its outputs."""
         graph = self.inner.graph
         graph.output(tuple(self.inner.result_node(leaf) for leaf in self.leaves)).meta = NodeMeta()
+        settle_conversions(self.inner.conversions)
         eliminate_dead_code(graph)
         refuse_escaped_tensors(graph)
         return graph_module(graph, "Subgraph")

@@ -53,7 +53,7 @@ from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.modes import watching_autocast
 from tintype.trace.origin import OriginTracker
-from tintype.trace.recorder import Recorder
+from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
 from tintype.trace.state import ModelState, identity
 
@@ -77,6 +77,8 @@ class CapturedGraph:
     module_paths: dict[str, str]
     # inputs that get their new value in another way than by a write that autograd sees
     state_writes: dict[str, StateWrite]
+    # conversions that changed nothing; what they become depends on the stage
+    conversions: list[Conversion]
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -405,6 +407,7 @@ class Capture:
             self.constants,
             {path: self.origins.paths[id(module)] for path, module in self.modules},
             self._state_writes(),
+            self.recorder.conversions,
         )
 
 

@@ -42,6 +42,7 @@ class InnerRecorder(Recorder):
         self.replayed = parent.replayed
         self.modes = parent.modes.inside()
         self.state_writes = parent.state_writes
+        self.keeps_conversions = parent.keeps_conversions
         self.lift_constant = self._lift
         self.numbers.fetch = self._fetch
         self._function_mode = parent._function_mode

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tintype.errors import CaptureError
-from tintype.fake.info import Storage, strides_for_format
+from tintype.fake.info import strides_for_format
 from tintype.fake.rules.factories import target_device
 from tintype.fake.rules.views import infer_size, view_strides
 from tintype.fake.tensor import QUESTIONS, FakeTensor, answer
@@ -18,6 +18,7 @@ from tintype.symbolic import Expr, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import product
+from tintype.trace.conversions import unchanged
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import NOT_HANDLED, Recorder
 
@@ -55,8 +56,7 @@ def _convert(
     layout: Any = None,
     pin_memory: bool | None = None,
 ) -> Any:
-    """A conversion. In eager mode one that changes nothing returns its argument; here it is a copy all the
-    same, since the program must stay right when the model is moved, but one that nobody may write to."""
+    """A conversion; one that changes nothing is an alias of its argument, see :mod:`tintype.trace.conversions`."""
     fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
     info = fake.info
     options: dict[str, Any] = {}
@@ -73,16 +73,14 @@ def _convert(
     )
     if memory_format is not None and not same_format:
         options["memory_format"] = memory_format
-    unchanged = (
+    if (
         not copy
         and (dtype is None or dtype is info.dtype)
         and (device is None or device == info.device)
         and same_format
-    )
-    result = recorder.record(aten._to_copy.default, fake, **options)
-    if unchanged:
-        result.info.storage = Storage(frozen=True, source=info.storage)
-    return result
+    ):
+        return unchanged(recorder, tensor, fake, options)
+    return recorder.record(aten._to_copy.default, fake, **options)
 
 
 @intercept(aten.to.device)
@@ -139,14 +137,14 @@ def _contiguous(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 @intercept(aten.as_strided.default)
 def _as_strided(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """It looks at memory as it lies there, which for a conversion that changed nothing is not the source's memory."""
+    """It looks at memory as it lies there, which for what may be a copy or may not nobody knows."""
     tensor = args[0]
     if type(tensor) is FakeTensor and tensor.info.storage.frozen:
         raise CaptureError(
-            "the program looks at the memory (as_strided) of the result of a conversion (to(), float(), ...) that "
-            "changed nothing: in eager mode that is the memory of its source",
+            "the program looks at the memory (as_strided) of the result of a branch that returned its operand: in "
+            "eager mode that is the memory of the operand",
             location=user_location(),
-            remedy="call as_strided on the source, or make a copy: x.to(..., copy=True)",
+            remedy="call as_strided on the operand, or return a copy: clone()",
         )
     return NOT_HANDLED
 

@@ -14,6 +14,7 @@ from tintype.errors import MutationError
 from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
+from tintype.trace.conversions import is_converted
 from tintype.trace.intercepts import intercept
 from tintype.trace.recorder import Recorder
 
@@ -49,7 +50,7 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
     """Whether a tensor is an input or part of the model, also where eager mode would return one from to()."""
-    if tensor.info.storage.frozen:
+    if tensor.info.storage.frozen or is_converted(recorder, tensor):
         return True
     return any(node.meta.get("val") is tensor for node in recorder.graph.find_nodes(op="placeholder"))
 

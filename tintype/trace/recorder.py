@@ -13,6 +13,7 @@ operator follows from its :class:`~tintype.trace.plan.Plan`:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -59,6 +60,16 @@ Intercept = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
 NOT_HANDLED = object()
 
 
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """A recorded conversion that changed nothing: its result, its argument, its node, and the memory of both."""
+
+    result: FakeTensor
+    source: FakeTensor
+    node: Node
+    storage: Storage
+
+
 class NeedsRecordingError(Exception):
     """A kernel that was run unrecorded asked about data; recorded, the answer may be known."""
 
@@ -69,6 +80,8 @@ class Recorder(TorchDispatchMode):
     supports_higher_order_operators = True
     # programs run below autograd; where they don't (joint graphs), gradients are autograd's business alone
     below_autograd = True
+    # whether a conversion that changes nothing is recorded, so that the program can be moved to another device
+    keeps_conversions = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -102,6 +115,8 @@ class Recorder(TorchDispatchMode):
         self.regions: dict[Any, Any] = {}
         # what must live as long as the recorder does
         self.kept: list[Any] = []
+        # those that changed nothing; see tintype.trace.conversions
+        self.conversions: list[Conversion] = []
 
     # --- entry ---------------------------------------------------------------------------------------------
 
@@ -164,6 +179,11 @@ class Recorder(TorchDispatchMode):
         return self._record_several(
             func, plan, nodes, kwarg_nodes, results, grad, dict(zip(map(id, infos), args, strict=True))
         )
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether operators become nodes; else they are run for their results alone."""
+        return self._recording
 
     def follow_modes(self) -> None:
         """Take notice of the modes (gradients, autocast) that the next node is recorded in."""

@@ -93,6 +93,8 @@ _OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
 class Decomposer(Recorder):
     """A recorder that decomposes what it can."""
 
+    keeps_conversions = False
+
     def __init__(
         self,
         context: FakeContext,

@@ -655,20 +655,20 @@ def _memory_of(handle: Handle, info: TensorInfo) -> Handle:
 
 def _stale_copy(node: Node) -> MutationError:
     return MutationError(
-        f"{node.name!r} is the result of a conversion (to(), float(), ...) that changed nothing; the program "
-        "writes to its source afterwards, which eager mode would show in it",
+        f"{node.name!r} is the result of a conversion (to(), float(), ...) that changed nothing, or of a branch that "
+        "returned its operand; the program writes to its source afterwards, which eager mode would show in it",
         location=location_of(node),
-        remedy="convert after the write, or make a copy: x.to(..., copy=True)",
+        remedy="take it after the write, or make a copy: clone()",
     )
 
 
 def _frozen(node: Node | None) -> MutationError:
     return MutationError(
-        "cannot mutate tensors with frozen storage: the program writes to the result of a conversion "
-        "(to(), float(), ...) that changed nothing, or of a branch that returned its operand, so eager mode would "
-        "write to the source too",
+        "cannot mutate tensors with frozen storage: the program writes to an input through a conversion (to(), "
+        "float(), ...) that changed nothing, or to the result of a branch that returned its operand, so eager mode "
+        "would write to the source too",
         location=None if node is None else location_of(node),
-        remedy="write to a copy: x.to(..., copy=True) or x.clone()",
+        remedy="write to the input itself, or to a copy: x.to(..., copy=True) or x.clone()",
     )
 
 

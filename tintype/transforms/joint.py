@@ -53,6 +53,7 @@ class JointRecorder(Recorder):
     """A recorder that autograd runs above: it sees the operators of both halves of a joint graph."""
 
     below_autograd = False
+    keeps_conversions = False
 
     def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
         super().__init__(context, graph, origins)

@@ -1,0 +1,124 @@
+"""Conversions that change nothing: ``x.float()`` of a float tensor, ``x.to(x.device)``, ``x.type_as(x)``.
+
+In eager mode such a conversion returns its argument. While a program is recorded its result is another tensor over
+the same memory, so that whatever the program sees of it, or writes to it, is what eager mode shows. The node is a
+copy (``_to_copy``), which is right as long as nobody writes to that memory, and stays right when the program is moved
+to another device. When everything is recorded it is known who writes: where somebody does, the conversion is its
+argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tintype.fake.info import Storage, preserved_strides
+from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.graph import append_call
+from tintype.ir.node_info import NodeMeta
+from tintype.trace.plan import plan_for
+from tintype.trace.recorder import Conversion, Recorder
+
+aten = torch.ops.aten
+
+
+def unchanged(recorder: Recorder, tensor: Any, fake: FakeTensor, options: dict[str, Any]) -> Any:
+    """The result of a conversion of a tensor (``fake`` stands for it) that changes nothing."""
+    info = fake.info
+    modes = recorder.modes
+    if (
+        not recorder.keeps_conversions
+        # a copy would lie in memory otherwise
+        or info.conjugate
+        or info.negative
+        or preserved_strides(info.sizes, info.strides) != info.strides
+        # a copy would not have the gradient that the argument has
+        or modes.gradients is not modes.grad
+    ):
+        return tensor
+    result = make_fake(info.with_storage(info.storage), recorder.context)
+    if recorder.is_recording:
+        meta = NodeMeta({"val": result}, recorder.origin_of("_to_copy"))
+        result.node = append_call(recorder.graph, aten._to_copy.default, (fake.node,), options, "_to_copy", meta)
+        recorder.conversions.append(Conversion(result, fake, result.node, info.storage))
+    return result
+
+
+def is_converted(recorder: Recorder, tensor: FakeTensor) -> bool:
+    """Whether a tensor went into or came out of a conversion that changed nothing: in eager mode these are one."""
+    return any(tensor is known.result or tensor is known.source for known in recorder.conversions)
+
+
+def settle_conversions(conversions: list[Conversion], given: Collection[Storage] = ()) -> bool:
+    """Decide what conversions that changed nothing are: copies, or their arguments where that memory is written to.
+
+    A write to one of the ``given`` storages through a conversion is left to be refused. Says whether some conversion
+    is gone.
+    """
+    gone = False
+    for conversion in conversions:
+        node = conversion.node
+        if node._erased:
+            continue
+        views = _views(node)
+        if conversion.storage.written or any(view.target is aten.as_strided.default for view in views):
+            if conversion.storage in given and any(_is_written(view) for view in views):
+                _move(views, Storage(frozen=True, source=conversion.storage))
+                continue
+            node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+            node.graph.erase_node(node)
+            gone = True
+        else:
+            _move(views, Storage())
+    return gone
+
+
+def _views(node: Node) -> dict[Node, None]:
+    """A node and the views of its result, and of those."""
+    (storage,) = _storages(node)
+    found = {node: None}
+    pending = [node]
+    while pending:
+        for user in pending.pop().users:
+            if user not in found and user.args and user.args[0] in found and storage in _storages(user):
+                found[user] = None
+                pending.append(user)
+    return found
+
+
+def _storages(node: Node) -> list[Storage]:
+    return [fake.info.storage for fake in _fakes(node)]
+
+
+def _fakes(node: Node) -> list[FakeTensor]:
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return [item for item in values if type(item) is FakeTensor]
+
+
+def _is_written(node: Node) -> bool:
+    """Whether some operator writes to a tensor by this name."""
+    for user in node.users:
+        if not isinstance(user.target, torch._ops.OpOverload):
+            continue
+        plan = plan_for(user.target)
+        for where in (*plan.writes, *plan.hidden_writes):
+            if _mentions(user.kwargs.get(where) if isinstance(where, str) else user.args[where : where + 1], node):
+                return True
+    return False
+
+
+def _mentions(argument: Any, node: Node) -> bool:
+    if isinstance(argument, (list, tuple)):
+        return any(_mentions(item, node) for item in argument)
+    return argument is node
+
+
+def _move(views: dict[Node, None], storage: Storage) -> None:
+    """Let tensors have memory of their own."""
+    for view in views:
+        for fake in _fakes(view):
+            fake.info.storage = storage
