@@ -311,6 +311,7 @@ def program_from(
         captured.context,
         with_signatures(_modules(captured), signatures),
         sizes,
+        captured.observations,
     )
 
 

@@ -16,9 +16,15 @@ import torch
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError
 from tintype.export.codegen import Writer, spell
+from tintype.export.observed import StateOf, check_observed, write_observed
+from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
+from tintype.ir.observations import Observation
 from tintype.symbolic import Expr, Range, Size, evaluate, python_source
 from tintype.symbolic.expression import Symbol
+from tintype.trace.recorder import active_recorder
+
+_modes_active = torch._C._len_torch_dispatch_stack
 
 
 class Expectation:
@@ -150,22 +156,42 @@ def _sizes_text(sizes: Sequence[Size]) -> str:
 class InputChecks:
     """All expectations of a program."""
 
-    def __init__(self, expectations: Sequence[Expectation], in_spec: tree.TreeSpec) -> None:
+    def __init__(
+        self,
+        expectations: Sequence[Expectation],
+        in_spec: tree.TreeSpec,
+        observations: Sequence[Observation] = (),
+        memory: MemoryChecks | None = None,
+    ) -> None:
         self.expectations = list(expectations)
         self.in_spec = in_spec
+        self.observations = list(observations)
+        self.memory = memory if memory is not None and memory.needed else None
 
-    def check(self, leaves: Sequence[Any]) -> None:
-        """Raise for the first input that is not as expected."""
+    def check(self, leaves: Sequence[Any], state_of: StateOf) -> None:
+        """Raise for the first input that is not as expected; ``state_of`` finds the program's state by name."""
         given = tree.flatten(tree.unflatten(list(leaves), self.in_spec))[1]
         if given != self.in_spec:  # a container where a tensor or a number was expected
             _refuse_structure(self.in_spec, given)
         symbols: dict[Symbol, int] = {}
         for expectation, leaf in zip(self.expectations, leaves, strict=True):
             expectation.check(leaf, symbols)
+        if self.looks_further:
+            names = [f"input at {expectation.where()}" for expectation in self.expectations]
+            check_observed(self.observations, leaves, names, state_of, symbols)
+            if self.memory is not None:
+                self.memory.check(leaves, names, state_of)
 
-    def write(self, writer: Writer, variables: Sequence[str]) -> None:
-        """Generate the quick test over variables that hold the leaves."""
-        report = f"{writer.bind(self.check)}(({''.join(f'{name}, ' for name in variables)}))"
+    @property
+    def looks_further(self) -> bool:
+        """Whether more is checked than the sizes, dtypes and values of the inputs."""
+        return bool(self.observations) or self.memory is not None
+
+    def write(self, writer: Writer, variables: Sequence[str], state_of: str) -> None:
+        """Generate the quick test over variables that hold the leaves; ``state_of`` is the expression of a function
+        that finds the program's state by name."""
+        leaves = "".join(f"{name}, " for name in variables)
+        report = f"{writer.bind(self.check)}(({leaves}), {state_of})"
         known: dict[Symbol, str] = {}
         for name, expectation in zip(variables, self.expectations, strict=True):
             if isinstance(expectation.value, Expr):
@@ -174,12 +200,39 @@ class InputChecks:
                 writer.line(f"if {_differs(writer, name, expectation.value)}: {report}")
             else:
                 _write_tensor_check(writer, name, expectation, known, report)
+        write_observed(writer, self.observations, variables, state_of, known, report)
+        if self.memory is not None:
+            tensors = ", ".join(variables[position] for position in self.memory.inputs)
+            may_overlap = writer.bind(_MemoryTest(self.memory).may_overlap)
+            writer.line(f"if {may_overlap}({state_of}, {tensors}): {report}")
+
+
+class _MemoryTest:
+    """The quick test of shared memory; it remembers where the state of the module lies that it was last run for."""
+
+    def __init__(self, memory: MemoryChecks) -> None:
+        self.memory = memory
+        self.state_of: Any = None
+        self.test: Any = None
+
+    def may_overlap(self, state_of: StateOf, *tensors: torch.Tensor) -> bool:
+        """Whether the inputs have to be looked at; while a program is captured, who captures does so."""
+        if _modes_active() and active_recorder() is not None:
+            return False
+        if state_of != self.state_of:
+            self.test = self.memory.quick_test(state_of)
+            self.state_of = state_of
+        return self.test(*tensors)
 
 
 def _same_value(given: Any, expected: Any) -> bool:
     if isinstance(expected, SavedFunction):
         return expected.is_name_of(given)
-    return type(given) is type(expected) and bool(given == expected or _both_nan(given, expected))
+    if type(given) is not type(expected):
+        return False
+    if isinstance(expected, (float, complex)):
+        return repr(given) == repr(expected)  # tells 0.0 from -0.0, and nan is nan
+    return bool(given == expected)
 
 
 class SavedFunction:
@@ -212,14 +265,18 @@ def _differs(writer: Writer, name: str, expected: Any) -> str:
         return f"{name} is not {expected!r}"
     if isinstance(expected, SavedFunction):
         return f"not {writer.bind(expected.is_name_of)}({name})"
-    if _both_nan(expected, expected):
-        return f"{name} == {name}"
+    kind = writer.bind(type(expected))
+    if isinstance(expected, (float, complex)) and not _is_told_by_equality(expected):
+        return f"type({name}) is not {kind} or repr({name}) != {repr(expected)!r}"
     # 5.0 and True equal 5 and 1, but a program may do other things with them
-    return f"type({name}) is not {writer.bind(type(expected))} or {name} != {spell(writer, expected)}"
+    return f"type({name}) is not {kind} or {name} != {spell(writer, expected)}"
 
 
-def _both_nan(first: Any, second: Any) -> bool:
-    return isinstance(first, float) and isinstance(second, float) and math.isnan(first) and math.isnan(second)
+def _is_told_by_equality(number: float | complex) -> bool:
+    """Whether only one number equals this one: not so for zeros, which have a sign, and nan."""
+    if isinstance(number, complex):
+        return _is_told_by_equality(number.real) and _is_told_by_equality(number.imag)
+    return not (number == 0 or math.isnan(number))
 
 
 def _write_number_check(

@@ -52,7 +52,7 @@ class DynamicSize:
 class ContractLine:
     """One thing that a program asks of its inputs, and the line of the user's program that made it so."""
 
-    kind: Literal["size", "relation", "specialization", "assertion"]
+    kind: Literal["size", "relation", "specialization", "assertion", "observation"]
     text: str
     location: Location | None
 

@@ -108,6 +108,7 @@ class ProgramModule(GraphModule):
             attributes = vars(submodule_at(self, owner))
             if isinstance(attributes[attribute], torch.Tensor):
                 attributes[attribute] = fn(attributes[attribute])
+        self.__dict__["_entry"] = None  # it may know where state lies in memory
         return super()._apply(fn, recurse)
 
     def _own_parameters(self) -> None:
@@ -164,8 +165,11 @@ class ProgramModule(GraphModule):
             return running.origin.user_line()
 
         with replaying(line):
-            self._checks.check(given)
+            self._checks.check(given, self._state_of)
             return self._interpret(recorder, given)
+
+    def _state_of(self, name: str) -> torch.Tensor:
+        return attribute_of(self, name)
 
     def _interpret(self, recorder: Recorder, given: Sequence[Any]) -> Any:
         leaves = iter(given)
@@ -261,7 +265,7 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     writer.line(f"    recorder = {writer.bind(active_recorder)}()")
     writer.line("    if recorder is not None:")
     writer.line(f"        return {writer.bind(module.interpret)}(recorder, _args, _kwargs)")
-    write_arguments(writer, module, inputs)
+    write_arguments(writer, module, inputs, writer.bind(module._state_of))
     released = last_uses(nodes)
     for node in nodes:
         if node.op == "placeholder":
@@ -309,8 +313,8 @@ def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
         writer.line(f"{variable(node)} = {call}")
 
 
-def write_arguments(writer: Writer, module: Any, inputs: list[Node]) -> None:
-    """Take the arguments apart and check them."""
+def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: str) -> None:
+    """Take the arguments apart and check them; ``state_of`` is the expression of what finds state by its name."""
     args_spec, kwargs_spec = module._in_spec.children()
     simple = all(child.is_leaf() for child in (*args_spec.children(), *kwargs_spec.children()))
     variables = [variable(node) for node in inputs]
@@ -335,4 +339,4 @@ def write_arguments(writer: Writer, module: Any, inputs: list[Node]) -> None:
         writer.line(f"    {target} = {slow}")
     else:
         writer.line(f"{target} = {slow}")
-    module._checks.write(writer, variables)
+    module._checks.write(writer, variables, state_of)

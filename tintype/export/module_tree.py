@@ -21,6 +21,7 @@ from tintype.export.codegen import Writer, build_container, last_uses, spell, va
 from tintype.export.module import write_arguments
 from tintype.export.owned_state import as_replacement
 from tintype.ir.graph import output_node, placeholders
+from tintype.trace.recorder import active_recorder
 
 # Under this name a module holds the root of its tree, where its graph names something that does not lie below it.
 # It is a plain attribute: neither a submodule nor state.
@@ -110,6 +111,7 @@ class UnflattenedModule(StructuredModule):
 
     # who captures such a module again takes its arguments' names from it
     is_captured_program = True
+    _checks: InputChecks
     _constants: list[str]
 
     def __init__(
@@ -124,8 +126,16 @@ class UnflattenedModule(StructuredModule):
         self.__dict__.update(_checks=checks, _constants=list(constants))
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
-        write_arguments(writer, self, inputs)
+        write_arguments(writer, self, inputs, "_self._state_of")
+        if self._checks.looks_further:
+            leaves = "".join(f"{variable(node)}, " for node in inputs)
+            writer.line(f"if {writer.bind(active_recorder)}() is not None:")  # then its questions are asked again
+            writer.line(f"    {writer.bind(self._checks.check)}([{leaves}], _self._state_of)")
         return ", *_args, **_kwargs"
+
+    def _state_of(self, name: str) -> torch.Tensor:
+        path, _, attribute = name.rpartition(".")
+        return state_of(find_module(self, path) or self, attribute)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         # constants move with the modules, though they are not part of their state
@@ -134,6 +144,7 @@ class UnflattenedModule(StructuredModule):
             owner = find_module(self, owner_path)
             if owner is not None and isinstance(vars(owner).get(attribute), torch.Tensor):
                 vars(owner)[attribute] = fn(vars(owner)[attribute])
+        self.__dict__["_entry"] = None  # it may know where state lies in memory
         return super()._apply(fn, recurse)
 
 

@@ -17,10 +17,13 @@ from tintype.export.constraints import DynamicSize, contract_lines
 from tintype.export.contract import Contract
 from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule, refuse_pickle
+from tintype.export.observed import observed_lines
 from tintype.export.owned_state import OwnedState, replace_state, write_to_input, write_untracked
+from tintype.export.sharing import MemoryChecks
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import add_placeholder, copy_graph, graph_module, meta_of, output_node, placeholders
+from tintype.ir.observations import Observation
 from tintype.ir.printing import describe_value
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
@@ -111,6 +114,7 @@ class ExportedProgram:
         context: FakeContext,
         module_call_graph: list[ModuleCallEntry],
         dynamic_sizes: Sequence[DynamicSize] = (),
+        observations: Sequence[Observation] = (),
     ) -> None:
         self._graph_module = graph_module
         self._graph_signature = signature
@@ -123,6 +127,7 @@ class ExportedProgram:
         self._context = context
         self._module_call_graph = module_call_graph
         self._dynamic_sizes = list(dynamic_sizes)
+        self._observations = list(observations)
 
     # --- what it is made of ----------------------------------------------------------------------------------
 
@@ -258,7 +263,8 @@ class ExportedProgram:
         example = tree.unflatten(values, self.call_spec.in_spec)
         paths = [path for path, _ in tree.flatten_with_paths(example)[0]]
         expectations = [self._expectation(path, value) for path, value in zip(paths, values, strict=True)]
-        return InputChecks(expectations, self.call_spec.in_spec)
+        memory = None if self._stage is Stage.TRAINING else MemoryChecks(self.graph, self.graph_signature)
+        return InputChecks(expectations, self.call_spec.in_spec, self._observations, memory)
 
     def _expectation(self, path: tree.KeyPath, value: Any) -> Expectation:
         if type(value) is FakeTensor:
@@ -335,7 +341,9 @@ class ExportedProgram:
 
     def contract(self) -> Contract:
         """What inputs the program accepts, with the lines of the user's program that decided it."""
-        return Contract(contract_lines(self._context.environment, self._dynamic_sizes))
+        lines = contract_lines(self._context.environment, self._dynamic_sizes)
+        names = [spec.arg.name for spec in self.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        return Contract([*lines, *observed_lines(self._observations, names)])
 
     def validate(self) -> None:
         """Check that the program keeps the rules of its stage; raises a VerificationError that shows where not."""

@@ -21,6 +21,8 @@ class Session(Protocol):
 
     def copy_of(self, fake: FakeTensor) -> FakeTensor: ...
 
+    def asked(self, fake: Any, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any: ...
+
 
 class FakeContext:
     """The symbols, storages and cached inferences of one capture."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tintype.errors import CaptureError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
+from tintype.fake.observed import ObservedTensor
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Size
-from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import product
 
 if TYPE_CHECKING:
@@ -22,15 +22,13 @@ _set_conjugate = torch._C._set_conj
 _set_negative = torch._C._set_neg
 
 
-class FakeTensor(torch.Tensor):
+class FakeTensor(ObservedTensor):
     """A tensor with everything but data: user code may ask it for its size, dtype or device as usual.
 
     ``info`` is what shape rules work on, ``node`` is the graph node that made it.
     """
 
-    info: TensorInfo
     node: Any
-    context: FakeContext
 
     # Torch functions must not be intercepted: every access to .shape would go through Python.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -85,6 +83,7 @@ class FakeTensor(torch.Tensor):
         super().requires_grad_(requires_grad)
         self.info = self.info.with_storage(self.info.storage)
         self.info.requires_grad = requires_grad
+        self.has_own_gradient_flag = requires_grad
         return self
 
     def tolist(self) -> Any:
@@ -98,13 +97,6 @@ class FakeTensor(torch.Tensor):
     def __array__(self, dtype: Any = None) -> Any:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
-
-    def data_ptr(self) -> NoReturn:
-        raise CaptureError(
-            "Cannot access data pointer of a tensor without data (data_ptr() while a program is captured)",
-            location=user_location(),
-            remedy="wrap code that needs the memory itself into a custom operator (torch.library.custom_op)",
-        )
 
 
 def _is_single_flag(index: Any) -> bool:

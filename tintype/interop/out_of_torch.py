@@ -142,10 +142,10 @@ class _NoChecks(InputChecks):
     def __init__(self, in_spec: tree.TreeSpec) -> None:
         super().__init__((), in_spec)
 
-    def check(self, leaves: Sequence[Any]) -> None:
+    def check(self, leaves: Sequence[Any], state_of: Any) -> None:
         pass
 
-    def write(self, writer: Any, variables: Sequence[str]) -> None:
+    def write(self, writer: Any, variables: Sequence[str], state_of: str) -> None:
         pass
 
 

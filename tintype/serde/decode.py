@@ -35,6 +35,7 @@ from tintype.ir.signature import (
 from tintype.serde import schema
 from tintype.serde.archive import Archive
 from tintype.serde.objects import loaded_object
+from tintype.serde.observations import decode_observations
 from tintype.serde.origins import OriginReader
 from tintype.serde.structure import decode_tree, registered_type
 from tintype.serde.symbols import SymbolReader
@@ -101,6 +102,7 @@ class ProgramDecoder:
             self.context,
             [self._module(entry) for entry in program.modules],
             self.symbols.sizes,
+            decode_observations(program.observations, self.values, signature),
         )
         self._check(decoded)
         return decoded

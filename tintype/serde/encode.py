@@ -29,6 +29,7 @@ from tintype.ir.signature import (
 from tintype.serde import schema
 from tintype.serde.archive import Entry, bytes_entry
 from tintype.serde.objects import saved_object
+from tintype.serde.observations import encode_observations
 from tintype.serde.origins import OriginWriter
 from tintype.serde.structure import encode_tree, registered_name
 from tintype.serde.symbols import encode_symbols
@@ -119,6 +120,7 @@ class _ProgramEncoder:
             modules=modules,
             symbols=encode_symbols(program._context.environment, program._dynamic_sizes, self.origins is not None),
             metadata=schema.Metadata() if self.origins is None else self.origins.metadata,
+            observations=encode_observations(program._observations, self.values, self.origins is not None),
         )
         return EncodedProgram(encoded, [*entries, *self.object_entries])
 

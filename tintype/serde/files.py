@@ -78,17 +78,19 @@ def archive_entries(encoded: EncodedProgram, extra_files: dict[str, str | bytes]
     except UnicodeEncodeError as error:
         raise UnsavableError(f"the program has text in it that is no Unicode: {error.object!r:.80}") from error
     return [
-        bytes_entry("format.json", msgspec.json.encode(_format_info())),
+        bytes_entry("format.json", msgspec.json.encode(_format_info(encoded.program))),
         bytes_entry("program.json", description),
         *encoded.entries,
         *_extra_entries(extra_files),
     ]
 
 
-def _format_info() -> schema.FormatInfo:
+def _format_info(program: schema.Program) -> schema.FormatInfo:
     producer = f"tintype {sys.modules['tintype'].__version__}"
     version = (schema.FORMAT_MAJOR, schema.FORMAT_MINOR)
-    return schema.FormatInfo(version, (schema.FORMAT_MAJOR, 0), schema.OPERATOR_SET, producer, str(torch.__version__))
+    # a reader that leaves out what a program looked at would run it on inputs that it was not captured for
+    oldest = (schema.FORMAT_MAJOR, 1 if program.observations else 0)
+    return schema.FormatInfo(version, oldest, schema.OPERATOR_SET, producer, str(torch.__version__))
 
 
 def _extra_entries(files: dict[str, str | bytes]) -> Iterator[Entry]:

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 # A reader of major version N reads all files of major version N; a newer minor version only adds what an older
 # reader can leave out.
 FORMAT_MAJOR = 1
-FORMAT_MINOR = 0
+FORMAT_MINOR = 1
 # The meaning of the operators' names and arguments; see upgrade.py.
 OPERATOR_SET = 1
 
@@ -355,6 +355,17 @@ class Symbols(Struct):
 # --- tensors with data --------------------------------------------------------------------------------------------
 
 
+class Observation(Struct, array_like=True, frozen=True):
+    """A question that the program asked when it was captured: of input ``subject``, of the state of that name, or of
+    its surroundings (None). A reader that does not check the answer must not run the program."""
+
+    subject: int | str | None
+    fact: str
+    arguments: list[Value]
+    answer: Value
+    location: SourceLine | None = None
+
+
 class Storage(Struct, array_like=True, frozen=True):
     """A piece of memory: the bytes of tensor ``name`` of the safetensors entry ``part``; none for meta tensors."""
 
@@ -466,3 +477,5 @@ class Program(Struct):
     modules: list[ModuleEntry] = []
     symbols: Symbols = field(default_factory=Symbols)
     metadata: Metadata = field(default_factory=Metadata)
+    # since 1.1; a file that has some needs a reader of 1.1
+    observations: list[Observation] = []

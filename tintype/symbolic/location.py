@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import torch
 
@@ -55,7 +56,29 @@ def replaying(line_of: Callable[[], tuple[str, int, str] | None]) -> Iterator[No
 @functools.cache  # asked for every frame of every guard
 def is_internal(filename: str) -> bool:
     """Whether a source file belongs to torch, tintype or Python rather than to the user."""
+    return _is_of_packages(filename) or _is_of_python(filename)
+
+
+@functools.cache
+def _is_of_packages(filename: str) -> bool:
     # Code without a file is the user's ("<stdin>", "<ipython-input-1>"), except these.
-    if filename.startswith(("<frozen ", "<__array_function__", "<tintype ", *_PACKAGES)):
+    return filename.startswith(("<tintype ", *_PACKAGES))
+
+
+@functools.cache
+def _is_of_python(filename: str) -> bool:
+    if filename.startswith(("<frozen ", "<__array_function__")):
         return True
     return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The user's frame that a question comes from, given the frame that asks; None where torch or tintype asks.
+
+    Python's library asks on behalf of its caller.
+    """
+    while frame is not None and not _is_of_packages(filename := frame.f_code.co_filename):
+        if not _is_of_python(filename):
+            return frame
+        frame = frame.f_back
+    return None

@@ -27,6 +27,7 @@ from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import add_placeholder, eliminate_dead_code, output_node, set_meta
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.observations import Observation
 from tintype.ir.process_switches import collector_paused, compiling
 from tintype.ir.signature import (
     ArgumentSpec,
@@ -52,6 +53,7 @@ from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.modes import watching_autocast
+from tintype.trace.observing import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
@@ -79,6 +81,7 @@ class CapturedGraph:
     state_writes: dict[str, StateWrite]
     # conversions that changed nothing; what they become depends on the stage
     conversions: list[Conversion]
+    observations: list[Observation]
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -179,6 +182,7 @@ class Capture:
         value: Any
         if isinstance(leaf, torch.Tensor):
             value = self._tensor_input(node, plain_tensor(leaf), position)
+            self.recorder.observer.add_input(node, position, value, leaf)
             argument = TensorArgument(node.name)
         elif type(leaf) in (int, float) and isinstance(number := self._number_input(node, leaf, position), Expr):
             value = to_torch(number)
@@ -223,6 +227,7 @@ class Capture:
         if isinstance(value, torch.Tensor):
             fake = self.context.fake_of(plain_tensor(value), node)
             self.recorder.bind(value, fake)
+            self.recorder.observer.add_state(node, target, value)
             argument = TensorArgument(node.name)
         else:
             fake = value
@@ -275,6 +280,7 @@ class Capture:
             with capturing(self.recorder):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
+                refuse_changed_gradient_mode(self.recorder)
             self.recorder.modes.label(self.graph)
             output_specs, out_spec = self._make_outputs(outputs)
         except CaptureInterrupted as interrupted:
@@ -408,6 +414,7 @@ class Capture:
             {path: self.origins.paths[id(module)] for path, module in self.modules},
             self._state_writes(),
             self.recorder.conversions,
+            self.recorder.observer.found,
         )
 
 
@@ -439,6 +446,13 @@ _NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
 
 
 @contextlib.contextmanager
+def watching() -> Iterator[None]:
+    """What is different in the whole process while a program is captured."""
+    with compiling(), gradients_refused(), watching_surroundings():
+        yield
+
+
+@contextlib.contextmanager
 def capturing(recorder: Recorder) -> Iterator[None]:
     """The thread's state while a program runs on fakes; all of it is put back afterwards."""
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
@@ -447,19 +461,20 @@ def capturing(recorder: Recorder) -> Iterator[None]:
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
         below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
-        with compiling(), gradients_refused(), watching_autocast() as entered, below(), recorder:
+        with watching(), watching_autocast() as entered, below(), recorder:
             recorder.modes.watch(entered)
             if recorder.context.environment.symbols or not recorder.below_autograd:
                 recorder.watch_functions()
             try:
                 yield
+                refuse_changed_seed(seed)
             finally:
                 recorder.stop_watching()
     finally:
         torch.set_autocast_cache_enabled(cache)
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
-        if torch.initial_seed() != seed:  # the program called torch.manual_seed(); nothing else draws or sets
+        if torch.initial_seed() != seed:  # the program set it; other threads may draw meanwhile
             torch.random.set_rng_state(generator_state)
 
 

@@ -41,6 +41,7 @@ class InnerRecorder(Recorder):
         self.problems = parent.problems
         self.replayed = parent.replayed
         self.modes = parent.modes.inside()
+        self.observer = parent.observer
         self.state_writes = parent.state_writes
         self.keeps_conversions = parent.keeps_conversions
         self.lift_constant = self._lift

@@ -46,6 +46,10 @@ class Modes:
         """The modes of a graph that is called from here."""
         return Modes(self.gradients, self.entered)
 
+    def in_own_autocast(self) -> bool:
+        """Whether the program itself is in an autocast statement."""
+        return len(self.entered) > self._around
+
     def _casting_devices(self) -> list[str]:
         enabled: dict[str, bool] = {}
         for autocast in self.entered:

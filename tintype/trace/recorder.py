@@ -41,6 +41,7 @@ from tintype.symbolic.location import user_location
 from tintype.trace.function_mode import SymbolicFunctionMode
 from tintype.trace.modes import Modes
 from tintype.trace.numbers import Numbers
+from tintype.trace.observing import Observer
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import Plan, functional_counterpart, plan_for
 
@@ -117,6 +118,7 @@ class Recorder(TorchDispatchMode):
         self.kept: list[Any] = []
         # those that changed nothing; see tintype.trace.conversions
         self.conversions: list[Conversion] = []
+        self.observer = Observer()
 
     # --- entry ---------------------------------------------------------------------------------------------
 
@@ -648,6 +650,15 @@ class Recorder(TorchDispatchMode):
         if asked_again or location is None:
             raise_all(self.problems)
         return True
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether operators become nodes; not while a kernel runs for the shapes of its results alone."""
+        return self._recording
+
+    def asked(self, fake: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
+        """The program asked a tensor for what may be different when it runs."""
+        return self.observer.asked(self, fake, fact, arguments, answer) if self._recording else answer
 
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         """A deep copy that the program asked for."""

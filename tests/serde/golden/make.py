@@ -68,10 +68,24 @@ def training() -> tintype.ExportedProgram:
     return tintype.export_for_training(model, (torch.randn(4, 2, 8),))
 
 
+def observed() -> tintype.ExportedProgram:
+    """Asks for strides, flags and modes."""
+
+    def function(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        if other.is_contiguous(memory_format=torch.channels_last) or not torch.is_grad_enabled():
+            return value * value.stride(0)
+        return value * 2 if (value + 1).requires_grad else value * value.stride(0)
+
+    torch.manual_seed(0)
+    shapes = {"value": {1: tintype.Dim("width")}, "other": None}
+    return tintype.export(function, (torch.randn(4, 2), torch.randn(1, 2, 3, 4)), dynamic_shapes=shapes)
+
+
 PROGRAMS: dict[str, Callable[[], tintype.ExportedProgram]] = {
     "branches": branches,
     "core": core,
     "everything": everything,
+    "observed": observed,
     "small": small,
     "symbolic": symbolic,
     "training": training,
@@ -110,6 +124,9 @@ def _forget_folders(program: schema.Program) -> None:
             if line is not None:
                 place = msgspec.structs.replace(line, filename=Path(line.filename).name)
                 conditions[position] = msgspec.structs.replace(condition, location=place)  # type: ignore[call-overload]
+    for position, observation in enumerate(program.observations):
+        place = msgspec.structs.replace(observation.location, filename=Path(observation.location.filename).name)
+        program.observations[position] = msgspec.structs.replace(observation, location=place)
 
 
 def main() -> None:

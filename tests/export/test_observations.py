@@ -1,0 +1,422 @@
+"""What a program looks at and its sizes don't tell is checked when it is called: the answer is the one that it was
+captured with, or the call is refused with the line that asked."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+import tintype
+from tests.export.modes import assert_same, capture
+from tests.serde.programs import edited_json, entries_of, loaded, saved_bytes
+from tintype.errors import CaptureError, FileFormatError, InputMismatchError, TintypeError
+
+ALL = (
+    "module", "decomposed", "saved", "saved decomposed", "unflattened", "training", "retraced",
+    "retraced unflattened", "called by another",
+)  # fmt: skip
+
+
+class Around(torch.nn.Module):
+    """A model that calls a captured program on what it computes."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any) -> Any:
+        return self.module(*args)
+
+
+def runnable(how: str, model: Callable[..., Any], args: tuple[Any, ...], **options: Any) -> Callable[..., Any]:
+    """A captured program in one of the forms that it can be run in."""
+    if how == "training":
+        return tintype.export_for_training(model, args, **options).module()
+    program = tintype.export(model, args, **options)
+    if how.startswith("saved"):
+        file = io.BytesIO()
+        tintype.save(program, file)
+        program = tintype.load(file)
+    if how.endswith("decomposed"):
+        return program.run_decompositions().module()
+    if how == "unflattened":
+        return tintype.unflatten(program)
+    if how == "retraced":
+        return tintype.export(program.module(), args, **options).module()
+    if how == "retraced unflattened":
+        return tintype.export(tintype.unflatten(program), args, **options).module()
+    if how == "called by another":
+        if "dynamic_shapes" in options:
+            options["dynamic_shapes"] = {"args": tuple(options["dynamic_shapes"].values())}
+        return tintype.export(Around(program.module()), args, **options).module()
+    return program.module()
+
+
+def assert_right_or_refused(module: Callable[..., Any], model: Callable[..., Any], make: Callable[[], Any]) -> bool:
+    """Call both on equal inputs; whether the program took them."""
+    expected = model(*make())
+    try:
+        result = module(*make())
+    except InputMismatchError as error:
+        assert error.location is not None and error.remedy is not None
+        assert __file__.endswith(error.location.filename.rpartition("/")[2])
+        return False
+    assert_same(result, expected)
+    return True
+
+
+def plain() -> tuple[torch.Tensor]:
+    return (torch.arange(12, dtype=torch.float32).reshape(3, 4),)
+
+
+def transposed() -> tuple[torch.Tensor]:
+    return (torch.arange(12.0).reshape(4, 3).t(),)
+
+
+def of_a_batch() -> tuple[torch.Tensor]:
+    return (torch.arange(24.0).reshape(6, 4)[2:5],)
+
+
+def trained() -> tuple[torch.Tensor]:
+    return (torch.arange(12.0).reshape(3, 4).requires_grad_(),)
+
+
+def with_history() -> tuple[torch.Tensor]:
+    return (torch.arange(12.0).reshape(3, 4).requires_grad_() * 1,)
+
+
+def parameter() -> tuple[torch.Tensor]:
+    return (torch.nn.Parameter(torch.arange(12.0).reshape(3, 4)),)
+
+
+def with_gradient() -> tuple[torch.Tensor]:
+    (value,) = trained()
+    value.sum().backward()
+    return (value,)
+
+
+def in_shared_memory() -> tuple[torch.Tensor]:
+    return (plain()[0].share_memory_(),)
+
+
+def made_for_inference() -> tuple[torch.Tensor]:
+    with torch.inference_mode():
+        return plain()
+
+
+# question, and inputs that answer it in different ways
+QUESTIONS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], Any], Callable[[], Any]]] = {
+    "is_contiguous": (lambda x: x.is_contiguous(), plain, transposed),
+    "channels_last": (
+        lambda x: x.reshape(1, 2, 2, 3).is_contiguous(memory_format=torch.channels_last),
+        plain,
+        transposed,
+    ),
+    "is_contiguous, from the other side": (lambda x: x.is_contiguous(), transposed, plain),
+    "contiguous transpose": (lambda x: x.t().is_contiguous(), plain, transposed),
+    "contiguous result": (lambda x: (x * 2).is_contiguous(), plain, transposed),
+    "stride": (lambda x: x.stride()[0] == 4, plain, transposed),
+    "stride of a dimension": (lambda x: x.stride(-1) == 1, plain, transposed),
+    "stride of a view": (lambda x: x[1:].unsqueeze(0).stride(1) == 4, plain, transposed),
+    "storage_offset": (lambda x: x.storage_offset() == 0, plain, of_a_batch),
+    "storage_offset of a view": (lambda x: x[1:].storage_offset() == 4, plain, of_a_batch),
+    "requires_grad": (lambda x: x.requires_grad, plain, trained),
+    "requires_grad, from the other side": (lambda x: x.requires_grad, trained, plain),
+    "requires_grad of a result": (lambda x: (x * 2).sum().requires_grad, plain, trained),
+    "is_leaf": (lambda x: x.is_leaf, plain, with_history),
+    "is_leaf, from the other side": (lambda x: x.is_leaf, with_history, plain),
+    "is_leaf of a result": (lambda x: (x * 2).is_leaf, trained, plain),
+    "grad_fn": (lambda x: x.grad_fn is None, plain, with_history),
+    "grad": (lambda x: x.grad is None, plain, with_gradient),
+    "is_inference": (lambda x: x.is_inference(), plain, made_for_inference),
+    "Parameter": (lambda x: isinstance(x, torch.nn.Parameter), plain, parameter),
+    "Parameter, from the other side": (lambda x: isinstance(x, torch.nn.Parameter), parameter, plain),
+    "is_shared": (lambda x: x.is_shared(), plain, in_shared_memory),
+}
+
+
+@pytest.mark.parametrize("how", ALL)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_branch_on_what_an_input_is_like(name: str, how: str) -> None:
+    question, example, other = QUESTIONS[name]
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.detach() * 2 if question(x) else x.detach() * 3
+
+    module = runnable(how, model, example())
+    assert assert_right_or_refused(module, model, example), "what the program was captured with is taken"
+    assert not assert_right_or_refused(module, model, other)
+
+
+@pytest.mark.parametrize("how", ALL)
+@pytest.mark.parametrize("others", [[(7, 4), (1, 4)], [(3, 4)]], ids=["other sizes", "same size"])
+def test_strides_of_sizes_that_vary(how: str, others: Any) -> None:
+    def model(x: torch.Tensor) -> Any:
+        return x * x.stride(1) + x.stride(0)
+
+    shapes = {"x": {0: tintype.Dim("n"), 1: tintype.Dim("m")}}
+    module = runnable(how, model, plain(), dynamic_shapes=shapes)
+    for size in others:
+        assert assert_right_or_refused(module, model, lambda size=size: (torch.ones(size),))
+    assert not assert_right_or_refused(module, model, lambda: (torch.ones(4, 5).t(),))
+    assert not assert_right_or_refused(module, model, lambda: (torch.ones(3, 8)[:, ::2],))
+
+
+# question about the surroundings, and surroundings with another answer
+SURROUNDINGS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "is_grad_enabled": (lambda: torch.is_grad_enabled(), torch.no_grad),
+    "is_autocast_enabled": (lambda: torch.is_autocast_enabled("cpu"), lambda: torch.autocast("cpu")),
+    "is_inference_mode_enabled": (lambda: torch.is_inference_mode_enabled(), torch.inference_mode),
+    "are_deterministic_algorithms_enabled": (
+        lambda: torch.are_deterministic_algorithms_enabled(),
+        lambda: _changed(torch.use_deterministic_algorithms, True, False),
+    ),
+    "get_default_dtype": (
+        lambda: torch.get_default_dtype() is torch.float32,
+        lambda: _changed(torch.set_default_dtype, torch.float64, torch.float32),
+    ),
+    "initial_seed": (lambda: torch.initial_seed() == 0, lambda: _changed(torch.manual_seed, 5, 0)),
+}
+
+
+@contextlib.contextmanager
+def _changed(change: Callable[[Any], Any], value: Any, before: Any) -> Any:
+    change(value)
+    try:
+        yield
+    finally:
+        change(before)
+
+
+@pytest.mark.parametrize("how", ALL)
+@pytest.mark.parametrize("name", SURROUNDINGS)
+def test_a_branch_on_what_is_around_the_program(name: str, how: str) -> None:
+    question, elsewhere = SURROUNDINGS[name]
+    torch.manual_seed(0)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if question() else x * 3
+
+    module = runnable(how, model, plain())
+    assert assert_right_or_refused(module, model, plain)
+    with elsewhere():
+        assert not assert_right_or_refused(module, model, plain)
+
+
+def test_what_the_program_itself_switches_is_no_question_to_its_surroundings(mode: str) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            first = x * 2 if torch.is_grad_enabled() else x * 3
+        with torch.autocast("cpu"):
+            second = x * 2 if torch.is_autocast_enabled("cpu") else x * 3
+        return first + second
+
+    program = capture(mode, model, plain())
+    assert not program._observations
+    with torch.no_grad():
+        assert_same(program.module()(*plain()), model(*plain()))
+
+
+class Frozen(torch.nn.Module):
+    """Asks whether a result requires a gradient, which depends on a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = self.layer(x)
+        return result * 2 if result.requires_grad else result * 3
+
+
+@pytest.mark.parametrize("how", ["module", "decomposed", "saved", "unflattened", "training", "retraced"])
+def test_flags_of_parameters(how: str) -> None:
+    model = Frozen()
+    module: Any = runnable(how, model, plain())
+    assert_same(module(*plain()), model(*plain()))
+    for frozen in (model, module):
+        for parameter in frozen.parameters():
+            parameter.requires_grad_(False)
+    with pytest.raises(
+        InputMismatchError, match=r"Expected 'layer\.weight'\.requires_grad to be True, but got False"
+    ):
+        module(*plain())
+
+
+def test_what_torch_asks_on_its_way_is_no_question_of_the_program(mode: str) -> None:
+    """Layers look at strides and gradient flags to choose between kernels: that is no matter of the program's."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(2, 6).flatten().view(3, 4).contiguous()
+        return torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])
+
+    program = capture(mode, model, plain())
+    assert not program._observations
+    encoder = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval()
+    assert not capture(mode, encoder, (torch.ones(2, 3, 4),))._observations
+
+
+def test_layouts_that_can_not_matter_are_not_asked_for() -> None:
+    layer = torch.nn.Linear(4, 2)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        result = layer(x)
+        return result * 2 if result.is_contiguous() else result * 3
+
+    program = tintype.export(model, plain())
+    assert_same(program.module()(*transposed()), model(*transposed()))
+
+
+def test_only_inputs_that_the_answer_depends_on_are_held_to_it() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y if (x * 2).is_contiguous() else x - y
+
+    module = tintype.export(model, (*plain(), *plain())).module()
+    assert_same(module(*plain(), *transposed()), model(*plain(), *transposed()))
+    with pytest.raises(InputMismatchError, match=r"\*args\[0\]\.stride\(\) to be \(4, 1\), but got \(1, 3\)"):
+        module(*transposed(), *plain())
+
+
+def test_a_question_inside_of_a_branch() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        def inside(y: torch.Tensor) -> torch.Tensor:
+            return y * 2 if y.is_contiguous() else y * 3
+
+        return tintype.cond(x.sum() > 0, inside, lambda y: y * 1, (x,))
+
+    module = tintype.export(model, plain()).module()
+    assert_same(module(*plain()), plain()[0] * 2)
+    with pytest.raises(InputMismatchError, match="stride"):
+        module(*transposed())
+
+
+def test_the_contract_lists_what_was_looked_at() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.is_contiguous() and not y.requires_grad and torch.is_grad_enabled():
+            return x + y.stride(0)
+        return x
+
+    program = tintype.export(model, (*plain(), *plain()))
+    texts = [line.text for line in program.contract() if line.kind == "observation"]
+    assert texts == [
+        "x.is_contiguous() = True",
+        "y.requires_grad = False",
+        "torch.is_grad_enabled() = True",
+        "y.stride(0) = 4",
+    ]
+    assert all(line.location is not None for line in program.contract())
+    assert "test_observations.py" in str(program.contract())
+
+
+# --- refused ---------------------------------------------------------------------------------------------
+
+
+def _left_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    torch.set_grad_enabled(False)
+    return x * 2
+
+
+REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "manual_seed": (lambda x: (torch.manual_seed(3), torch.rand(4) + x)[1], "calls torch.manual_seed"),
+    "seed": (lambda x: x + torch.seed(), "calls torch.seed"),
+    "get_rng_state": (lambda x: (torch.get_rng_state(), x * 1)[1], "calls torch.get_rng_state"),
+    "fork_rng": (lambda x: (torch.random.fork_rng(), x * 1)[1], "calls torch.random.fork_rng"),
+    "generator": (lambda x: (torch.default_generator.manual_seed(7), torch.rand(4) + x)[1], "sets the seed"),
+    "set_default_dtype": (lambda x: (torch.set_default_dtype(torch.float64), x * 1)[1], "torch.set_default_dtype"),
+    "set_autocast_enabled": (
+        lambda x: (torch.set_autocast_enabled("cpu", True), x @ x.t())[1],
+        "set_autocast_enabled",
+    ),
+    "set_grad_enabled": (_left_without_gradients, "switches gradients on or off"),
+    "data_ptr": (lambda x: x * (2 if x.data_ptr() % 64 else 3), "data pointer"),
+    "untyped_storage": (lambda x: x * x.untyped_storage().nbytes(), r"untyped_storage\(\)"),
+    "storage": (lambda x: x * x.storage().size(), r"storage\(\)"),
+    "_version": (lambda x: x * x._version, "_version"),
+    "_base": (lambda x: x * 2 if x._base is None else x * 3, "_base"),
+    "_is_view": (lambda x: x * 2 if x._is_view() else x * 3, "_is_view"),
+    "is_set_to": (lambda x: x * 2 if x.is_set_to(x) else x * 3, "is_set_to"),
+    "share_memory_": (lambda x: (x * 2).share_memory_() + 1, "share_memory_"),
+    "dlpack": (lambda x: torch.from_dlpack(x * 2), "__dlpack__"),
+    "cuda array": (lambda x: (x.__cuda_array_interface__, x)[1], "__cuda_array_interface__"),
+    "grad": (lambda x: (setattr(x, "grad", x * 2), x * 2)[1], "gradient of a tensor"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_program_can_know_or_do_is_refused_with_the_line(name: str) -> None:
+    model, text = REFUSED[name]
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    for export in (tintype.export, tintype.export_for_training):
+        with pytest.raises(CaptureError, match=text) as caught:
+            export(model, plain())
+        assert caught.value.remedy is not None
+        if name != "generator":  # nobody sees it but by its effect
+            assert caught.value.location is not None and caught.value.location.filename == __file__
+    assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.manual_seed.__module__ == "torch.random", "torch's functions are its own again"
+
+
+def test_the_history_of_a_tensor() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if (x * 2).grad_fn is None else x * 3
+
+    assert_same(tintype.export(model, plain()).module()(*plain()), model(*plain()))
+    with pytest.raises(CaptureError, match="grad_fn"):
+        tintype.export(model, trained())
+
+
+def test_a_parameter_that_the_program_makes_is_one(mode: str) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        own = torch.nn.Parameter(torch.ones(4))
+        return x * own if isinstance(own, torch.nn.Parameter) else x * 3
+
+    assert_same(capture(mode, model, plain()).module()(*plain()), model(*plain()))
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+def _asking() -> tintype.ExportedProgram:
+    return tintype.export(lambda x: x * 2 if x.is_contiguous() else x * 3, plain())
+
+
+def test_a_file_with_questions_needs_a_reader_that_asks_them() -> None:
+    info = msgspec.json.decode(entries_of(saved_bytes(_asking()))["format.json"])
+    assert info["minimum_reader"] == [1, 1]
+    quiet = tintype.export(lambda x: x * 2, plain())
+    assert msgspec.json.decode(entries_of(saved_bytes(quiet))["format.json"])["minimum_reader"] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [0, "data_ptr", [], 3],
+        [0, "__class__", [], True],
+        [1, "is_contiguous", [], True],
+        [-1, "is_contiguous", [], True],
+        ["weight", "is_contiguous", [], True],
+        [None, "manual_seed", [], 3],
+        [None, "is_contiguous", [], True],
+        [0, "stride", [], [4, ["a"], [1]]],
+        [0, "stride", [], [17, 0]],
+    ],
+    ids=str,
+)
+def test_questions_that_nobody_can_have_asked(entry: Any) -> None:
+    content = edited_json(
+        saved_bytes(_asking()), "program.json", lambda program: {**program, "observations": [entry]}
+    )
+    with pytest.raises(FileFormatError):
+        loaded(content)
+
+
+def test_errors_are_tintypes_own() -> None:
+    assert issubclass(InputMismatchError, TintypeError)

@@ -1,0 +1,203 @@
+"""Questions about a tensor that its sizes and dtype don't answer: strides, gradients, classes, memory.
+
+The answer may be another one when the captured program runs. Where the user's program asks (not torch on its way to
+an operator), the capture takes note of the question; what no captured program could know is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from tintype.errors import CaptureError
+from tintype.ir.observations import FACTS
+from tintype.symbolic.bridge import to_torch
+from tintype.symbolic.location import user_location, users_frame
+
+if TYPE_CHECKING:
+    from tintype.fake.context import FakeContext
+    from tintype.fake.info import TensorInfo
+
+_frame = sys._getframe
+
+
+class ObservedTensor(torch.Tensor):
+    """A tensor without data that tells its capture what the program asks of it."""
+
+    info: TensorInfo
+    context: FakeContext
+    # whether the program itself said that the tensor requires a gradient (requires_grad_())
+    has_own_gradient_flag = False
+    # whether it is a parameter that the program made
+    is_own_parameter = False
+
+    def _ask(self, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
+        """The answer to a question; the capture hears of it if the user's program asks."""
+        if users_frame(_frame(2)) is None or self.context.session is None:
+            return answer
+        return self.context.session.asked(self, fact, arguments, answer)
+
+    def answer_in_capture(self, fact: str, arguments: tuple[Any, ...]) -> Any:
+        """The answer to a question that a captured program asks, while it is captured again."""
+        answer = None
+        if fact not in ("tensor_class", "is_plain"):
+            answer = getattr(self, fact)(*arguments) if FACTS[fact] else getattr(self, fact)
+        return answer if self.context.session is None else self.context.session.asked(self, fact, arguments, answer)
+
+    def _refuse(self, question: str, remedy: str) -> None:
+        """Raise if the user's program asks what can't be known."""
+        if users_frame(_frame(2)) is not None and self.context.session is not None:
+            raise_unknown(question, remedy)
+
+    # --- layout --------------------------------------------------------------------------------------------
+
+    def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+        arguments = () if memory_format is torch.contiguous_format else (memory_format,)
+        return self._ask("is_contiguous", arguments, super().is_contiguous(memory_format=memory_format))
+
+    def stride(self, dim: Any = None) -> Any:
+        if dim is None:
+            return self._ask("stride", (), super().stride())
+        return self._ask("stride", (int(dim),), super().stride(dim))
+
+    def storage_offset(self) -> Any:
+        return self._ask("storage_offset", (), to_torch(self.info.offset))
+
+    def is_conj(self) -> bool:
+        return self._ask("is_conj", (), super().is_conj())
+
+    def is_neg(self) -> bool:
+        return self._ask("is_neg", (), super().is_neg())
+
+    def is_shared(self) -> bool:
+        return self._ask("is_shared", (), False)
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return self._ask("is_pinned", () if device is None else (str(device),), False)
+
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        return self._ask("layout", (), torch.strided)
+
+    @property
+    def is_sparse(self) -> bool:  # type: ignore[override]
+        return self._ask("layout", (), torch.strided) is torch.sparse_coo
+
+    # --- gradients -----------------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._ask("requires_grad", (), _get(self, "requires_grad"))
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        return self._ask("is_leaf", (), _get(self, "is_leaf"))
+
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]
+        return self._ask("grad_fn", (), _get(self, "grad_fn"))
+
+    @property
+    def grad(self) -> Any:
+        return self._ask("grad", (), _get(self, "grad"))
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        self._refuse("sets the gradient of a tensor (x.grad = ...)", "return the gradient instead")
+        _descriptor("grad").__set__(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        _descriptor("grad").__delete__(self)
+
+    def is_inference(self) -> bool:
+        return self._ask("is_inference", (), super().is_inference())
+
+    # --- classes -------------------------------------------------------------------------------------------
+
+    @property
+    def _is_param(self) -> bool:
+        """What ``isinstance(x, nn.Parameter)`` asks."""
+        if self.is_own_parameter:
+            return True
+        frame = _frame(1)
+        if frame.f_code is _INSTANCE_CHECK:
+            frame = frame.f_back  # type: ignore[assignment]
+        if users_frame(frame) is None or self.context.session is None:
+            return False
+        return self.context.session.asked(self, "tensor_class", (), "torch.Tensor") == _PARAMETER
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        self.is_own_parameter = value
+
+    # --- memory, of which there is none ----------------------------------------------------------------------
+
+    def data_ptr(self) -> NoReturn:
+        raise CaptureError(
+            "Cannot access data pointer of a tensor without data (data_ptr() while a program is captured)",
+            location=user_location(),
+            remedy="wrap code that needs the memory itself into a custom operator (torch.library.custom_op)",
+        )
+
+    const_data_ptr = data_ptr
+
+    def untyped_storage(self) -> Any:
+        self._refuse("asks for the memory of a tensor (untyped_storage())", _CUSTOM)
+        return super().untyped_storage()
+
+    def storage(self) -> Any:
+        self._refuse("asks for the memory of a tensor (storage())", _CUSTOM)
+        return super().storage()
+
+    def share_memory_(self) -> NoReturn:
+        raise_unknown("moves a tensor to shared memory (share_memory_())", "do so outside of the program")
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise_unknown("hands the memory of a tensor to another library (__dlpack__)", _CUSTOM)
+
+    @property
+    def __cuda_array_interface__(self) -> NoReturn:
+        raise_unknown("hands the memory of a tensor to another library (__cuda_array_interface__)", _CUSTOM)
+
+    @property
+    def _version(self) -> int:  # type: ignore[override]
+        self._refuse("asks how often a tensor was written to (_version)", _CUSTOM)
+        return _get(self, "_version")
+
+    @property
+    def _base(self) -> Any:  # type: ignore[override]
+        self._refuse("asks what a tensor is a view of (_base)", "keep the tensor that the view was made from")
+        return _get(self, "_base")
+
+    def _is_view(self) -> bool:
+        self._refuse("asks whether a tensor is a view (_is_view())", "keep the tensor that the view was made from")
+        return super()._is_view()
+
+    def is_set_to(self, tensor: torch.Tensor) -> NoReturn:
+        raise_unknown("asks whether two tensors have the same memory (is_set_to())", _CUSTOM)
+
+
+_CUSTOM = "wrap code that needs the memory itself into a custom operator (torch.library.custom_op)"
+_PARAMETER = "torch.nn.parameter.Parameter"
+_INSTANCE_CHECK = type(torch.nn.Parameter).__instancecheck__.__code__
+
+
+def _get(tensor: torch.Tensor, name: str) -> Any:
+    """An attribute as torch itself knows it."""
+    return _descriptor(name).__get__(tensor)
+
+
+def _descriptor(name: str) -> Any:
+    return getattr(torch._C.TensorBase, name)
+
+
+def raise_unknown(question: str, remedy: str) -> NoReturn:
+    """Refuse a question that has no answer while a program is captured."""
+    raise CaptureError(f"the program {question}, which can't be captured", location=user_location(), remedy=remedy)
