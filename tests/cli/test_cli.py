@@ -47,7 +47,7 @@ def test_info(model: Path) -> None:
     text = call("info", model)
     for expected in (
         "functional stage",
-        "format 1.0, operator set 1, written by tintype",
+        "format 1.1, operator set 1, written by tintype",
         "input    float32[s0, 3]",
         "linear_1    float32[s0, 2]",
         "input.shape[0] = batch, 1 <= batch <= 64",

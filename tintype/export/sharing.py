@@ -107,13 +107,15 @@ class MemoryChecks:
                     )
 
 
+_WITH_MEMORY = (torch.Tensor, torch.nn.Parameter)
+
+
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """Where the memory behind a tensor begins and ends; nowhere for a tensor without data."""
+    if type(tensor) not in _WITH_MEMORY and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
+        return 0, 0  # a subclass that has none of its own, such as a fake of torch's
     memory = tensor.untyped_storage()
-    try:
-        start = memory.data_ptr()
-    except RuntimeError:  # a fake of torch's own
-        return 0, 0
+    start = memory.data_ptr()
     return (start, start + memory.nbytes()) if start else (0, 0)
 
 

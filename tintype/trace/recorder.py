@@ -651,11 +651,6 @@ class Recorder(TorchDispatchMode):
             raise_all(self.problems)
         return True
 
-    @property
-    def is_recording(self) -> bool:
-        """Whether operators become nodes; not while a kernel runs for the shapes of its results alone."""
-        return self._recording
-
     def asked(self, fake: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
         """The program asked a tensor for what may be different when it runs."""
         return self.observer.asked(self, fake, fact, arguments, answer) if self._recording else answer
