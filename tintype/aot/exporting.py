@@ -14,6 +14,7 @@ from tintype.export.joint import export_joint
 from tintype.ir.graph import graph_module
 from tintype.ir.signature import MUTATION_KINDS, ExportGraphSignature, InputKind
 from tintype.transforms.joint import joint_of
+from tintype.transforms.working_copy import WorkingCopy
 
 
 def export_module(
@@ -62,7 +63,7 @@ def export_joint_simple(
     if not trace_joint:
         return program.graph_module
     wanted = [isinstance(value, torch.Tensor) and value.requires_grad for value in args]
-    joint = joint_of(program.graph, program._context, wanted)
+    joint = joint_of(program.graph, WorkingCopy(program._context).context, wanted)
     output: Any = next(iter(joint.graph.find_nodes(op="output")))
     outputs, gradients = output.args[0][: joint.output_count], output.args[0][joint.output_count :]
     by_input = dict(zip(joint.gradients, gradients, strict=True))

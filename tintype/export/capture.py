@@ -16,10 +16,11 @@ from tintype.errors import ConstraintViolationError, InvalidRequestError
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.input_sizes import InputSizes
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
+from tintype.export.learned import assertion_text
 from tintype.export.module_calls import root_signature, signatures_preserved, take_signatures, with_signatures
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, Stage
 from tintype.export.refused_sizes import refuses_what_is_left_out
-from tintype.export.shape_spec import leaf_entries, with_fixes
+from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
@@ -65,15 +66,15 @@ def export(
     torch.Size([7, 2])
     """
     _check_strict(strict)
-    captured, sizes = capture_program(
+    return capture_program(
         mod,
         args,
         kwargs,
         dynamic_shapes,
+        Stage.FUNCTIONAL,
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         preserved=preserve_module_call_signature,
     )
-    return program_from(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes)
 
 
 def export_for_training(
@@ -96,15 +97,15 @@ def export_for_training(
     ['aten.relu_.default']
     """
     _check_strict(strict)
-    captured, sizes = capture_program(
+    return capture_program(
         mod,
         args,
         kwargs,
         dynamic_shapes,
+        Stage.TRAINING,
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         preserved=preserve_module_call_signature,
     )
-    return program_from(captured, Stage.TRAINING, (tuple(args), dict(kwargs or {})), sizes)
 
 
 def capture_program(
@@ -112,12 +113,15 @@ def capture_program(
     args: Any,
     kwargs: Any,
     dynamic_shapes: Any,
+    stage: Stage,
     *,
     complex_as_assertions: bool = False,
     capture_class: Callable[..., Capture] = Capture,
     preserved: Sequence[str] = (),
-) -> tuple[CapturedGraph, list[DynamicSize]]:
-    """Record a model, and hold the sizes it needs against those that were promised."""
+    tidy: Callable[[Graph], None] | None = None,
+) -> ExportedProgram:
+    """The program of a model: recorded, functional and then tidied up or for training with its regions wrapped; then
+    the sizes that it needs are held against those that were promised."""
     _check_request(args, kwargs)
     kwargs = kwargs or {}
     module = as_module(mod)
@@ -135,6 +139,10 @@ def capture_program(
             return capture.run(after_inputs=inputs.finish), inputs
 
     captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()))
+    if settle_conversions(captured.conversions, _given_memory(captured) if stage is Stage.FUNCTIONAL else ()):
+        captured.output_specs = _renamed_outputs(captured)
+    if stage is Stage.FUNCTIONAL:
+        _make_functional(captured, tidy)
     try:
         if inputs.dynamic:
             environment = captured.context.environment
@@ -146,7 +154,19 @@ def capture_program(
             error.suggested = with_fixes(module, args, kwargs, entries, error.suggested_fixes)
             raise
     _write_assertions(captured, inputs)
-    return captured, inputs.dynamic
+    program = _program_from(captured, stage, (tuple(args), dict(kwargs)), inputs.dynamic)
+    program.validate()
+    if isinstance(dynamic_shapes, AdditionalInputs):
+        dynamic_shapes.verify(program)
+    return program
+
+
+def _make_functional(captured: CapturedGraph, tidy: Callable[[Graph], None] | None) -> None:
+    """Before promises are checked: what functionalization decides about sizes is part of what the program needs."""
+    mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
+    if tidy is not None:
+        tidy(captured.graph)
+    captured.output_specs = [*mutations, *_renamed_outputs(captured)]
 
 
 def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
@@ -173,8 +193,7 @@ def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:
     conditions = [(assertion.condition, assertion.message) for assertion in environment.assertions]
     if inputs.dynamic:
         conditions += [
-            (guard.condition, f"Runtime assertion failed for expression {guard.condition}")
-            for guard in complex_guards(environment, inputs.dynamic)
+            (guard.condition, assertion_text(guard)) for guard in complex_guards(environment, inputs.dynamic)
         ]
     AssertionWriter(captured.graph, environment).write(conditions)
 
@@ -277,22 +296,10 @@ def _given_memory(captured: CapturedGraph) -> set[Storage]:
     return {value.info.storage for value in values if type(value) is FakeTensor}
 
 
-def program_from(
-    captured: CapturedGraph,
-    stage: Stage,
-    example: Any,
-    sizes: Sequence[DynamicSize],
-    tidy: Callable[[Graph], None] | None = None,
+def _program_from(
+    captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]
 ) -> ExportedProgram:
-    """The program of a recorded graph: functional and then tidied up, or for training, with its regions wrapped."""
-    if settle_conversions(captured.conversions, _given_memory(captured) if stage is Stage.FUNCTIONAL else ()):
-        captured.output_specs = _renamed_outputs(captured)
-    if stage is Stage.FUNCTIONAL:
-        mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
-        if tidy is not None:
-            tidy(captured.graph)
-        captured.output_specs = [*mutations, *_renamed_outputs(captured)]
-    else:
+    if stage is Stage.TRAINING:
         wrap_regions(captured.graph, {name.partition(".")[0] for name in (*captured.state_dict, *captured.constants)})
     signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)

@@ -9,8 +9,9 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import CaptureError, InvalidRequestError
+from tintype.export.learned import assert_learned, sizes_in
 from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
-from tintype.export.program import ExportedProgram, Stage, copy_program
+from tintype.export.program import ExportedProgram, Stage, verified_copy
 from tintype.ir.graph import copy_graph, graph_module, output_node, placeholders
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
@@ -24,6 +25,7 @@ from tintype.trace.plan import plan_for
 from tintype.transforms.decompose import decompose_graph
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.memory import written_storages
+from tintype.transforms.working_copy import WorkingCopy
 
 
 def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
@@ -65,28 +67,33 @@ def _decompose(
 ) -> ExportedProgram:
     graph = program.graph
     signature = program.graph_signature
-    context = program._context
+    copy = WorkingCopy(program._context)
+    context, translation = copy.context, copy.translation
     preserved = any(entry.signature is not None for entry in program.module_call_graph[1:])
     if program.stage is Stage.TRAINING or preserved:
-        graph = copy_graph(graph)
+        graph, translation = copy.graph_of(graph), None
         put_signatures(graph, program.module_call_graph)
     if program.stage is Stage.TRAINING:
         mutations = functionalize(graph, context, signature.input_specs)
         signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
-    graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), signature.user_inputs)
+    graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), signature.user_inputs, translation)
     signature, constants = _with_constants(signature, lifted, program.constants)
     if written_storages(graph):
         functionalize(graph, context, signature.input_specs)
+    sizes = sizes_in(copy, program._dynamic_sizes)
+    assert_learned(graph, copy, sizes)
     signatures = take_signatures(graph)
     signature = _named_after(signature, graph)
     signatures[""] = root_signature(program.call_spec, signature)
     stage = Stage.CORE if table is None and not preserve else Stage.FUNCTIONAL
-    return copy_program(
+    return verified_copy(
         program,
         graph_module(graph, "Program"),
         graph_signature=signature,
         constants=constants,
         stage=stage,
+        context=context,
+        dynamic_sizes=sizes,
         module_call_graph=with_signatures(program.module_call_graph, signatures),
     )
 

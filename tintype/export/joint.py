@@ -12,10 +12,11 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import InvalidRequestError
-from tintype.export.capture import capture_program, program_from
-from tintype.export.program import CallSpec, ExportedProgram, Stage, copy_program
+from tintype.export.capture import capture_program
+from tintype.export.learned import assert_learned, sizes_in
+from tintype.export.program import CallSpec, ExportedProgram, Stage, verified_copy
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import copy_graph, graph_module, output_node, placeholders
+from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.signature import (
     ExportGraphSignature,
     InputKind,
@@ -26,6 +27,7 @@ from tintype.ir.signature import (
 )
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, joint_of, scalar_loss, tidy_joint_graph
+from tintype.transforms.working_copy import WorkingCopy
 
 RESULT_KINDS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 
@@ -72,16 +74,16 @@ def export_joint(
                 remedy="call export_joint(program)",
             )
         return _joint_program(mod, loss_index)
-    captured, sizes = capture_program(
+    return capture_program(
         mod,
         args,
         kwargs,
         dynamic_shapes,
+        Stage.FUNCTIONAL,
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         capture_class=functools.partial(LossCapture, loss_index=loss_index),
+        tidy=tidy_joint_graph,
     )
-    assert args is not None
-    return program_from(captured, Stage.FUNCTIONAL, (tuple(args), dict(kwargs or {})), sizes, tidy=tidy_joint_graph)
 
 
 class LossCapture(JointCapture):
@@ -140,14 +142,15 @@ def structure_with_gradients(out_spec: tree.TreeSpec, gradients: list[OutputSpec
 
 def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram:
     """The joint program of a program that has none."""
-    graph, signature = _functional_parts(program)
+    copy = WorkingCopy(program._context)
+    graph, signature = _functional_parts(program, copy)
     if any(spec.kind not in _FORWARD_KINDS for spec in signature.output_specs):
         raise InvalidRequestError("the program is a joint program already")
     results = [position for position, spec in enumerate(signature.output_specs) if spec.kind in RESULT_KINDS]
     _check_index(loss_index, len(results))
     position = results[loss_index]
     inputs = list(zip(placeholders(graph), signature.input_specs, strict=True))
-    joint = joint_of(graph, program._context, [_requires_grad(program, *pair) for pair in inputs], loss=position)
+    joint = joint_of(graph, copy.context, [_requires_grad(program, *pair) for pair in inputs], loss=position)
     gradients = []
     values: Any = output_node(joint.graph).args[0]
     for node, source in zip(values[joint.output_count :], joint.gradients, strict=True):
@@ -159,12 +162,16 @@ def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram
     outputs = [_renamed(spec, node) for spec, node in zip(signature.output_specs, values, strict=False)]
     outputs[position].kind = OutputKind.LOSS_OUTPUT
     structure = program.call_spec
-    return copy_program(
+    sizes = sizes_in(copy, program._dynamic_sizes)
+    assert_learned(joint.graph, copy, sizes)
+    return verified_copy(
         program,
         graph_module(joint.graph, "Program"),
         graph_signature=ExportGraphSignature(signature.input_specs, [*outputs, *gradients]),
         call_spec=CallSpec(structure.in_spec, structure_with_gradients(structure.out_spec, gradients)),
         stage=Stage.FUNCTIONAL,
+        context=copy.context,
+        dynamic_sizes=sizes,
     )
 
 
@@ -179,12 +186,12 @@ _FORWARD_KINDS = frozenset(
 )
 
 
-def _functional_parts(program: ExportedProgram) -> tuple[Graph, ExportGraphSignature]:
+def _functional_parts(program: ExportedProgram, copy: WorkingCopy) -> tuple[Graph, ExportGraphSignature]:
     signature = program.graph_signature
     if program.stage is not Stage.TRAINING:
-        return program.graph, signature
-    graph = copy_graph(program.graph)
-    mutations = functionalize(graph, program._context, signature.input_specs)
+        return (program.graph if copy.translation is None else copy.graph_of(program.graph)), signature
+    graph = copy.graph_of(program.graph)
+    mutations = functionalize(graph, copy.context, signature.input_specs)
     return graph, ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
 
 

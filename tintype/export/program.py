@@ -125,6 +125,7 @@ class ExportedProgram:
         self._example_inputs = example_inputs
         self._stage = stage
         self._context = context
+        context.environment.finish()
         self._module_call_graph = module_call_graph
         self._dynamic_sizes = list(dynamic_sizes)
         self._observations = list(observations)
@@ -536,10 +537,18 @@ def argument_for(node: Node) -> ArgumentSpec:
     return TensorArgument(node.name) if isinstance(value, torch.Tensor) else SymIntArgument(node.name)
 
 
+def verified_copy(program: ExportedProgram, graph_module: GraphModule, **changes: Any) -> ExportedProgram:
+    """What a pass makes of a program: like it, with some parts replaced, and checked."""
+    new = copy_program(program, graph_module, **changes)
+    new.validate()
+    return new
+
+
 def copy_program(program: ExportedProgram, graph_module: GraphModule, **changes: Any) -> ExportedProgram:
     """A program like another one with some parts replaced."""
     new = copy.copy(program)
     new._graph_module = graph_module
     for name, value in changes.items():
         setattr(new, f"_{name}", value)
+    new._context.environment.finish()
     return new

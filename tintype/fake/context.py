@@ -10,6 +10,7 @@ from tintype.errors import CaptureError
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, describe, make_fake
 from tintype.symbolic.environment import Environment
+from tintype.symbolic.evaluation import Translation
 
 
 class Session(Protocol):
@@ -33,6 +34,14 @@ class FakeContext:
         # results of torch's meta kernels by operator and arguments: layers repeat
         self.inferred: dict[Any, Any] = {}
         self._storages: dict[int, tuple[Any, Storage]] = {}
+
+    def copy(self) -> tuple[FakeContext, Translation | None]:
+        """A context for what is made of a finished program, which may learn more about its sizes, and the way of
+        expressions into it; None where the program has none."""
+        if not self.environment.symbols:
+            return FakeContext(), None
+        environment, translation = self.environment.copy()
+        return FakeContext(environment), translation
 
     def storage_of(self, real: torch.Tensor) -> Storage:
         """The storage that stands for a real tensor's memory."""

@@ -10,7 +10,7 @@ other; a rule gives a view its base's storage, and leaves the storage of a fresh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -124,6 +124,20 @@ class TensorInfo:
             self.device,
             self.offset,
             storage,
+            self.requires_grad,
+            self.conjugate,
+            self.negative,
+        )
+
+    def translated(self, translate: Callable[[Any], Any]) -> TensorInfo:
+        """The same description, and storage, in terms of another environment's symbols."""
+        return TensorInfo(
+            tuple([translate(size) for size in self.sizes]),
+            tuple([translate(stride) for stride in self.strides]),
+            self.dtype,
+            self.device,
+            translate(self.offset),
+            self.storage,
             self.requires_grad,
             self.conjugate,
             self.negative,

@@ -199,21 +199,24 @@ def name_in_order(graph: Graph) -> None:
         namespace.associate_name_with_obj(node.name, node)
 
 
-def copy_graph(graph: Graph) -> Graph:
-    """A copy of a graph and of the graphs in it; values and origins are shared, since they never change."""
+def copy_graph(graph: Graph, value_of: Callable[[Any], Any] | None = None) -> Graph:
+    """A copy of a graph and of the graphs in it. Origins are shared, since they never change; so are values, unless
+    ``value_of`` says what stands for each in the copy."""
     new = Graph()
     copies: dict[Node, Node] = {}
     inner: dict[GraphModule, GraphModule] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
             copies[node] = add_placeholder(new, node.name, meta_of(node).copy())
-            continue
-        copies[node] = new.node_copy(node, copies.__getitem__)
+        else:
+            copies[node] = new.node_copy(node, copies.__getitem__)
         subgraph = subgraph_at(node) if node.op == "get_attr" else None
         if subgraph is not None:
             if subgraph not in inner:
-                inner[subgraph] = graph_module(copy_graph(subgraph.graph), type(subgraph).__name__)
+                inner[subgraph] = graph_module(copy_graph(subgraph.graph, value_of), type(subgraph).__name__)
             set_meta(copies[node], meta_of(node).derived(val=inner[subgraph]))
+        elif value_of is not None and "val" in node.meta:
+            copies[node].meta["val"] = value_of(node.meta["val"])
     return new
 
 

@@ -1,12 +1,13 @@
 """What must be true of a program at each of its stages.
 
-Run between passes in tests, on load, and by ``ExportedProgram.validate()``. A fault is shown with the nodes
-around it.
+Every program is verified before somebody gets it: exported, made by a pass, loaded. So this is fast where all is
+well: what a stage says of a kind of call (an operator with so many arguments) is worked out once. A fault is shown
+with the nodes around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -46,26 +47,37 @@ def verify(
     _check_signature(graph, signature)
     if state is not None:
         _check_state(signature, state)
-    check = {"training": _check_training, "functional": _check_functional, "core": _check_core}[stage]
+    _check_calls(graph, stage)
+
+
+# By stage, the kinds of calls that keep its rules whatever their values are.
+_ACCEPTED: dict[str, set[Any]] = {"training": set(), "functional": set(), "core": set()}
+
+
+def _check_calls(graph: Graph, stage: str) -> None:
+    accepted = _ACCEPTED[stage]
+    check = _CHECKS[stage]
     for node in graph.nodes:
-        if node.op == "call_function":
-            check(node)
-            for position, subgraph in graphs_of(node):
-                _check_subgraph(node, position, subgraph, check)
+        if node.op != "call_function":
+            continue
+        kind = (node.target, len(node.args), *node.kwargs)
+        if kind in accepted:
+            if not dict.__contains__(node.meta, "val"):
+                raise _without_value(node)
+        elif check(node):
+            accepted.add(kind)
+        for position, subgraph in graphs_of(node) if node.target in OPERATORS else ():
+            _check_subgraph(node, position, subgraph, stage)
 
 
-def _check_subgraph(call: Node, position: Position, subgraph: GraphModule, check: Callable[[Node], None]) -> None:
+def _check_subgraph(call: Node, position: Position, subgraph: GraphModule, stage: str) -> None:
     """The rules hold in the graphs that an operator takes too."""
     _check_structure(subgraph.graph)
     shared = OPERATORS[call.target].shared_with(call, position)
     inputs = placeholders(subgraph.graph)
     if len(shared) != len(inputs):
         raise _fault(call, f"{call.name!r} gives {len(shared)} values to a graph that takes {len(inputs)}")
-    for node in subgraph.graph.nodes:
-        if node.op == "call_function":
-            check(node)
-            for inner_position, inner in graphs_of(node):
-                _check_subgraph(node, inner_position, inner, check)
+    _check_calls(subgraph.graph, stage)
 
 
 def _check_state(signature: ExportGraphSignature, state: Collection[str]) -> None:
@@ -97,20 +109,23 @@ def _check_structure(graph: Graph) -> None:
     names: set[str] = set()
     calls_began = False
     for node in graph.nodes:
-        for argument in node.all_input_nodes:
+        for argument in node._input_nodes:
             if argument not in seen:
                 raise _fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
-        if node.name in names:
-            raise _fault(node, f"two nodes are called {node.name!r}")
-        if node.op == "placeholder":
+        name, kind = node.name, node.op
+        if name in names:
+            raise _fault(node, f"two nodes are called {name!r}")
+        if kind == "call_function":
+            calls_began = True
+        elif kind == "placeholder":
             if calls_began:
-                raise _fault(node, f"the input {node.name!r} stands after the first call")
-        elif node.op not in ("call_function", "get_attr", "output"):
-            raise _fault(node, f"a program has no {node.op} nodes, but {node.name!r} is one")
+                raise _fault(node, f"the input {name!r} stands after the first call")
+        elif kind not in ("get_attr", "output"):
+            raise _fault(node, f"a program has no {kind} nodes, but {name!r} is one")
         else:
             calls_began = True
         seen.add(node)
-        names.add(node.name)
+        names.add(name)
     outputs = graph.find_nodes(op="output")
     if len(outputs) != 1 or next(reversed(graph.nodes)) is not next(iter(outputs)):
         raise VerificationError("a program's graph has exactly one output node, at its end")
@@ -169,33 +184,46 @@ def _check_arguments(node: Node) -> None:
             raise _fault(node, f"{target} needs its argument {argument.name!r}")
 
 
-def _check_training(node: Node) -> None:
+def _without_value(node: Node) -> VerificationError:
+    return _fault(node, f"{node.name!r} does not say what its value is")
+
+
+def _check_training(node: Node) -> bool:
+    """Raise a fault; otherwise whether all calls of this kind are right."""
     if not _allowed_function(node):
         raise _fault(node, f"{node.target} is no operator, so it can't be part of a program")
     _check_arguments(node)
     if "val" not in node.meta:
-        raise _fault(node, f"{node.name!r} does not say what its value is")
+        raise _without_value(node)
+    return node.target not in OPERATORS
 
 
-def _check_functional(node: Node) -> None:
-    _check_training(node)
+def _check_functional(node: Node) -> bool:
+    alike = _check_training(node)
     declaration = declaration_of(node)
     if declaration is not None and declaration.setting is not None:
         raise _fault(node, f"{node.target} runs a region in another mode, which a functional program does not have")
     target = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
         raise _fault(node, f"{target} writes to its arguments, which a functional program does not")
+    return alike
 
 
-def _check_core(node: Node) -> None:
-    _check_functional(node)
+def _check_core(node: Node) -> bool:
+    alike = _check_functional(node)
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
-        return
-    if target in KEPT_WHOLE or torch.Tag.core in target.tags or target.namespace != "aten" or _is_query(node):
-        return
-    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
+        return alike
+    if target in KEPT_WHOLE or torch.Tag.core in target.tags or target.namespace != "aten":
+        return alike
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
+        return alike
+    if not _is_query(node):
         raise _fault(node, f"{target} is composite, so it is not part of core ATen")
+    return False
+
+
+_CHECKS = {"training": _check_training, "functional": _check_functional, "core": _check_core}
 
 
 def _is_query(node: Node) -> bool:

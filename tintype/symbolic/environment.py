@@ -9,23 +9,26 @@ Questions come in four strengths:
 
 A guard is a fact from then on.  Sizes 0 and 1 are like any other: no library
 operator's question whether a size is 0 or 1 is answered from the example.
+
+Facts belong to one program.  When it is there, its environment is finished and
+learns nothing more; what is made of the program works in a copy (``copy``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, MappingProxyType
 from typing import Any
 
 from tintype.errors import Location
 
 from .decide import decide
-from .evaluation import evaluate
+from .evaluation import Translation, evaluate
 from .expression import UNSET, Expr, Kind, Size, Symbol, Table
 from .facts import Contradiction, Facts
-from .failures import DataDependentError, RequirementError
+from .failures import DataDependentError, FinishedProgramError, RequirementError
 from .location import user_location
 from .ranges import EVERYTHING, INFINITY, Range
 from .relations import Condition, eq, not_
@@ -81,6 +84,30 @@ class Environment(Table):
         # asked, with the frame that asks, before a symbolic number becomes a plain one by int() or as an index
         self.before_plain: Callable[[FrameType], None] | None = None
         self._next_number: dict[str, int] = {}
+        self._finished = False
+
+    # -- one program, one environment
+
+    def finish(self) -> None:
+        """Say that the program is there: its facts are its contract now, and nothing may be added to them."""
+        self._finished = True
+
+    def copy(self) -> tuple[Environment, Translation]:
+        """An environment that knows the same and can learn more, and the way of expressions into it."""
+        new = Environment(defer_requirements=self.defer_requirements)
+        replacements = {
+            symbol: new._new_symbol(symbol.kind, name, symbol.hint, symbol.declared, symbol.source)
+            for name, symbol in self.symbols.items()
+        }
+        translation = Translation(replacements)
+        new.facts = self.facts.translated(translation)
+        new.guards = [replace(guard, condition=translation(guard.condition)) for guard in self.guards]
+        new.assertions = [replace(found, condition=translation(found.condition)) for found in self.assertions]
+        new.specializations = [
+            replace(found, expression=translation(found.expression)) for found in self.specializations
+        ]
+        new._next_number = dict(self._next_number)
+        return new, translation
 
     # -- symbols
 
@@ -126,6 +153,7 @@ class Environment(Table):
     def _new_symbol(self, kind: Any, name: str, hint: int | None, declared: Range, source: object) -> Symbol:
         if name in self.symbols:
             raise ValueError(f"the environment has a symbol {name!r} already")
+        assert not self._finished, "a program that is there gets no further symbols"
         symbol = Symbol(self, kind, name, hint=hint, declared=declared, source=source)
         self.symbols[name] = symbol
         if declared.lower >= 0 and declared.upper >= 2:
@@ -311,6 +339,8 @@ class Environment(Table):
         self.guards.append(Guard(condition, location, message))
 
     def _learn(self, condition: Expr, message: str, location: Location | None) -> None:
+        if self._finished:
+            raise FinishedProgramError(condition, location)
         before = len(self.facts.fixed)
         try:
             self.facts.learn(condition)

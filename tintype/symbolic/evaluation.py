@@ -107,6 +107,22 @@ def substitute(expression: Any, replacements: Mapping[Symbol, Any] | Mapping[Exp
     return _substitute(expression, cast(Mapping[Expr, Any], replacements), {})
 
 
+class Translation:
+    """The way of expressions from one environment into another: each symbol has one there that stands for it."""
+
+    __slots__ = ("_done", "_symbols")
+
+    def __init__(self, symbols: Mapping[Symbol, Symbol]) -> None:
+        self._symbols = symbols
+        self._done: dict[Expr, Any] = {}
+
+    def __call__(self, value: Any) -> Any:
+        """What stands for an expression; anything else as it is."""
+        if not isinstance(value, Expr):
+            return value
+        return _substitute(value, cast(Mapping[Expr, Any], self._symbols), self._done)
+
+
 def _substitute(expression: Any, replacements: Mapping[Expr, Any], done: dict[Expr, Any]) -> Any:
     if not isinstance(expression, Expr):
         return expression

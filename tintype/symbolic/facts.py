@@ -13,6 +13,7 @@ that questions are asked in:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 from typing import Any
 
@@ -73,16 +74,21 @@ class Facts:
 
     def copy(self) -> Facts:
         """The same facts, to which others can be added."""
+        return self.translated(lambda value: value)
+
+    def translated(self, translate: Callable[[Any], Any]) -> Facts:
+        """The same facts, to which others can be added, with each expression replaced by what stands for it."""
         new = Facts()
-        new.bounds = dict(self.bounds)
-        new.replacements = dict(self.replacements)
-        new.congruences = dict(self.congruences)
-        new.truths = dict(self.truths)
-        new.inequalities = list(self.inequalities)
-        new.fixed = list(self.fixed)
+        new.bounds = {translate(form): bounds for form, bounds in self.bounds.items()}
+        new.replacements = {translate(symbol): translate(value) for symbol, value in self.replacements.items()}
+        new.congruences = {translate(symbol): found for symbol, found in self.congruences.items()}
+        new.truths = {translate(truth): None for truth in self.truths}
+        new.inequalities = [translate(form) for form in self.inequalities]
+        new.fixed = [translate(symbol) for symbol in self.fixed]
         new.version = self.version
-        new._truths_with = {symbol: list(truths) for symbol, truths in self._truths_with.items()}
-        new._replaced_by = {symbol: list(symbols) for symbol, symbols in self._replaced_by.items()}
+        for old, copied in ((self._truths_with, new._truths_with), (self._replaced_by, new._replaced_by)):
+            for symbol, expressions in old.items():
+                copied[translate(symbol)] = [translate(expression) for expression in expressions]  # type: ignore
         return new
 
     # -- questions

@@ -28,3 +28,18 @@ class RequirementError(RuntimeError):
         super().__init__(message)
         self.condition = condition
         self.location = location
+
+
+class FinishedProgramError(errors.TintypeError):
+    """Somebody asked about the sizes of a program that is there already, and its contract does not tell."""
+
+    id = "finished-program"
+
+    def __init__(self, condition: Any, location: Location | None) -> None:
+        super().__init__(
+            f"whether {condition} holds is not decided by the program's contract, and a program that was exported "
+            "learns nothing more about its sizes",
+            location=location,
+            remedy="look at program.contract() and program.range_constraints, or export for the sizes you mean",
+        )
+        self.condition = condition

@@ -63,6 +63,10 @@ class AssertionWriter:
         for symbol, home in list(self.homes.items()):
             if symbol.hint is None and symbol.kind == "int" and _is_number(home) and home.op != "placeholder":
                 self._write_range(symbol, home)
+        self.write_conditions(conditions)
+
+    def write_conditions(self, conditions: Sequence[tuple[Expr, str]]) -> None:
+        """Assert these conditions alone."""
         for condition, message in conditions:
             if self.environment.known(condition) is True and not self._is_news(condition):
                 continue

@@ -35,18 +35,21 @@ from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import OPERATORS
 from tintype.ir.printing import describe_value
 from tintype.ir.verifier import KEPT_WHOLE
+from tintype.symbolic import eq
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.expression import Expr, Symbol
+from tintype.symbolic.evaluation import Translation
+from tintype.symbolic.expression import Expr, Size, Symbol
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
 from tintype.transforms.attention import with_right_statistics
-from tintype.transforms.emit import info_of
 from tintype.transforms.views import base_of
+from tintype.transforms.working_copy import translated
 
 aten = torch.ops.aten
 
 Table = Mapping[Any, Callable[..., Any]]
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def core_table() -> dict[Any, Callable[..., Any]]:
@@ -149,9 +152,12 @@ class Decomposition:
         keep_core: bool,
         user_inputs: Sequence[Any],
         *,
+        translation: Translation | None = None,
         inside: bool = False,
     ) -> None:
         self.old = graph
+        # from the symbols of the old graph to those of the new one
+        self.translation = translation
         self.user_inputs = frozenset(name for name in user_inputs if isinstance(name, str))
         self.graph = Graph()
         self.context = context
@@ -188,8 +194,8 @@ class Decomposition:
         elif node.op == "call_function":
             if node.target is aten.item.default:
                 self._copy(node, aten._local_scalar_dense.default)  # the same number under its core name
-            elif self.recorder.stays(node.target):
-                self._copy(node)
+            elif self.recorder.stays(node.target) or isinstance(node.meta.get("val"), _SYMBOLIC):
+                self._copy(node)  # a number that varies is no more than the question for it
             else:
                 self._decompose(node)
         else:
@@ -219,9 +225,10 @@ class Decomposition:
             self._first_user_input = new
         value = node.meta.get("val")
         if type(value) is FakeTensor:
-            value = make_fake(value.info, self.context, new)
+            value = make_fake(self._info(value), self.context, new)
             self.recorder.numbers.define_sizes(new, value.info.sizes)
         else:
+            value = self._number(value)
             self._define_number(new, value)
         new.meta = meta_of(node).derived(val=value)
         self.values[node] = value if type(value) is FakeTensor else new
@@ -239,7 +246,14 @@ class Decomposition:
         if known is None:
             chosen = self.recorder
             inner = Decomposition(
-                subgraph.graph, self.context, chosen.table, chosen.preserved, chosen.keep_core, (), inside=True
+                subgraph.graph,
+                self.context,
+                chosen.table,
+                chosen.preserved,
+                chosen.keep_core,
+                (),
+                translation=self.translation,
+                inside=True,
             )
             known = self.subgraphs[subgraph] = graph_module(inner.run(), "Subgraph")
         return known
@@ -249,7 +263,7 @@ class Decomposition:
         for operand in node.all_input_nodes:
             if operand in self.moved:
                 self.recorder.replayed = meta_of(node)
-                self.values[operand] = self._restrided(self.values[operand], info_of(operand))
+                self.values[operand] = self._restrided(self.values[operand], self._info_of(operand))
 
     def _copy(self, node: Node, target: Any = None) -> None:
         target = target or node.target
@@ -267,26 +281,39 @@ class Decomposition:
         args, kwargs = _mapped(node.args, self._argument), _mapped(node.kwargs, self._argument)
         value = node.meta.get("val")
         if type(value) is not FakeTensor:
+            value = self._number(value)
             new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=value))
             self.values[node] = new
             self._define_number(new, value)
             return
-        fake = make_fake(self._translated(value.info), self.context)
+        fake = make_fake(self._stored(self._info(value)), self.context)
         new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=fake))
         fake.node = new
         self.values[node] = fake
-        self.recorder.numbers.define_sizes(new, value.info.sizes)
+        self.recorder.numbers.define_sizes(new, fake.info.sizes)
 
-    def _translated(self, info: TensorInfo) -> TensorInfo:
+    def _stored(self, info: TensorInfo) -> TensorInfo:
         """A description in which the storage is that of the new graph, where a decomposition made another."""
         storage = self.storages.get(info.storage)
         if storage is None:
             return info
         return info.with_storage(storage)
 
+    def _info(self, old: FakeTensor) -> TensorInfo:
+        """The description of an old value in terms of the new graph's symbols."""
+        return old.info if self.translation is None else old.info.translated(self.translation)
+
+    def _info_of(self, node: Node) -> TensorInfo | None:
+        value = node.meta.get("val")
+        return self._info(value) if type(value) is FakeTensor else None
+
+    def _number(self, value: Any) -> Any:
+        """The same for a value that is no single tensor."""
+        return value if self.translation is None else translated(value, self.context, self.translation)
+
     def _define_number(self, node: Node, value: Any) -> None:
         """Let a symbol that an operator returned come from its copy."""
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(value, _SYMBOLIC):
             number = from_torch(value)
             if isinstance(number, Symbol) or (node.op == "placeholder" and isinstance(number, Expr)):
                 self.recorder.numbers.define_value(node, number)
@@ -298,7 +325,7 @@ class Decomposition:
         target: Any = aten.reshape.default if node.target is aten.view.default else node.target
         args, kwargs = _mapped(node.args, self._value), _mapped(node.kwargs, self._value)
         if target is aten.as_strided.default:
-            args = (self._restrided(args[0], info_of(node.args[0])), *args[1:])  # type: ignore[arg-type]
+            args = (self._restrided(args[0], self._info_of(node.args[0])), *args[1:])  # type: ignore[arg-type]
         self._settle(node, self.recorder.inside(lambda: target(*args, **kwargs)))
 
     def _restrided(self, fake: FakeTensor, wanted: TensorInfo | None) -> FakeTensor:
@@ -350,26 +377,44 @@ class Decomposition:
         if isinstance(result, (list, tuple)):
             result = self._items_with_strides(node, tuple(result))
         elif type(result) is FakeTensor and node in self.exposed:
-            result = self._restrided(result, info_of(node))
-        self.values[node] = result
-        old = node.meta.get("val")
-        if not isinstance(result, (list, tuple, FakeTensor)):
-            return
+            result = self._restrided(result, self._info_of(node))
         if type(result) is FakeTensor:
-            if type(old) is FakeTensor:
-                _check_result(node, old, result)
-                self.storages[old.info.storage] = result.info.storage
-            if type(old) is FakeTensor and old.info.strides != result.info.strides:
-                self.moved.add(node)
-        else:
+            result = self._settle_one(node, node, result)
+        self.values[node] = result
+        if isinstance(result, tuple):
+            items = list(result)
             for user in node.users:
                 index: Any = user.args[1]
-                old_item = user.meta.get("val")
-                item = self.values[node][index]
-                if type(old_item) is FakeTensor:
-                    self.storages[old_item.info.storage] = item.info.storage
-                if type(old_item) is FakeTensor and old_item.info.strides != item.info.strides:
-                    self.moved.add(user)
+                items[index] = self._settle_one(node, user, items[index])
+            self.values[node] = tuple(items)
+
+    def _settle_one(self, node: Node, place: Node, result: FakeTensor) -> FakeTensor:
+        """One of the tensors that a node was decomposed to, in the place of an old node."""
+        old = self._info_of(place)
+        if old is None or type(result) is not FakeTensor:
+            return result
+        self._check_result(node, old, result)
+        self.storages[old.storage] = result.info.storage
+        if old.sizes != result.info.sizes:  # equal, but written otherwise: what follows was recorded with the old
+            result = make_fake(_with_sizes(result.info, old.sizes), self.context, result.node)
+        if old.strides != result.info.strides:
+            self.moved.add(place)
+        return result
+
+    def _check_result(self, node: Node, old: TensorInfo, new: FakeTensor) -> None:
+        """A decomposition must return what the operator returns; sizes that are equal only for some inputs are a
+        fact about these, which the new program asserts."""
+        info = new.info
+        fits = info.dtype is old.dtype and len(info.sizes) == len(old.sizes)
+        if info.sizes != old.sizes:
+            pairs = zip(info.sizes, old.sizes, strict=False)
+            fits = fits and all(self.context.environment.expect(eq(size, wanted)) for size, wanted in pairs)
+        if not fits:
+            raise InvalidRequestError(
+                f"the decomposition of {node.target} returns {describe_value(new)}, but the operator "
+                f"{describe_value(make_fake(old, self.context))}",
+                remedy="a decomposition must return what the operator it replaces returns",
+            )
 
     def _items_with_strides(self, node: Node, results: tuple[Any, ...]) -> tuple[Any, ...]:
         """Several results, those that the caller gets to see with the strides they had."""
@@ -377,7 +422,7 @@ class Decomposition:
         for user in node.users:
             index: Any = user.args[1] if user.target is operator.getitem else None
             if user in self.exposed and type(items[index]) is FakeTensor:
-                items[index] = self._restrided(items[index], info_of(user))
+                items[index] = self._restrided(items[index], self._info_of(user))
         return tuple(items)
 
     def _lift_constant(self, value: torch.Tensor) -> FakeTensor:
@@ -417,13 +462,10 @@ def exposed_nodes(graph: Graph) -> set[Node]:
     return exposed
 
 
-def _check_result(node: Node, old: FakeTensor, new: FakeTensor) -> None:
-    if old.info.sizes != new.info.sizes or old.info.dtype is not new.info.dtype:
-        raise InvalidRequestError(
-            f"the decomposition of {node.target} returns {describe_value(new)}, but the operator "
-            f"{describe_value(old)}",
-            remedy="a decomposition must return what the operator it replaces returns",
-        )
+def _with_sizes(info: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
+    new = info.with_storage(info.storage)
+    new.sizes = sizes
+    return new
 
 
 class Template:
@@ -546,13 +588,17 @@ def decompose_graph(
     table: Table | None,
     preserve: frozenset[Any],
     user_inputs: Sequence[Any],
+    translation: Translation | None = None,
 ) -> tuple[Graph, list[tuple[Node, torch.Tensor]]]:
     """A new graph in terms of simpler operators: core ATen for no table, else what the table leaves.
 
+    Its values are those of ``context``; ``translation`` leads there where the graph's own are of another one.
     Returns it with the inputs that were added for constants of decompositions, which stand in front of the
     user's inputs.
     """
     keep_core = table is None
     chosen = core_table() if table is None else with_right_statistics(table)
-    decomposition = Decomposition(graph, context, chosen, preserve, keep_core, user_inputs)
+    decomposition = Decomposition(
+        graph, context, chosen, preserve, keep_core, user_inputs, translation=translation
+    )
     return decomposition.run(), decomposition.lifted

@@ -289,7 +289,7 @@ def joint_of(
 
     >>> import torch, tintype
     >>> ep = tintype.export(lambda x, y: (x.sin() * y,), (torch.ones(3), torch.ones(3)))
-    >>> joint = joint_of(ep.graph, ep._context, [True, False])
+    >>> joint = joint_of(ep.graph, WorkingCopy(ep._context).context, [True, False])
     >>> joint.tangents, joint.gradients
     ([0], [0])
     >>> [str(node.target) for node in joint.backward().nodes if node.op == "call_function"]
