@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 import tintype
+from tests.sources_stay import watch_passes
 
 # The same examples every time, so that a change is judged by what it changed; TINTYPE_RANDOM=1 looks for new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, database=None)
@@ -54,6 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "direct(reason): the test is about what export itself returns")
+
+
+@pytest.fixture(autouse=True)
+def _passes_leave_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch_passes(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

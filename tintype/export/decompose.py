@@ -12,7 +12,7 @@ from tintype.errors import CaptureError, InvalidRequestError
 from tintype.export.learned import assert_learned, sizes_in
 from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
 from tintype.export.program import ExportedProgram, Stage, verified_copy
-from tintype.ir.graph import copy_graph, graph_module, output_node, placeholders
+from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ConstantArgument,

@@ -108,10 +108,20 @@ class AdditionalInputs:
         )
 
     def verify(self, program: Any) -> None:
-        """Check that a program accepts all these inputs."""
+        """Check that a program accepts all these inputs, by running it on copies of them."""
         module = program.module()
-        for args, kwargs in self._examples:
-            module(*args, **kwargs)
+        for number, example in enumerate(self._examples, 1):
+            args, kwargs = tree.map_leaves(
+                lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, example
+            )
+            try:
+                with torch.no_grad(), torch.random.fork_rng(devices=()):
+                    module(*args, **kwargs)
+            except RuntimeError as error:  # of the program: its checks, its assertions, its operators
+                raise InvalidRequestError(
+                    f"the program does not take additional inputs number {number}: {error}",
+                    remedy="look at the program's contract() without them, or leave them out",
+                ) from error
 
 
 def bound_arguments(mod: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -218,9 +218,25 @@ def _check_core(node: Node) -> bool:
         return alike
     if not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
         return alike
-    if not _is_query(node):
+    if not _is_query(node) and not _varies(node):
         raise _fault(node, f"{target} is composite, so it is not part of core ATen")
     return False
+
+
+def _varies(node: Node) -> bool:
+    """Whether sizes vary: then an operator may have no decomposition that holds for all of them, and it stays."""
+    return any(
+        isinstance(size, torch.SymInt)
+        for argument in (node, *node.all_input_nodes)
+        for value in _tensors(argument.meta.get("val"))
+        for size in value.shape
+    )
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (list, tuple)) else []
 
 
 _CHECKS = {"training": _check_training, "functional": _check_functional, "core": _check_core}

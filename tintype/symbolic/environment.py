@@ -62,6 +62,14 @@ class Specialization:
     location: Location | None
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What an environment knew at one time: its facts, and how many symbols and decisions there were."""
+
+    facts: Facts
+    counts: tuple[int, int, int, int]
+
+
 class Environment(Table):
     """The symbols of one capture and everything that is known and was decided about them.
 
@@ -282,6 +290,25 @@ class Environment(Table):
             self.facts, self.guards, self.assertions, self.specializations = outer
             # answers that were given inside must not look valid outside
             self.facts.version = inner.version + 1
+
+    def mark(self) -> Mark:
+        """The state to which :meth:`take_back` returns."""
+        counts = (len(self.symbols), len(self.guards), len(self.assertions), len(self.specializations))
+        return Mark(self.facts.copy(), counts)
+
+    def has_learned(self, mark: Mark) -> bool:
+        """Whether a guard or an assertion was added since."""
+        return (len(self.guards), len(self.assertions)) != mark.counts[1:3]
+
+    def take_back(self, mark: Mark) -> None:
+        """Forget the facts and symbols that were added since; no expression over such a symbol may be left."""
+        version = self.facts.version
+        self.facts = mark.facts
+        self.facts.version = version + 1  # answers that were given meanwhile must not look valid
+        symbols, guards, assertions, specializations = mark.counts
+        for name in list(self.symbols)[symbols:]:
+            del self.symbols[name]
+        del self.guards[guards:], self.assertions[assertions:], self.specializations[specializations:]
 
     def conditions_of_branch(self) -> list[tuple[Expr, str]]:
         """What the branch that is being recorded rests on: its guards and assertions."""

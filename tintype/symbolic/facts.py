@@ -86,9 +86,10 @@ class Facts:
         new.inequalities = [translate(form) for form in self.inequalities]
         new.fixed = [translate(symbol) for symbol in self.fixed]
         new.version = self.version
-        for old, copied in ((self._truths_with, new._truths_with), (self._replaced_by, new._replaced_by)):
-            for symbol, expressions in old.items():
-                copied[translate(symbol)] = [translate(expression) for expression in expressions]  # type: ignore
+        for symbol, truths in self._truths_with.items():
+            new._truths_with[translate(symbol)] = [translate(truth) for truth in truths]
+        for symbol, symbols in self._replaced_by.items():
+            new._replaced_by[translate(symbol)] = [translate(other) for other in symbols]
         return new
 
     # -- questions

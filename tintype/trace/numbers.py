@@ -41,6 +41,14 @@ class Numbers:
         # makes an input of the graph for a symbol that nothing in it has
         self.fetch: Callable[[Symbol], Node] | None = None
 
+    def copy_of_state(self) -> tuple[dict[Any, Any], ...]:
+        """What :meth:`restore` takes: for a try that may fail, after which its nodes are gone."""
+        return dict(self._sources), dict(self._derived), dict(self._nodes)
+
+    def restore(self, state: tuple[dict[Any, Any], ...]) -> None:
+        """Forget what was defined since the state was copied."""
+        self._sources, self._derived, self._nodes = state
+
     def define_number(self, number: Expr, node: Node) -> None:
         """Let a number be the value of a node."""
         self._sources.setdefault(number, node)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from tintype.errors import DataDependentError, InvalidRequestError
+from tintype.errors import CaptureError, DataDependentError, InvalidRequestError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, is_dense, memory_order
 from tintype.fake.meta_kernels import freeze
@@ -43,6 +43,8 @@ from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
 from tintype.transforms.attention import with_right_statistics
+from tintype.transforms.core_decompositions import core_table
+from tintype.transforms.general_decompositions import GENERAL_DECOMPOSITIONS
 from tintype.transforms.views import base_of
 from tintype.transforms.working_copy import translated
 
@@ -50,47 +52,6 @@ aten = torch.ops.aten
 
 Table = Mapping[Any, Callable[..., Any]]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-def core_table() -> dict[Any, Callable[..., Any]]:
-    """The decompositions that lead to core ATen."""
-    global _core
-    if _core is None:
-        table = with_right_statistics(torch._decomp._core_aten_decompositions_post_autograd())
-        _core = {**table, **_OWN_DECOMPOSITIONS}
-    return _core
-
-
-_core: dict[Any, Callable[..., Any]] | None = None
-
-
-def _copy_decomposition(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """``aten.copy`` in terms of operators that gradients flow through."""
-    value = aten._to_copy.default(source, dtype=target.dtype, device=target.device)
-    if value.shape == target.shape:
-        return value
-    return aten.clone.default(aten.expand.default(value, target.shape), memory_format=torch.contiguous_format)
-
-
-def _dropout_decomposition(tensor: torch.Tensor, p: float, train: bool) -> Any:
-    """Dropout of everything draws no random numbers, as in eager mode."""
-    if train and p == 1:
-        return tensor * torch.zeros((), dtype=tensor.dtype, device=tensor.device)
-    return aten.dropout.default.decompose(tensor, p, train)
-
-
-def _masked_fill_decomposition(tensor: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
-    """As in eager mode, a complex value without an imaginary part fits into real tensors."""
-    if isinstance(value, complex) and not tensor.dtype.is_complex and value.imag == 0:
-        value = value.real
-    return torch._decomp.decomposition_table[aten.masked_fill.Scalar](tensor, mask, value)
-
-
-_OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
-    aten.copy.default: _copy_decomposition,
-    aten.dropout.default: _dropout_decomposition,
-    aten.masked_fill.Scalar: _masked_fill_decomposition,
-}
 
 
 class Decomposer(Recorder):
@@ -134,10 +95,55 @@ class Decomposer(Recorder):
     def decomposed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The results of an operator by its decomposition; NotImplemented where that declines."""
         decomposition = self.table.get(func) or func.decompose
-        try:
+        if func in self.table and not self.keep_core:  # the user's own: what it needs, the new program asserts
             return self.inside(lambda: decomposition(*args, **kwargs))
-        except DataDependentError:
-            return NotImplemented  # the operator itself can do what its decomposition can't
+        result = self._try(lambda: decomposition(*args, **kwargs))
+        if result is NotImplemented and func in GENERAL_DECOMPOSITIONS:
+            result = self._try(lambda: GENERAL_DECOMPOSITIONS[func](*args, **kwargs))
+        return result
+
+    def _try(self, decompose: Callable[[], Any]) -> Any:
+        """What a decomposition returns; NotImplemented where the operator can do what its decomposition can't, or
+        takes sizes that its decomposition doesn't."""
+        attempt = Attempt(self)
+        try:
+            result = self.inside(decompose)
+        except (CaptureError, RuntimeError):
+            attempt.undo()
+            return NotImplemented
+        if attempt.has_learned():
+            attempt.undo()
+            return NotImplemented
+        return result
+
+
+class Attempt:
+    """A decomposition that is tried, and taken back where it fails or holds for fewer sizes than the operator."""
+
+    def __init__(self, recorder: Decomposer) -> None:
+        self.recorder = recorder
+        self.last = recorder.graph._root._prev
+        environment = recorder.context.environment
+        self.mark = environment.mark() if environment.symbols else None
+        if self.mark is not None:
+            self.numbers = recorder.numbers.copy_of_state()
+            self.inferred = len(recorder.context.inferred)
+
+    def has_learned(self) -> bool:
+        """Whether something was decided about sizes meanwhile."""
+        return self.mark is not None and self.recorder.context.environment.has_learned(self.mark)
+
+    def undo(self) -> None:
+        """Take back what was recorded and learned."""
+        recorder = self.recorder
+        graph, context = recorder.graph, recorder.context
+        while (node := graph._root._prev) is not self.last:
+            graph.erase_node(node)
+        if self.mark is not None:
+            context.environment.take_back(self.mark)
+            recorder.numbers.restore(self.numbers)
+            for key in list(context.inferred)[self.inferred :]:
+                del context.inferred[key]
 
 
 class Decomposition:
@@ -181,9 +187,16 @@ class Decomposition:
         finally:
             self.recorder.stop_watching()  # a decomposition may have come upon a number from data
             self.context.session = session
+        self._drop_unused_constants()
         if eliminate_dead_code(self.graph):
             name_in_order(self.graph)
         return self.graph
+
+    def _drop_unused_constants(self) -> None:
+        """Constants of decompositions that were taken back."""
+        for node, _ in [entry for entry in self.lifted if not entry[0].users]:
+            self.graph.erase_node(node)
+        self.lifted = [entry for entry in self.lifted if entry[0].users]
 
     def _visit(self, node: Node) -> None:
         if node.op == "placeholder":
@@ -598,7 +611,5 @@ def decompose_graph(
     """
     keep_core = table is None
     chosen = core_table() if table is None else with_right_statistics(table)
-    decomposition = Decomposition(
-        graph, context, chosen, preserve, keep_core, user_inputs, translation=translation
-    )
+    decomposition = Decomposition(graph, context, chosen, preserve, keep_core, user_inputs, translation=translation)
     return decomposition.run(), decomposition.lifted
