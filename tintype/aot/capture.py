@@ -31,6 +31,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
+from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import Emitter
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
@@ -452,6 +453,9 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         )
         captured = capture.run()
     graph = captured.graph
+    environment = captured.context.environment
+    if environment.symbols:
+        AssertionWriter(graph, environment).write([(fact.condition, fact.message) for fact in environment.assertions])
     inputs = placeholders(graph)
     count = len(captured.input_specs)
     _check_shared_memory(captured, inputs[:count])

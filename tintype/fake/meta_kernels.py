@@ -123,7 +123,8 @@ class _Inference:
                 meta_kwargs["device"] = _META
             try:
                 results = func(*meta_args, **meta_kwargs)
-            except NotImplementedError as error:
+            except (NotImplementedError, RecursionError) as error:
+                # torch recurses where a kernel that was not written for meta tensors asks for their data
                 raise NoMetaKernel(str(error)) from error
         if device is not None:
             self.device = target_device(device)

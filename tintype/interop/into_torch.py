@@ -24,7 +24,8 @@ from tintype.export.program import ModuleCallEntry
 from tintype.fake.tensor import FakeTensor
 from tintype.interop.numbers import NumberTranslation, value_ranges
 from tintype.ir import signature as ours
-from tintype.ir.graph import add_placeholder, meta_of, output_node, placeholders
+from tintype.ir.effects import has_effect
+from tintype.ir.graph import add_placeholder, is_pure, meta_of, output_node, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.bridge import from_torch as our_number
@@ -100,6 +101,7 @@ class Translation:
                     torch.fx.node.map_arg(node.kwargs, values.__getitem__),
                     name=node.name,
                 )
+                _keep_effects(node)
             new.meta = self._meta(node)
             values[node] = new
         return graph
@@ -258,6 +260,15 @@ def _their_stack(meta: NodeMeta) -> dict[str, tuple[str, str]]:
 
 
 _THEIR_TARGETS = {torch._sym_sqrt: torch.sym_sqrt}  # type: ignore[attr-defined]
+
+
+def _keep_effects(node: Node) -> None:
+    """Let torch know an operator with an effect as one: its programs lose what nobody uses the results of."""
+    for operator in (node.target, *node.args):
+        if isinstance(operator, torch._ops.OpOverload) and has_effect(operator):
+            torch.fx.node.has_side_effect(operator)
+    if isinstance(node.target, torch._ops.HigherOrderOperator) and not node.users and not is_pure(node):
+        torch.fx.node.has_side_effect(node.target)
 
 
 def _their_target(target: Any) -> Any:

@@ -19,6 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 # passed on: fx's lazy variant does that when the code is first asked for.
 from torch.fx.graph import _Namespace
 
+from tintype.ir.effects import has_effect
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import OPERATORS, Position, argument_at, declaration_of
 
@@ -121,13 +122,15 @@ def output_node(graph: Graph) -> Node:
 
 
 def is_pure(node: Node) -> bool:
-    """Whether a call has no effect besides its results: it writes nothing and draws no random numbers."""
+    """Whether a call has no effect besides its results: it writes nothing, draws no random numbers, asserts nothing."""
     target = node.target
     if node.op != "call_function":
         return node.op == "get_attr"
     if isinstance(target, torch._ops.OpOverload):
-        return not target._schema.is_mutable and target not in _EFFECTFUL and not _is_random(target)
+        return not target._schema.is_mutable and not has_effect(target)
     if target in OPERATORS:
+        if any(isinstance(argument, torch._ops.OpOverload) and has_effect(argument) for argument in node.args):
+            return False
         return all(_is_pure_graph(subgraph.graph) for _, subgraph in graphs_of(node))
     return getattr(target, "is_pure", False) or target in NUMBER_FUNCTIONS
 
@@ -144,38 +147,20 @@ NUMBER_FUNCTIONS = frozenset(
     }
 )
 
-# Operators that must stay although nobody uses their results: assertions, and those that write to arguments
-# without saying so in their schema.
-_EFFECTFUL = frozenset(
-    getattr(packet, name)
-    for packet in (
-        torch.ops.aten._assert_async,
-        torch.ops.aten._assert_scalar,
-        torch.ops.aten._assert_tensor_metadata,
-        torch.ops.aten.sym_constrain_range,
-        torch.ops.aten.sym_constrain_range_for_size,
-        torch.ops.aten.batch_norm,
-        torch.ops.aten.native_batch_norm,
-        torch.ops.aten.instance_norm,
-        torch.ops.aten.cudnn_batch_norm,
-        torch.ops.aten.miopen_batch_norm,
-    )
-    for name in packet.overloads()
-)
-
-
-def _is_random(target: torch._ops.OpOverload) -> bool:
-    return torch.Tag.nondeterministic_seeded in target.tags
-
 
 def eliminate_dead_code(graph: Graph) -> int:
     """Remove pure calls whose results nobody uses, and say how many. One sweep from the end, so it is linear."""
     count = 0
     for node in reversed(graph.nodes):
-        if not node.users and node.op not in ("placeholder", "output") and is_pure(node):
+        if not node.users and node.op not in ("placeholder", "output") and is_pure(node) and not _is_asserted(node):
             graph.erase_node(node)
             count += 1
     return count
+
+
+def _is_asserted(node: Node) -> bool:
+    """Whether something is to be asserted of a node's value, so that it will have a user."""
+    return isinstance(node.meta, NodeMeta) and node.meta.asserted
 
 
 def base_name(target: Any) -> str:

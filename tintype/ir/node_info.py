@@ -250,7 +250,7 @@ CUSTOM = "custom"
 class NodeMeta(dict[str, Any]):
     """The ``meta`` of a node: a dictionary whose origin entries are computed when they are read."""
 
-    __slots__ = ("consumer", "origin", "region")
+    __slots__ = ("asserted", "consumer", "origin", "region")
 
     def __init__(
         self,
@@ -264,6 +264,8 @@ class NodeMeta(dict[str, Any]):
         self.consumer = consumer
         # while a program is recorded: in which of torch's modes the node runs (see tintype.ir.regions)
         self.region: Region = ()
+        # while a program is recorded: whether something is to be asserted of the node's value
+        self.asserted = False
 
     def _materialize(self, key: str) -> Any:
         origin = self.origin

@@ -51,9 +51,6 @@ def auto_functionalized(operator: torch._ops.OpOverload, /, **arguments: Any) ->
     return results if operator._schema.returns else results[1:]
 
 
-auto_functionalized.is_pure = True  # type: ignore[attr-defined]
-
-
 def written_names(operator: torch._ops.OpOverload) -> list[str]:
     """The names of the arguments that an operator writes to."""
     return [

@@ -293,6 +293,8 @@ class Capture:
             self.state.put_back_gradient_flags()
         self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems)
+        if self.context.environment.assertions:
+            self.recorder.numbers.mark_asserted([fact.condition for fact in self.context.environment.assertions])
         eliminate_dead_code(self.graph)
         refuse_escaped_tensors(self.graph)
         return self._finish(output_specs, out_spec)

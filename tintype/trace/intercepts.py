@@ -297,3 +297,17 @@ def _assign_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 def _bernoulli(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """``bernoulli.p``, the form without mutation, has no default for its probability."""
     return NOT_HANDLED if len(args) > 1 or "p" in kwargs else recorder.record(func, args[0], 0.5, **kwargs)
+
+
+# --- profiling -------------------------------------------------------------------------------------------
+
+
+@intercept(
+    torch.ops.profiler._record_function_enter.default,
+    torch.ops.profiler._record_function_enter_new.default,
+    torch.ops.profiler._record_function_exit.default,
+    torch.ops.profiler._record_function_exit._RecordFunction,
+)
+def _record_function(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """``torch.profiler.record_function`` names a stretch of time for a profiler, of which a program knows nothing."""
+    return func(*args, **kwargs)

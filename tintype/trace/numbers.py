@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 
 from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import append_call
+from tintype.ir.graph import append_call, meta_of
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import and_, maximum, minimum, or_
 from tintype.symbolic.bridge import from_torch, to_torch
@@ -100,6 +100,14 @@ class Numbers:
                     self.define_value(node, number)
             elif type(value) is FakeTensor:
                 self.define_new_sizes(node, value.info.sizes)
+
+    def mark_asserted(self, conditions: Iterable[Expr]) -> None:
+        """Let the nodes stay that the numbers in conditions come from: assertions of these will be written."""
+        for condition in conditions:
+            for symbol in condition.symbols:
+                source = self._sources.get(symbol)
+                if source is not None:
+                    meta_of(source[0] if isinstance(source, tuple) else source).asserted = True
 
     def node(self, number: Any, origin: Any) -> Any:
         """The node that computes a number; a plain number as it is."""

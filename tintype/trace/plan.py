@@ -27,7 +27,17 @@ _HIDDEN_WRITES = {
 class Plan:
     """What is known of an operator before it is called."""
 
-    __slots__ = ("aliases", "composite", "hidden_writes", "in_place", "intercept", "name", "rule", "writes")
+    __slots__ = (
+        "aliases",
+        "composite",
+        "hidden_writes",
+        "in_place",
+        "intercept",
+        "name",
+        "returns_nothing",
+        "rule",
+        "writes",
+    )
 
     def __init__(self, operator: Any) -> None:
         schema = operator._schema
@@ -44,6 +54,8 @@ class Plan:
         self.hidden_writes = _HIDDEN_WRITES.get(schema.name, ())
         self.aliases = any(result.alias_info is not None for result in schema.returns)
         self.in_place = self.writes == (0,) and len(schema.returns) == 1
+        # called for its effect alone, which its kernel must not have while a program is captured
+        self.returns_nothing = not schema.returns
         self.composite = is_composite(operator)
 
 

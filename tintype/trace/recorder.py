@@ -157,6 +157,8 @@ class Recorder(TorchDispatchMode):
                 results = plan.rule(*infos, **kwarg_infos)
             except NotImplementedError:
                 results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
+        elif plan.returns_nothing:
+            results = None
         else:
             results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
         if results is NOT_HANDLED:
@@ -437,7 +439,7 @@ class Recorder(TorchDispatchMode):
         if len(func._schema.returns) == len(written) and plan.aliases:
             return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
         # returns something else besides (or instead of) what it writes to
-        results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
+        results = None if plan.returns_nothing else self.infer(func, plan, infos, kwarg_infos, args, kwargs)
         if type(results) is TensorInfo and results not in infos:
             return self._record_one(func, plan, nodes, kwarg_nodes, results)
         arguments = dict(zip(map(id, infos), args, strict=True))

@@ -80,7 +80,7 @@ class AssertionWriter:
         if len(condition.symbols) != 1:
             return True
         (symbol,) = condition.symbols
-        if symbol.hint is not None:
+        if symbol.hint is not None or not _is_number(self.homes.get(symbol)):
             return True
         return condition not in _range_conditions(symbol, self.environment.range(symbol))
 
@@ -123,8 +123,8 @@ class AssertionWriter:
         self.numbers._nodes.clear()
 
 
-def _is_number(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.SymInt)
+def _is_number(node: Node | None) -> bool:
+    return node is not None and isinstance(node.meta.get("val"), torch.SymInt)
 
 
 def _range_conditions(symbol: Symbol, bounds: Range) -> list[Expr]:

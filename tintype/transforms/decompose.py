@@ -83,7 +83,10 @@ class Decomposer(Recorder):
             return False
         if self.keep_core and target in KEPT_WHOLE:
             return True
-        return not plan_for(target).composite or (self.keep_core and torch.Tag.core in target.tags)
+        plan = plan_for(target)
+        if plan.returns_nothing:
+            return True  # its kernel would have the effect now, and not when the program runs
+        return not plan.composite or (self.keep_core and torch.Tag.core in target.tags)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._recording and func not in QUESTIONS and not self.stays(func):

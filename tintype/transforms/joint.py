@@ -27,6 +27,7 @@ from tintype.ir.graph import (
     add_placeholder,
     copy_graph,
     eliminate_dead_code,
+    is_pure,
     output_node,
     placeholders,
     set_meta,
@@ -268,8 +269,18 @@ class JointGraph:
         output = output_node(graph)
         results: Any = output.args[0]
         output.args = (tuple(results[self.output_count :]),)
-        eliminate_dead_code(graph)
+        self._drop_forward_half(graph)
         return graph
+
+    def _drop_forward_half(self, graph: Graph) -> None:
+        """Remove what gradients don't need, effects of the forward half with it: they are had when that runs."""
+        later = set(placeholders(graph)[self.input_count :])
+        for node in graph.nodes:
+            if not later.isdisjoint(node.all_input_nodes):
+                later.add(node)
+        for node in reversed(graph.nodes):
+            if node.op in ("call_function", "get_attr") and not node.users and (node not in later or is_pure(node)):
+                graph.erase_node(node)
 
 
 def joint_of(

@@ -112,7 +112,7 @@ def is_cheap(node: Node) -> bool:
     times at most."""
     if node.op != "call_function" or node.target is operator.getitem or node.target in NUMBER_FUNCTIONS:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload) or is_random(node):
+    if not isinstance(node.target, torch._ops.OpOverload) or not is_pure(node):
         return False
     return base_of(node) is not None or torch.Tag.pointwise in node.target.tags or node.target in _CHEAP
 
@@ -173,8 +173,8 @@ def _work(node: Node) -> float:
     """Roughly the multiplications that an operator does; infinite for what can't run twice."""
     if is_random(node) and bytes_of(node) < 2 * STATE_BYTES:
         return float("inf")  # the state of the generator, which is saved then, is no smaller
-    if not isinstance(node.target, torch._ops.OpOverload) and not is_pure(node):
-        return float("inf")  # an operator that takes graphs, in which something is drawn or written
+    if not is_random(node) and not is_pure(node):
+        return float("inf")  # it has an effect, or takes graphs in which something has
     info = info_of(node)
     elements = 1.0
     for value in [node, *node.all_input_nodes]:

@@ -119,8 +119,9 @@ class Halves:
         # what the forward graph computes in any case, random numbers among it: they are drawn in the program's order
         self.forward = self.before([*(n for n in self.outputs if isinstance(n, Node)), *kept])
         self.forward |= {n for n in self.nodes if n.target is operator.getitem and n.args[0] in self.forward}
-        # what the gradients need
-        self.backward = self.before([n for n in self.gradients if isinstance(n, Node)])
+        # what the gradients need, and effects that follow from them
+        later = [node for node in effects if node in self.behind_tangents]
+        self.backward = self.before([*(n for n in self.gradients if isinstance(n, Node)), *later])
 
     def _behind(self, start: Iterable[Node]) -> set[Node]:
         found = set(start)
