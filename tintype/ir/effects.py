@@ -31,8 +31,8 @@ _EFFECTFUL = frozenset(
     for name in packet.overloads()
 )
 
-# Namespaces whose operators are known to compute results and nothing else, but for those that say so. What an operator
-# of anybody else does when it runs (count, log, talk to other processes) can't be seen from outside.
+# Namespaces whose operators are known to compute results and nothing else, but for those that say so. What an
+# operator of anybody else does when it runs (count, log, talk to other processes) can't be seen from outside.
 _COMPUTING = frozenset(
     {"aten", "prims", "quantized", "quantized_decomposed", "mkldnn", "mkl", "onednn", "torchvision", "torchaudio"}
 )

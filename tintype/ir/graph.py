@@ -122,7 +122,7 @@ def output_node(graph: Graph) -> Node:
 
 
 def is_pure(node: Node) -> bool:
-    """Whether a call has no effect besides its results: it writes nothing, draws no random numbers, asserts nothing."""
+    """Whether a call has no effect besides its results: it writes, draws and asserts nothing."""
     target = node.target
     if node.op != "call_function":
         return node.op == "get_attr"

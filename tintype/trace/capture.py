@@ -45,6 +45,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
+from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (registers itself)

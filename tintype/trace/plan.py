@@ -104,8 +104,16 @@ def plan_for(operator: Any) -> Plan:
     if plan is None:
         if not isinstance(operator, torch._ops.OpOverload):
             raise _refusal(operator)
-        plan = _PLANS[operator] = Plan(operator)
+        prepare = ON_FIRST_USE.get(operator.namespace)
+        if prepare is not None:
+            prepare()
+        plan = _PLANS.get(operator) or Plan(operator)
+        _PLANS[operator] = plan
     return plan
+
+
+# What to do when an operator of a namespace is met that has no plan yet; it takes itself out of the table when done.
+ON_FIRST_USE: dict[str, Callable[[], None]] = {}
 
 
 def _refusal(operator: Any) -> UnsupportedOperatorError:
