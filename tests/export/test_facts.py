@@ -181,3 +181,11 @@ class _Loss(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x).square().mean()
+
+
+@pytest.mark.parametrize("example", [torch.randn(4, 0).T, torch.randn(0, 4), torch.randn(0, 4, 0).permute(2, 0, 1)])
+def test_the_strides_of_an_example_without_elements_say_nothing_about_sizes(example: torch.Tensor) -> None:
+    program = tintype.export(lambda x: x.reciprocal().clamp(-4, 4), (example,), dynamic_shapes=({0: Dim("n")},))
+    other = torch.randn(7, *example.shape[1:])
+    torch.testing.assert_close(program.module()(other), other.reciprocal().clamp(-4, 4))
+    assert str(program.contract()) == "x.shape[0] = n, n >= 0"
