@@ -522,10 +522,10 @@ def symbolic_strides(
     for dimension in order:
         if strides[dimension] == expected:
             result[dimension] = symbolic
-            expected = expected * max(sizes[dimension], 1)  # as torch counts a dimension without elements
+            expected = expected * (sizes[dimension] or 1)  # as torch counts a dimension without elements
             symbolic = symbolic * new_sizes[dimension]
         else:
-            expected = strides[dimension] * max(sizes[dimension], 1)
+            expected = strides[dimension] * (sizes[dimension] or 1)
             symbolic = strides[dimension] * new_sizes[dimension]
     return tuple(result)
 
