@@ -120,7 +120,16 @@ def test_inputs_that_are_wrong(model: Path, tmp_path: Path) -> None:
     assert "is no array of numbers" in refused("run", model, "--input", f"input={tmp_path / 'object.npy'}")
 
 
-@pytest.mark.parametrize("command", ["info", "run"])
+def test_verify(model: Path) -> None:
+    assert "all right" in call("verify", model)
+    content = bytearray(model.read_bytes())
+    at = content.index(b"weights.safetensors") + 400
+    content[at] ^= 1
+    model.write_bytes(content)
+    assert "checksum differs" in refused("verify", model)
+
+
+@pytest.mark.parametrize("command", ["info", "run", "verify"])
 def test_files_that_are_wrong(command: str, tmp_path: Path) -> None:
     assert "No such file" in refused(command, tmp_path / "nowhere.tt")
     (tmp_path / "empty.tt").touch()

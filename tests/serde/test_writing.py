@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -173,3 +175,111 @@ def test_progress_is_shown_when_asked_for(tmp_path: Path, capsys: pytest.Capture
     tintype.save(small(), tmp_path / "model.tt")
     assert capsys.readouterr().err == ""
     assert (tmp_path / "model.tt").read_bytes() == saved_bytes(small())
+
+
+# --- places that are no files ---------------------------------------------------------------------------------------
+
+
+def test_a_device_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
+    link = tmp_path / "null.tt"
+    link.symlink_to("/dev/null")
+    before = os.stat("/dev/null")
+    tintype.save(small(), link)
+    tintype.save(small(), "/dev/null")
+    after = os.stat("/dev/null")
+    assert (after.st_mode, after.st_rdev, after.st_ino) == (before.st_mode, before.st_rdev, before.st_ino)
+
+
+def test_a_pipe_gets_the_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.tt"
+    os.mkfifo(path)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(path.read_bytes()))
+    reader.start()
+    tintype.save(small(), path)
+    reader.join(20)
+    assert got == [saved_bytes(small())]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(tintype.TintypeError, match="is a folder"):
+        tintype.save(small(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_take_a_part_at_a_time() -> None:
+    class Slow(io.RawIOBase):
+        def __init__(self, most: int | None) -> None:
+            self.content = b""
+            self.most = most
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, piece: Any) -> int | None:
+            if self.most is None:
+                return None
+            self.content += bytes(piece[: self.most])
+            return min(len(piece), self.most)
+
+    file = Slow(1000)
+    tintype.save(small(), file)  # type: ignore[arg-type]
+    assert file.content == saved_bytes(small())
+    with pytest.raises(BlockingIOError):
+        tintype.save(small(), Slow(None))  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="took 0 of"):
+        tintype.save(small(), Slow(0))  # type: ignore[arg-type]
+
+
+def test_long_names_and_names_of_bytes(tmp_path: Path) -> None:
+    path = tmp_path / ("m" * 252 + ".tt")
+    tintype.save(small(), path)
+    assert path.read_bytes() == saved_bytes(small())
+    odd = os.fsencode(tmp_path) + b"/model-\xff.tt"
+    tintype.save(small(), odd)
+    assert saved_bytes(tintype.load(odd)) == path.read_bytes()
+
+
+def test_a_file_system_without_nameless_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "O_TMPFILE")
+    path = tmp_path / "model.tt"
+    tintype.save(small(), path)
+    with pytest.raises(RuntimeError, match="in the middle"), replacing(path):
+        raise RuntimeError("in the middle")
+    assert path.read_bytes() == saved_bytes(small())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_killed_save_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "model.tt"
+    done = run(
+        """
+        import os, signal, sys
+        from pathlib import Path
+        from tintype.serde.atomic import replacing
+        with replacing(Path(sys.argv[1])) as file:
+            file.write(b"half")
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        path,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- checksums ------------------------------------------------------------------------------------------------------
+
+
+def test_damaged_weights_are_found_when_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "model.tt"
+    tintype.save(small(), path)
+    assert torch.equal(tintype.load(path, verify=True).state_dict["weight"], small().state_dict["weight"])
+    content = bytearray(path.read_bytes())
+    weight = small().state_dict["weight"].detach().numpy().tobytes()
+    content[content.index(weight) + 5] ^= 1
+    path.write_bytes(content)
+    tintype.load(path)  # weights are mapped, not read
+    with pytest.raises(tintype.TintypeError, match=r"weights.safetensors.*checksum differs"):
+        tintype.load(path, verify=True)

@@ -64,6 +64,15 @@ def run(
 
 
 @app.command()
+def verify(file: ProgramFile) -> None:
+    """Read every byte of a file, compare its checksums, and check the program by the rules of its stage."""
+    from tintype.cli.verify import verify_file
+
+    with _told_plainly():
+        verify_file(file)
+
+
+@app.command()
 def version() -> None:
     """Print the version of tintype and of the file format that it writes."""
     from tintype.serde import schema

@@ -20,6 +20,7 @@ ALIGNMENT = 64
 MOST_ENTRIES = 65_536
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes, whenever it is saved
 _ZIP64_FROM = 1 << 30
+_PIECE = 1 << 24  # bytes that are read at a time
 
 _END = struct.Struct("<4s4H2LH")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
@@ -111,10 +112,22 @@ class Archive:
     def content(self, name: str) -> memoryview:
         """The bytes of an entry, checked."""
         place = self.place(name)
-        content = self.view[place.begin : place.begin + place.size]
-        if zlib.crc32(content) != place.checksum:
+        self._check(name, place)
+        return self.view[place.begin : place.begin + place.size]
+
+    def verify(self, progress: Callable[[int], None] = lambda count: None) -> None:
+        """Read every byte of every entry and compare its checksum; ``progress`` hears how many bytes were read."""
+        for name, place in self.places.items():
+            self._check(name, place, progress)
+
+    def _check(self, name: str, place: Place, progress: Callable[[int], None] = lambda count: None) -> None:
+        checksum = 0
+        for begin in range(place.begin, place.begin + place.size, _PIECE):
+            piece = self.view[begin : min(begin + _PIECE, place.begin + place.size)]
+            checksum = zlib.crc32(piece, checksum)
+            progress(len(piece))
+        if checksum != place.checksum:
             raise _damaged(f"the bytes of {name!r} are not those that were written (their checksum differs)")
-        return content
 
 
 def _read_directory(view: memoryview) -> dict[str, Place]:

@@ -18,13 +18,13 @@ from tintype.export.program import ExportedProgram
 from tintype.ir.process_switches import collector_paused
 from tintype.serde import schema
 from tintype.serde.archive import Archive, Entry, bytes_entry, write_archive
-from tintype.serde.atomic import replacing
+from tintype.serde.atomic import is_stream, replacing
 from tintype.serde.decode import ProgramDecoder
 from tintype.serde.description import read_description
 from tintype.serde.encode import EncodedProgram, encode_program
 from tintype.serde.mapping import map_path
 
-FileLike = str | os.PathLike[str] | IO[bytes]
+FileLike = str | bytes | os.PathLike[str] | IO[bytes]
 
 _EXTRA = "extra/"
 _LONGEST_NAME = 1000
@@ -64,11 +64,14 @@ def save(
     if progress is None:
         progress = total >= _BIG and sys.stderr.isatty()
     shown: Iterable[Entry] = _with_progress(entries, total) if progress else entries
-    if isinstance(f, (str, os.PathLike)):
-        with replacing(Path(f)) as file:
-            write_archive(file, shown)
-    else:
+    if not isinstance(f, (str, bytes, os.PathLike)):
         _write_to_object(f, shown)
+    elif is_stream(path := os.fsdecode(f)):
+        with open(path, "wb") as stream:
+            _write_to_object(stream, shown)
+    else:
+        with replacing(Path(path)) as file:
+            write_archive(file, shown)
 
 
 def archive_entries(encoded: EncodedProgram, extra_files: dict[str, str | bytes]) -> list[Entry]:
@@ -131,7 +134,21 @@ def _write_to_object(f: IO[bytes], entries: Iterable[Entry]) -> None:
         write_archive(file, entries)
         file.seek(0)
         while piece := file.read(1 << 22):
-            f.write(piece)
+            _write_all(f, piece)
+
+
+def _write_all(f: IO[bytes], piece: bytes) -> None:
+    """Write to a file that may take a part at a time, as files without a buffer do."""
+    rest = memoryview(piece)
+    while rest:
+        count = f.write(rest)
+        if count is None and isinstance(f, io.RawIOBase):
+            raise BlockingIOError("the file to save to takes nothing at the moment: it does not wait for its reader")
+        if not isinstance(count, int):  # somebody's own file, which does not say: it took everything
+            return
+        if count <= 0:
+            raise OSError(f"the file to save to took {count} of {len(rest)} bytes")
+        rest = rest[count:]
 
 
 # --- loading ------------------------------------------------------------------------------------------------------
@@ -142,12 +159,14 @@ def load(
     *,
     extra_files: dict[str, Any] | None = None,
     mmap: bool = True,
+    verify: bool = False,
 ) -> ExportedProgram:
     """Read a program from a file: a path, or an object open for reading bytes.
 
     Nothing in a file is run, and nothing but the file is read. The weights of a file with a path are mapped into
     memory, not read: they come in when they are used, and processes share them; ``mmap=False`` reads them at once.
-    What is written to them stays in this process. ``extra_files`` gets the files that were saved beside the program,
+    What is written to them stays in this process. ``verify`` reads every byte first and compares checksums; without
+    it those of the weights are not looked at. ``extra_files`` gets the files that were saved beside the program,
     as text where they are text: those that it names, or all of them if it is empty.
 
     >>> import io, torch, tintype
@@ -160,6 +179,8 @@ def load(
     """
     with collector_paused(), torch.inference_mode(False):  # state that can be trained, wherever it is loaded
         archive = _opened(f, mmap)
+        if verify:
+            archive.verify()
         program = _read_program(archive)
         if extra_files is not None:
             _read_extra_files(archive, extra_files)
@@ -167,8 +188,9 @@ def load(
 
 
 def _opened(f: FileLike, mapped: bool) -> Archive:
-    if isinstance(f, (str, os.PathLike)):
-        return Archive(map_path(f) if mapped else bytearray(Path(f).read_bytes()))
+    if isinstance(f, (str, bytes, os.PathLike)):
+        path = os.fsdecode(f)
+        return Archive(map_path(path) if mapped else bytearray(Path(path).read_bytes()))
     if isinstance(f, io.BytesIO) and f.tell() == f.getbuffer().nbytes:
         f.seek(0)  # just written
     content = f.read()

@@ -1,0 +1,27 @@
+"""``tintype verify``: whether a file is as it was written, and its program keeps the rules of its stage."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+from tintype.serde.archive import Archive
+from tintype.serde.files import load
+from tintype.serde.mapping import map_path
+
+
+def verify_file(path: Path) -> None:
+    """Raise what is wrong with a file; say so if nothing is."""
+    archive = Archive(map_path(path))
+    total = sum(place.size for place in archive.places.values())
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress("verifying", *columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("verifying", total=total)
+        archive.verify(lambda count: bar.advance(task, count))
+    program = load(path)
+    program.validate()
+    print(f"{path.name}: {len(archive.places)} entries, {total} bytes, {program!r}: all right")
