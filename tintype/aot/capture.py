@@ -28,6 +28,8 @@ from tintype.ir.signature import (
     OutputSpec,
     StateWrite,
     TensorArgument,
+    belongs_to_user_input,
+    positions_of_inputs,
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
@@ -466,13 +468,14 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
     mutations = functionalize(graph, captured.context, specs, captured.state_writes)
     tidy_joint_graph(graph)
     values: Any = list(output_node(graph).args[0])  # type: ignore[arg-type]
-    positions = {spec.target or spec.arg.name: position for position, spec in enumerate(captured.input_specs)}
+    positions = positions_of_inputs(captured.input_specs)
     index = {node: position for position, node in enumerate(inputs)}
     tracked = {index[node] for node in capture.tracked}
     writes = [
-        InputWrite(positions[spec.target], positions[spec.target] in tracked, spec.write, value)
+        InputWrite(position, position in tracked, spec.write, value)
         for spec, value in zip(mutations, values, strict=False)
-        if spec.target in positions  # tangents that a backward wrote to are nobody's business
+        # tangents that a backward wrote to are nobody's business
+        if (position := positions.get((belongs_to_user_input(spec), str(spec.target)))) is not None
     ]
     _add_empty_writes(captured, writes, [inputs[position] for position in sorted(tracked)], index)
     values = values[len(mutations) :]

@@ -14,6 +14,7 @@ from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
 from tintype.errors import InvalidRequestError, UnsupportedInputError
 from tintype.export.capture import EntryPoint
+from tintype.export.codegen import compile_graph
 from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
 from tintype.ir.process_switches import collector_paused
 from tintype.trace.capture import plain_tensor
@@ -29,8 +30,10 @@ Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
 
 def as_it_is(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-    """A compiler that compiles nothing."""
-    return graph_module
+    """A compiler that compiles nothing: the graph's operators are called one after the other.
+
+    Not by the code that fx generates: some operators that take graphs or operators mean more here than in torch."""
+    return compile_graph(graph_module)
 
 
 class CompiledFunction:
@@ -58,7 +61,7 @@ class CompiledFunction:
         self._compiled: dict[Any, tuple[CompiledGraphs, list[list[int]]]] = {}
         self.partitions: list[Partition] = []
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         leaves, compiled, merged = self.prepare(*args, **kwargs)
         arguments = Arguments(leaves, merged)
         state = [
@@ -66,7 +69,7 @@ class CompiledFunction:
         ]
         return compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
 
-    def prepare(self, *args: Any, **kwargs: Any) -> tuple[list[Any], CompiledGraphs, list[list[int]]]:
+    def prepare(self, /, *args: Any, **kwargs: Any) -> tuple[list[Any], CompiledGraphs, list[list[int]]]:
         """Make the graphs for a call, or find them: returns the flat arguments, the graphs, and which arguments they
         take as views of one tensor."""
         leaves, spec = tree.flatten((args, kwargs))
@@ -286,7 +289,7 @@ class CompiledModule(torch.nn.Module):
             self.__dict__[name] = original.__dict__[name]
         self.training = original.training
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled graphs."""
         return self._compiled(*args, **kwargs)
 

@@ -223,6 +223,10 @@ def _check_request(args: Any, kwargs: Any) -> None:
         raise InvalidRequestError(
             f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
         )
+    if kwargs and "self" in kwargs:
+        raise InvalidRequestError(
+            "a module takes no keyword argument called 'self'", remedy="pass the argument by position"
+        )
 
 
 def suggest_dynamic_shapes(error: ConstraintViolationError) -> Any:
@@ -300,7 +304,8 @@ def _program_from(
     captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]
 ) -> ExportedProgram:
     if stage is Stage.TRAINING:
-        wrap_regions(captured.graph, {name.partition(".")[0] for name in (*captured.state_dict, *captured.constants)})
+        paths = (*captured.state_dict, *captured.constants)
+        wrap_regions(captured.graph, {*(path.partition(".")[0] for path in paths), *captured.children})
     signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")

@@ -305,7 +305,7 @@ def _write_tensor_check(
             f"if not (isinstance({name}, {kind}) and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}"
         )
         return
-    shape = f"{name}_shape"
+    shape = writer.fresh("shape")
     writer.line(f"if not isinstance({name}, {kind}): {report}")
     writer.line(f"{shape} = {name}.shape")
     plain = [f"len({shape}) == {len(expectation.sizes)}", f"{name}.dtype is {dtype}"]

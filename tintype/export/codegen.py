@@ -6,8 +6,7 @@ once, and handles arguments without containers - most of them - without a pytree
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,17 +14,23 @@ import torch.utils._pytree as pytree
 from torch.fx import GraphModule, Node
 
 from tintype.ir.graph import placeholders
+from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
 from tintype.tree import TreeSpec
 
 
 class Writer:
-    """Collects lines of code and the objects they refer to."""
+    """Collects lines of code and the objects they refer to.
+
+    No two names of the code can meet: that of a variable that holds a node's value is ``v_`` and the node's name,
+    which is unique in its graph, and every other name begins with an underscore and is handed out here.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.bound: dict[str, Any] = {}
         self._names: dict[int, str] = {}
+        self._variables = 0
         self._graphs: dict[GraphModule, Callable[..., Any]] = {}
 
     def line(self, text: str) -> None:
@@ -40,7 +45,12 @@ class Writer:
             self._names[id(value)] = name
         return name
 
-    def bind_graph(self, module: GraphModule) -> str:
+    def fresh(self, stem: str) -> str:
+        """A name for a further variable."""
+        self._variables += 1
+        return f"_{stem}{self._variables}"
+
+    def bind_graph(self, module: Any) -> str:
         """A name for the function that runs a graph; one for all calls that take it."""
         if module not in self._graphs:
             self._graphs[module] = compile_graph(module)
@@ -105,17 +115,25 @@ def compile_graph(module: GraphModule) -> Callable[..., Any]:
             write_call(writer, node)
         if node in released and node.op != "placeholder":
             writer.line(" = ".join(variable(argument) for argument in released[node]) + " = None")
-    run: Any = writer.build("run", f"({', '.join(variable(node) for node in placeholders(module.graph))})")
+    run: Any = writer.build("_run", f"({', '.join(variable(node) for node in placeholders(module.graph))})")
     run.graph_module = module  # for operators that do more with a graph than calling it
     return run
 
 
 def write_call(writer: Writer, node: Node) -> None:
     """The line that computes a node."""
-    arguments = [spell(writer, argument) for argument in node.args]
-    arguments += [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
     function = writer.bind(callable_for(node.target), "_f")
-    writer.line(f"{variable(node)} = {function}({', '.join(arguments)})")
+    writer.line(f"{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
+
+
+def spell_arguments(writer: Writer, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+    """What stands between the parentheses of a call. Keywords can be called anything (``class``)."""
+    arguments = [spell(writer, argument) for argument in args]
+    arguments += [f"{name}={spell(writer, value)}" for name, value in kwargs.items() if is_name(name)]
+    odd = {name: value for name, value in kwargs.items() if not is_name(name)}
+    if odd:
+        arguments.append(f"**{spell(writer, odd)}")
+    return ", ".join(arguments)
 
 
 def last_uses(nodes: list[Node]) -> dict[Node, list[Node]]:
@@ -146,8 +164,3 @@ def build_container(writer: Writer, spec: TreeSpec, leaves: Iterator[str]) -> st
         return f"{writer.bind(torch.Size)}([{', '.join(children)}])"
     rebuild = pytree.SUPPORTED_NODES[spec.type].unflatten_fn
     return f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"
-
-
-def is_name(text: str) -> bool:
-    """Whether a keyword argument can be written as one."""
-    return text.isidentifier() and not keyword.iskeyword(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from tintype.export.learned import assert_learned, sizes_in
 from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
 from tintype.export.program import ExportedProgram, Stage, verified_copy
 from tintype.ir.graph import graph_module, output_node, placeholders
+from tintype.ir.names import free_name
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ConstantArgument,
@@ -76,8 +77,11 @@ def _decompose(
     if program.stage is Stage.TRAINING:
         mutations = functionalize(graph, context, signature.input_specs)
         signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
-    graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), signature.user_inputs, translation)
-    signature, constants = _with_constants(signature, lifted, program.constants)
+    # not signature.user_inputs, which has the values of constants among the names
+    user_inputs = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    taken = {name.partition(".")[0] for name in _paths(program)}
+    graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), user_inputs, translation, taken)
+    signature, constants = _with_constants(signature, lifted, program)
     if written_storages(graph):
         functionalize(graph, context, signature.input_specs)
     sizes = sizes_in(copy, program._dynamic_sizes)
@@ -99,12 +103,16 @@ def _decompose(
 
 
 def _with_constants(
-    signature: ExportGraphSignature, lifted: Sequence[tuple[Node, torch.Tensor]], constants: dict[str, Any]
+    signature: ExportGraphSignature, lifted: Sequence[tuple[Node, torch.Tensor]], program: ExportedProgram
 ) -> tuple[ExportGraphSignature, dict[str, Any]]:
     """The signature and constants of a program to which a decomposition added tensors."""
+    constants = program.constants
     if not lifted:
         return signature, constants
-    targets = [node.name.removeprefix("c_") for node, _ in lifted]
+    taken = {name.partition(".")[0] for name in _paths(program)}
+    targets: list[str] = []
+    for node, _ in lifted:
+        targets.append(free_name(node.name.removeprefix("c_"), {*taken, *targets}))
     specs = [
         InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), target)
         for (node, _), target in zip(lifted, targets, strict=True)
@@ -113,6 +121,13 @@ def _with_constants(
     user = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
     values = {target: value for (_, value), target in zip(lifted, targets, strict=True)}
     return ExportGraphSignature([*state, *specs, *user], signature.output_specs), {**constants, **values}
+
+
+def _paths(program: ExportedProgram) -> Iterator[str]:
+    """The names that a program has for its state, and for the modules of the model."""
+    yield from program.state_dict
+    yield from program.constants
+    yield from (entry.fqn for entry in program.module_call_graph)
 
 
 def _named_after(signature: ExportGraphSignature, graph: Any) -> ExportGraphSignature:

@@ -14,7 +14,7 @@ from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.capture import capture_program
 from tintype.export.learned import assert_learned, sizes_in
-from tintype.export.program import CallSpec, ExportedProgram, Stage, verified_copy
+from tintype.export.program import CallSpec, ExportedProgram, Stage, copy_program, verified_copy
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.signature import (
@@ -25,6 +25,7 @@ from tintype.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from tintype.trace.state import StateEntry
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, joint_of, scalar_loss, tidy_joint_graph
 from tintype.transforms.working_copy import WorkingCopy
@@ -94,6 +95,19 @@ class LossCapture(JointCapture):
         self.loss_index = loss_index
         self.gradient_specs: list[tuple[OutputKind, str]] = []
 
+    def lift_constant(self, value: Any) -> Any:
+        """A parameter of a module that is not registered (one in a list, or in a closure) has a gradient as well."""
+        if not _is_parameter(value):
+            return super().lift_constant(value)
+        names = self.state.attribute_names(value)
+        name = names[0] if names else self._new_constant_name()
+        entry = StateEntry(InputKind.PARAMETER, name, value, None, True)
+        self.state.entries.append(entry)
+        self.state.by_id[id(value)] = entry
+        for path in names or [name]:
+            self.state.names[path] = (InputKind.PARAMETER, value, None)
+        return self._add_state(InputKind.PARAMETER, name, value)
+
     def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
         """Record the gradients of the loss."""
         leaves = tree.flatten(outputs)[0]
@@ -120,6 +134,10 @@ class LossCapture(JointCapture):
         return [*specs, *gradients], structure_with_gradients(out_spec, gradients)
 
 
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+
+
 def _check_index(index: int, count: int) -> None:
     if not -count <= index < count:
         raise InvalidRequestError(f"loss_index is {index}, but the program has {count} outputs")
@@ -142,6 +160,7 @@ def structure_with_gradients(out_spec: tree.TreeSpec, gradients: list[OutputSpec
 
 def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram:
     """The joint program of a program that has none."""
+    program = _with_all_parameters(program)
     copy = WorkingCopy(program._context)
     graph, signature = _functional_parts(program, copy)
     if any(spec.kind not in _FORWARD_KINDS for spec in signature.output_specs):
@@ -172,6 +191,27 @@ def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram
         stage=Stage.FUNCTIONAL,
         context=copy.context,
         dynamic_sizes=sizes,
+    )
+
+
+def _with_all_parameters(program: ExportedProgram) -> ExportedProgram:
+    """A program in which parameters that are constants, since their module was not registered, are parameters."""
+    lifted = {name: value for name, value in program.constants.items() if _is_parameter(value)}
+    if not lifted:
+        return program
+    signature = program.graph_signature
+    specs = [
+        dataclasses.replace(spec, kind=InputKind.PARAMETER)
+        if spec.kind is InputKind.CONSTANT_TENSOR and spec.target in lifted
+        else spec
+        for spec in signature.input_specs
+    ]
+    return copy_program(
+        program,
+        program.graph_module,
+        graph_signature=ExportGraphSignature(specs, signature.output_specs),
+        state_dict={**program.state_dict, **lifted},
+        constants={name: value for name, value in program.constants.items() if name not in lifted},
     )
 
 

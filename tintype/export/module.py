@@ -16,14 +16,16 @@ from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import (
     Writer,
     build_container,
-    is_name,
     last_uses,
     spell,
+    spell_arguments,
     variable,
     write_call,
 )
+from tintype.export.own_attributes import Own, OwnAttributes, add_constant, table_of_constant, tables_of
 from tintype.export.owned_state import as_replacement, replace_state
-from tintype.ir.graph import attached, copy_graph, placeholders
+from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
+from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import callable_of
 from tintype.symbolic.location import replaying
@@ -32,7 +34,7 @@ from tintype.trace.recorder import Recorder, active_recorder
 _modes_active = torch._C._len_torch_dispatch_stack
 
 
-class ProgramModule(GraphModule):
+class ProgramModule(OwnAttributes, GraphModule):
     """A program as an ``nn.Module``.
 
     Its graph can be read and edited like that of any graph module (call ``recompile()`` after an edit). It is
@@ -41,7 +43,14 @@ class ProgramModule(GraphModule):
 
     # who captures such a module again takes its arguments' names from it
     is_captured_program = True
-    _entry: Callable[..., Any] | None
+    _in_spec = Own()
+    _out_spec = Own()
+    argument_names = Own()
+    _checks = Own()
+    _owns_parameters = Own()
+    _constants = Own()
+    _entry = Own()
+    _text = Own()
 
     def __init__(
         self,
@@ -52,42 +61,54 @@ class ProgramModule(GraphModule):
         argument_names: Sequence[str],
         checks: InputChecks,
     ) -> None:
-        # keyword arguments can be called anything; what fx writes into its code must be a name
-        spelled = [name if is_name(name) else f"argument_{index}" for index, name in enumerate(argument_names)]
+        # arguments can be called anything; what fx writes into its code must be names that hide nothing
+        spelled = names_in_code(argument_names)
         graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(spelled, in_spec, out_spec)))
-        # fx would make buffers of all tensors that a graph uses: state is attached before the graph is, and what the
-        # module itself needs before its state, whose names may be the same
+        # fx would make buffers of all tensors that a graph uses: state is attached before the graph is
         super().__init__({}, Graph(), "ProgramModule")
-        self._in_spec: tree.TreeSpec = in_spec
-        self._out_spec: tree.TreeSpec = out_spec
+        self._in_spec = in_spec
+        self._out_spec = out_spec
         self.argument_names = list(argument_names)
         self._checks = checks
         self._owns_parameters = False
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         attach_state(self, state)
         self._modules.update(attached(graph))
-        GraphModule.graph.fset(self, graph)  # type: ignore[attr-defined]
+        self.graph = graph
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the module runs."""
+        graph: Graph = self.__dict__["_graph"]
+        return graph
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        self.__dict__["_graph"] = graph  # where fx's own methods look, whatever state is called so
+        graph.owning_module = self
+        self.recompile()
 
     def recompile(self) -> Any:
         """Take an edit of the graph into account, when the module is next called or its code asked for."""
         self._entry = None
-        self._text: str | None = None
+        self._text = None
         return None
 
     @property
     def code(self) -> str:
         """The program as Python code."""
-        if self._text is None:
-            self._text = self.graph.python_code(root_module="self").src
-        return self._text
+        text: str | None = self._text
+        if text is None:
+            text = self._text = self.graph.python_code(root_module="self").src
+        return text
 
     @property
     def _code(self) -> str:
         return self.code  # fx's own methods look here
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""
-        entry = self._entry
+        entry = self.__dict__["tintype._entry"]
         if entry is None:
             entry = self._entry = compile_entry(self)
         return entry(*args, **kwargs)
@@ -105,10 +126,10 @@ class ProgramModule(GraphModule):
         # constants move with the module, though they are not part of its state
         for name in self._constants:
             owner, _, attribute = name.rpartition(".")
-            attributes = vars(submodule_at(self, owner))
+            attributes = table_of_constant(submodule_at(self, owner), attribute)
             if isinstance(attributes[attribute], torch.Tensor):
                 attributes[attribute] = fn(attributes[attribute])
-        self.__dict__["_entry"] = None  # it may know where state lies in memory
+        self._entry = None  # it may know where state lies in memory
         return super()._apply(fn, recurse)
 
     def _own_parameters(self) -> None:
@@ -150,7 +171,7 @@ class ProgramModule(GraphModule):
             state[name] = (buffer, "buffer" if name in persistent else "volatile")
         for name in self._constants:
             owner, _, attribute = name.rpartition(".")
-            state[name] = (vars(submodule_at(self, owner))[attribute], "constant")
+            state[name] = (table_of_constant(submodule_at(self, owner), attribute)[attribute], "constant")
         return state
 
     def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -216,8 +237,7 @@ def refuse_pickle(value: Any) -> NoReturn:
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
     """The attribute at a dotted path."""
     owner_path, _, name = path.rpartition(".")
-    owner = submodule_at(module, owner_path)
-    for table in (owner._parameters, owner._buffers, owner._modules, vars(owner)):
+    for table in tables_of(submodule_at(module, owner_path)):
         if name in table:
             return table[name]
     raise AttributeError(path)
@@ -246,7 +266,7 @@ def attach_state(module: torch.nn.Module, state: dict[str, tuple[Any, str]]) -> 
         if kind == "parameter":
             owner._parameters[name] = value
         elif kind == "constant":
-            owner.__dict__[name] = value
+            add_constant(owner, name, value)
         else:
             owner._buffers[name] = value
             if kind == "volatile":
@@ -262,9 +282,9 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     nodes = list(module.graph.nodes)
     inputs = placeholders(module.graph)
     writer.line(f"if {writer.bind(_modes_active)}():")
-    writer.line(f"    recorder = {writer.bind(active_recorder)}()")
-    writer.line("    if recorder is not None:")
-    writer.line(f"        return {writer.bind(module.interpret)}(recorder, _args, _kwargs)")
+    writer.line(f"    _recorder = {writer.bind(active_recorder)}()")
+    writer.line("    if _recorder is not None:")
+    writer.line(f"        return {writer.bind(module.interpret)}(_recorder, _args, _kwargs)")
     write_arguments(writer, module, inputs, writer.bind(module._state_of))
     released = last_uses(nodes)
     for node in nodes:
@@ -274,10 +294,10 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             leaves = iter([spell(writer, result) for result in node.args[0]])
             writer.line(f"return {build_container(writer, module._out_spec, leaves)}")
         elif node.op == "get_attr":
-            writer.line(f"{variable(node)} = {_attribute(writer, module, str(node.target))}")
+            writer.line(f"{variable(node)} = {_fetched(writer, module, node)}")
         elif node.target is replace_state:
             path, value = node.args
-            place = _attribute(writer, module, str(path))
+            place = _attribute(writer, module, path)
             writer.line(f"{place} = {writer.bind(as_replacement)}({place}, {spell(writer, value)})")
         elif node.op == "call_function":
             write_call(writer, node)
@@ -286,31 +306,33 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
         if node in released:
             dead = [variable(argument) for argument in released[node]]
             writer.line(" = ".join(dead) + " = None")
-    return writer.build("run", "(*_args, **_kwargs)")
+    return writer.build("_run", "(*_args, **_kwargs)")
 
 
-def _attribute(writer: Writer, module: ProgramModule, path: str) -> str:
-    owner_path, _, name = path.rpartition(".")
+def _fetched(writer: Writer, module: ProgramModule, node: Node) -> str:
+    if subgraph_at(node) is not None:
+        held = module._modules.get(str(node.target))  # which may have been replaced
+        return writer.bind_graph(held if isinstance(held, GraphModule) else subgraph_at(node))
+    return _attribute(writer, module, node.target)
+
+
+def _attribute(writer: Writer, module: ProgramModule, path: Any) -> str:
+    owner_path, _, name = str(path).rpartition(".")
     owner = submodule_at(module, owner_path)
-    subgraph = owner._modules.get(name)
-    if isinstance(subgraph, GraphModule):
-        return writer.bind_graph(subgraph)
-    for table in (owner._parameters, owner._buffers, owner._modules):
+    for table in tables_of(owner):
         if name in table:
             return f"{writer.bind(table)}[{name!r}]"
-    return f"{writer.bind(vars(owner))}[{name!r}]"
+    raise AttributeError(path)
 
 
 def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
     """Calls that only an edited graph has."""
-    arguments = [spell(writer, argument) for argument in node.args]
-    options = [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
     if node.op == "call_module":
         function = writer.bind(module.get_submodule(str(node.target)))
-        writer.line(f"{variable(node)} = {function}({', '.join(arguments + options)})")
+        writer.line(f"{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
     else:
-        call = f"{arguments[0]}.{node.target}({', '.join(arguments[1:] + options)})"
-        writer.line(f"{variable(node)} = {call}")
+        arguments = spell_arguments(writer, node.args[1:], node.kwargs)
+        writer.line(f"{variable(node)} = {spell(writer, node.args[0])}.{node.target}({arguments})")
 
 
 def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: str) -> None:

@@ -17,39 +17,44 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from tintype import tree
 from tintype.errors import InputStructureError
 from tintype.export.checks import InputChecks, flatten_call
-from tintype.export.codegen import Writer, build_container, last_uses, spell, variable, write_call
+from tintype.export.codegen import Writer, build_container, last_uses, spell, spell_arguments, variable, write_call
 from tintype.export.module import write_arguments
+from tintype.export.own_attributes import Own, OwnAttributes, table_of_constant, tables_of
 from tintype.export.owned_state import as_replacement
 from tintype.ir.graph import output_node, placeholders
+from tintype.ir.names import names_in_code
 from tintype.trace.recorder import active_recorder
 
 # Under this name a module holds the root of its tree, where its graph names something that does not lie below it.
-# It is a plain attribute: neither a submodule nor state.
+# It is a plain attribute: neither a submodule nor state. Where the model itself has this name, another one is taken.
 ROOT = "_tree_root"
 
 
-class CallableModule(torch.nn.Module):
+class CallableModule(OwnAttributes):
     """One module of an unflattened program.
 
     It has a ``graph``, which ``torch.fx.Interpreter`` runs as well; call :meth:`recompile` after editing it. Its
     arguments are the tensors that its graph takes, by position, unless its signature was preserved.
     """
 
-    graph: Graph
-    _entry: Callable[..., Any] | None
+    graph = Own()
+    _entry = Own()
+    _root_name = Own()
 
-    def __init__(self) -> None:
+    def __init__(self, root_name: str = ROOT) -> None:
         super().__init__()
-        self.__dict__["_entry"] = None
+        self._entry = None
+        self._root_name = root_name
 
     def recompile(self) -> None:
         """Take an edit of the graph into account."""
-        self.__dict__["_entry"] = None
+        self._entry = None
 
     @property
     def code(self) -> str:
         """The graph as Python code."""
-        return self.graph.python_code(root_module="self").src
+        text: str = self.graph.python_code(root_module="self").src
+        return text
 
     def print_readable(self, print_output: bool = True) -> str:
         """The graph as Python code, with that of the modules below it."""
@@ -63,11 +68,11 @@ class CallableModule(torch.nn.Module):
             print(text)  # noqa: T201  (what the method is for)
         return text
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the graph."""
-        entry = self.__dict__["_entry"]
+        entry = self.__dict__["tintype._entry"]
         if entry is None:
-            entry = self.__dict__["_entry"] = _compile(self)
+            entry = self._entry = _compile(self)
         return entry(self, *args, **kwargs)
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
@@ -81,18 +86,23 @@ class CallableModule(torch.nn.Module):
 class StructuredModule(CallableModule):
     """A module that is called as in the original model: positional and keyword arguments, containers."""
 
-    _in_spec: tree.TreeSpec
-    _out_spec: tree.TreeSpec
-    argument_names: list[str]
+    _in_spec = Own()
+    _out_spec = Own()
+    argument_names = Own()
 
-    def __init__(self, in_spec: tree.TreeSpec, out_spec: tree.TreeSpec, argument_names: Sequence[str]) -> None:
-        super().__init__()
-        self.__dict__.update(_in_spec=in_spec, _out_spec=out_spec, argument_names=list(argument_names))
+    def __init__(
+        self, in_spec: tree.TreeSpec, out_spec: tree.TreeSpec, argument_names: Sequence[str], root_name: str = ROOT
+    ) -> None:
+        super().__init__(root_name)
+        self._in_spec = in_spec
+        self._out_spec = out_spec
+        self.argument_names = list(argument_names)
 
     def adopt(self, graph: Graph) -> None:
         """Take a graph over leaves of the arguments and results."""
-        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(self.argument_names), self._in_spec, self._out_spec)))
-        self.__dict__["graph"] = graph
+        names = names_in_code(self.argument_names)
+        graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, self._in_spec, self._out_spec)))
+        self.graph = graph
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
         taken = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(self._in_spec)}, "
@@ -111,8 +121,8 @@ class UnflattenedModule(StructuredModule):
 
     # who captures such a module again takes its arguments' names from it
     is_captured_program = True
-    _checks: InputChecks
-    _constants: list[str]
+    _constants = Own()
+    _checks = Own()
 
     def __init__(
         self,
@@ -121,9 +131,11 @@ class UnflattenedModule(StructuredModule):
         argument_names: Sequence[str],
         checks: InputChecks,
         constants: Sequence[str],
+        root_name: str = ROOT,
     ) -> None:
-        super().__init__(in_spec, out_spec, argument_names)
-        self.__dict__.update(_checks=checks, _constants=list(constants))
+        super().__init__(in_spec, out_spec, argument_names, root_name)
+        self._checks = checks
+        self._constants = list(constants)
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
         write_arguments(writer, self, inputs, "_self._state_of")
@@ -142,9 +154,10 @@ class UnflattenedModule(StructuredModule):
         for name in self._constants:
             owner_path, _, attribute = name.rpartition(".")
             owner = find_module(self, owner_path)
-            if owner is not None and isinstance(vars(owner).get(attribute), torch.Tensor):
-                vars(owner)[attribute] = fn(vars(owner)[attribute])
-        self.__dict__["_entry"] = None  # it may know where state lies in memory
+            table = {} if owner is None else table_of_constant(owner, attribute)
+            if isinstance(table.get(attribute), torch.Tensor):
+                table[attribute] = fn(table[attribute])
+        self._entry = None  # it may know where state lies in memory
         return super()._apply(fn, recurse)
 
 
@@ -195,7 +208,7 @@ def find_module(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
 
 def state_of(module: torch.nn.Module, name: str) -> Any:
     """A parameter, buffer or constant of a module."""
-    for table in (module._parameters, module._buffers, vars(module)):
+    for table in tables_of(module):
         if name in table:
             return table[name]
     return getattr(module, name)
@@ -214,32 +227,30 @@ def _compile(module: CallableModule) -> Callable[..., Any]:
         if node.op == "call_function":
             write_call(writer, node)
         elif node.op == "call_module":
-            arguments = [spell(writer, argument) for argument in node.args]
-            arguments += [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
-            writer.line(f"{variable(node)} = {_module_text(str(node.target))}({', '.join(arguments)})")
+            called = _module_text(str(node.target), module._root_name)
+            writer.line(f"{variable(node)} = {called}({spell_arguments(writer, node.args, node.kwargs)})")
         elif node.op == "get_attr":
-            writer.line(f"{variable(node)} = {_attribute_text(writer, str(node.target))}")
+            writer.line(f"{variable(node)} = {_attribute_text(writer, str(node.target), module._root_name)}")
         elif node.op == "call_method":
-            receiver, *rest = [spell(writer, argument) for argument in node.args]
-            rest += [f"{name}={spell(writer, value)}" for name, value in node.kwargs.items()]
-            writer.line(f"{variable(node)} = {receiver}.{node.target}({', '.join(rest)})")
+            rest = spell_arguments(writer, node.args[1:], node.kwargs)
+            writer.line(f"{variable(node)} = {spell(writer, node.args[0])}.{node.target}({rest})")
         if node in released:
             writer.line(" = ".join(variable(argument) for argument in released[node]) + " = None")
     writer.line(f"return {module._result(writer, output_node(module.graph).args[0])}")
-    return writer.build("run", f"(_self{header})")
+    return writer.build("_run", f"(_self, /{header})")
 
 
-def _module_text(path: str) -> str:
+def _module_text(path: str, root: str) -> str:
     parts = path.split(".") if path else []
     text = "_self"
-    if parts and parts[0] == ROOT:
-        text = f"_self.{ROOT}"
+    if parts and parts[0] == root:
+        text = f"_self.{root}"
         parts = parts[1:]
     return text + "".join(f"._modules[{part!r}]" for part in parts)
 
 
-def _attribute_text(writer: Writer, path: str) -> str:
-    if path == ROOT:
-        return f"_self.{ROOT}"
+def _attribute_text(writer: Writer, path: str, root: str) -> str:
+    if path == root:
+        return f"_self.{root}"
     owner, _, name = path.rpartition(".")
-    return f"{writer.bind(state_of)}({_module_text(owner)}, {name!r})"
+    return f"{writer.bind(state_of)}({_module_text(owner, root)}, {name!r})"

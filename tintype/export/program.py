@@ -23,6 +23,7 @@ from tintype.export.sharing import MemoryChecks
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import add_placeholder, copy_graph, graph_module, meta_of, output_node, placeholders
+from tintype.ir.names import free_name, identifier
 from tintype.ir.observations import Observation
 from tintype.ir.printing import describe_value
 from tintype.ir.process_switches import collector_paused
@@ -35,6 +36,8 @@ from tintype.ir.signature import (
     StateWrite,
     SymIntArgument,
     TensorArgument,
+    belongs_to_user_input,
+    positions_of_inputs,
 )
 from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
@@ -314,10 +317,13 @@ class ExportedProgram:
         if self._stage is Stage.TRAINING:
             written = written_storages(self.graph)
             nodes = zip(placeholders(self.graph), specs, strict=True)
-            targets = {spec.target for node, spec in nodes if written.intersection(storages_of(node))}
+            targets = {
+                spec.target
+                for node, spec in nodes
+                if spec.kind is not InputKind.USER_INPUT and written.intersection(storages_of(node))
+            }
         else:
-            signature = self.graph_signature
-            targets = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
+            targets = set(self.graph_signature.written_state)
         values = {**self.state_dict, **self.constants}
         return [value for name, value in values.items() if name in targets and isinstance(value, torch.Tensor)]
 
@@ -417,16 +423,21 @@ class ExportedProgram:
 
 def unlift(program: ExportedProgram) -> Graph:
     """A copy of a program's graph that fetches state from the module and writes new values back to it."""
+    return unlift_values(program)[0]
+
+
+def unlift_values(program: ExportedProgram) -> tuple[Graph, dict[Node, Node]]:
+    """The same, with the node that stands there for each node of the program's graph."""
     with collector_paused():
-        return _unlift(program)
+        values: dict[Node, Node] = {}
+        return _unlift(program, values), values
 
 
-def _unlift(program: ExportedProgram) -> Graph:
+def _unlift(program: ExportedProgram, values: dict[Node, Node]) -> Graph:
     signature = program.graph_signature
     old = program.graph
     graph = Graph()
-    values: dict[Node, Node] = {}
-    written = {spec.target for spec in signature.output_specs if spec.kind in MUTATION_KINDS}
+    written = signature.written_state
     inputs = list(zip(placeholders(old), signature.input_specs, strict=True))
     # user inputs first: state is fetched after them
     inputs.sort(key=lambda pair: pair[1].kind is not InputKind.USER_INPUT)
@@ -437,7 +448,8 @@ def _unlift(program: ExportedProgram) -> Graph:
             assert spec.target is not None
             if not node.users and spec.target not in written:
                 continue
-            new = graph.create_node("get_attr", spec.target, name=spec.target.replace(".", "_"))
+            name = free_name(identifier(spec.target), graph._graph_namespace._used_names)
+            new = graph.create_node("get_attr", spec.target, name=name)
         new.meta = meta_of(node).copy()
         values[node] = new
     for node in old.nodes:
@@ -459,10 +471,8 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
     signature = program.graph_signature
     output = output_node(old)
     results = list(output.args[0])  # type: ignore[arg-type]
-    by_target = {
-        spec.target or spec.arg.name: node
-        for node, spec in zip(placeholders(old), signature.input_specs, strict=True)
-    }
+    inputs = placeholders(old)
+    positions = positions_of_inputs(signature.input_specs)
     rebased: dict[Node, tuple[Node, Any]] = {}
     user_results = []
     for result, spec in zip(results, signature.output_specs, strict=True):
@@ -470,7 +480,7 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             user_results.append(result)
             continue
         assert isinstance(result, Node) and spec.target is not None
-        source = by_target[spec.target]
+        source = inputs[positions[belongs_to_user_input(spec), spec.target]]
         target = values[source]
         destination = target
         if spec.kind is OutputKind.PARAMETER_MUTATION:

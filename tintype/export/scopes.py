@@ -7,6 +7,7 @@ from torch.fx import Graph, Node
 from tintype.export.program import ModuleCallSignature
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import add_placeholder, set_meta
+from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.expression import Expr
 
@@ -67,7 +68,8 @@ class Scope:
 
     def add_input(self, value: Node) -> Node:
         """Take a value from outside as a further argument."""
-        name = value.name if value.name not in self.graph._graph_namespace._used_names else f"{value.name}_in"
+        used = self.graph._graph_namespace._used_names
+        name = value.name if value.name not in used else free_name(f"{value.name}_in", used)
         node = add_placeholder(self.graph, name, value_meta(value), after=self.last_input or self.graph._root)
         self.last_input = node
         self.inputs[value] = None
@@ -77,8 +79,9 @@ class Scope:
     def add_state(self, value: Node) -> Node:
         """Fetch state, right after the arguments."""
         path = str(value.target)
+        name = free_name(identifier(path.rpartition(".")[2]), self.graph._graph_namespace._used_names)
         with self.graph.inserting_after(self.last_state or self.last_input or self.graph._root):
-            node = self.graph.create_node("get_attr", path, name=path.rpartition(".")[2])
+            node = self.graph.create_node("get_attr", path, name=name)
         set_meta(node, value_meta(value))
         self.last_state = node
         self.add(value, node)

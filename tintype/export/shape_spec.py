@@ -156,7 +156,7 @@ def leaf_entries(
         _match(value, by_name.get(name), name, found)
         matched[name] = found
     _check_names([entries for found in matched.values() for entries in found])
-    return _in_call_order(mod, args, kwargs, arguments, matched)
+    return _in_call_order(mod, args, kwargs, matched)
 
 
 def with_fixes(
@@ -347,19 +347,18 @@ def _in_call_order(
     mod: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    arguments: Mapping[str, Any],
     matched: dict[str, list[list[Entry] | None]],
 ) -> list[list[Entry] | None]:
     """Entries by argument name, in the order in which the leaves of ``(args, kwargs)`` come."""
     remaining = {name: iter(entries) for name, entries in matched.items()}
-    owner = _owners(mod, args, kwargs, arguments)
+    owner = _owners(mod, args, kwargs)
     result: list[list[Entry] | None] = []
     for name, value in [*zip(owner[: len(args)], args), *zip(owner[len(args) :], kwargs.values())]:
         result += [next(remaining[name]) for _ in tree.leaves(value)]
     return result
 
 
-def _owners(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+def _owners(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """The parameter that takes each positional and each keyword argument."""
     names = captured_argument_names(mod)
     if names is not None and len(names) == len(args) + len(kwargs):
@@ -373,4 +372,6 @@ def _owners(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: 
         elif parameter.kind is not parameter.KEYWORD_ONLY and len(owners) < len(args):
             owners.append(parameter.name)
     variadic = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
-    return owners + [name if name in arguments else str(variadic) for name in kwargs]
+    # a keyword of **kwargs may be called like the parameter *args
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return owners + [name if name in named else str(variadic) for name in kwargs]

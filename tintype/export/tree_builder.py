@@ -8,16 +8,18 @@ import torch
 from torch.fx import Node
 
 from tintype.export.module import attach_state
-from tintype.export.module_tree import ROOT, CallableModule, StructuredModule, UnflattenedModule
+from tintype.export.module_tree import CallableModule, StructuredModule, UnflattenedModule
 from tintype.export.program import ExportedProgram
 from tintype.export.scopes import Scope
+from tintype.ir.names import free_name
 
 
 class ModuleTree:
     """Makes the modules for finished graphs and puts them in their places."""
 
-    def __init__(self, program: ExportedProgram, root: Scope, scopes: list[Scope]) -> None:
+    def __init__(self, program: ExportedProgram, root: Scope, scopes: list[Scope], root_name: str) -> None:
         self.program = program
+        self.root_name = root_name
         self.root_scope = root
         self.scopes = scopes
         modules = [entry for entry in program.module_call_graph if "@" not in entry.fqn]
@@ -33,12 +35,17 @@ class ModuleTree:
         constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         spec = self.program.call_spec
         root = UnflattenedModule(
-            spec.in_spec, spec.out_spec, self.program._argument_names, self.program._input_checks(), constants
+            spec.in_spec,
+            spec.out_spec,
+            self.program._argument_names,
+            self.program._input_checks(),
+            constants,
+            self.root_name,
         )
         self.modules[""] = root
         kept = self._choose_targets()
         for scope in kept:
-            self.modules[scope.target] = root if scope is self.root_scope else _module_for(scope)
+            self.modules[scope.target] = root if scope is self.root_scope else self._module_for(scope)
         self._place(root)
         attach_state(root, state)
         for name, child in self.program.graph_module._modules.items():  # the graphs of control flow
@@ -46,6 +53,16 @@ class ModuleTree:
         for scope in kept:
             self._adopt(scope, root)
         return root
+
+    def _module_for(self, scope: Scope) -> CallableModule:
+        signature = scope.signature
+        if signature is None:
+            return CallableModule(self.root_name)
+        args, kwargs = signature.in_spec.children()
+        names = [free_name(f"args_{position}", kwargs.context) for position in range(args.num_children)]
+        return StructuredModule(
+            signature.in_spec, signature.out_spec, [*names, *kwargs.context], root_name=self.root_name
+        )
 
     def _choose_targets(self) -> list[Scope]:
         """Give each call the module that it calls; calls of a module that do the same share one.
@@ -106,13 +123,14 @@ class ModuleTree:
         for node in scope.graph.nodes:
             if node.op in ("get_attr", "call_module"):
                 target = str(node.target)
-                node.target = target if target == ROOT else self._relative(scope, target, node.op == "call_module")
-                if str(node.target).partition(".")[0] == ROOT:
-                    module.__dict__[ROOT] = root
+                if target != self.root_name:
+                    node.target = self._relative(scope, target, node.op == "call_module")
+                if str(node.target).partition(".")[0] == self.root_name:
+                    module.__dict__[self.root_name] = root
         if isinstance(module, StructuredModule):
             module.adopt(scope.graph)
-        else:
-            module.__dict__["graph"] = scope.graph
+        elif isinstance(module, CallableModule):
+            module.graph = scope.graph
 
     def _relative(self, scope: Scope, path: str, is_module: bool) -> str:
         """How a module's graph names what lies at a path of the tree."""
@@ -123,7 +141,7 @@ class ModuleTree:
                 for name in self._names(path, is_module):
                     if name.startswith(f"{own}."):
                         return name[len(own) + 1 :]
-        return f"{ROOT}.{path}"
+        return f"{self.root_name}.{path}"
 
     def _names(self, path: str, is_module: bool) -> list[str]:
         """A path under all names of the module there, or of the module that holds what is there."""
@@ -135,15 +153,6 @@ class ModuleTree:
 
 def _call_number(scope: Scope) -> int:
     return int(scope.name.partition("@")[2] or 0)
-
-
-def _module_for(scope: Scope) -> CallableModule:
-    signature = scope.signature
-    if signature is None:
-        return CallableModule()
-    args, kwargs = signature.in_spec.children()
-    names = [f"args_{position}" for position in range(args.num_children)]
-    return StructuredModule(signature.in_spec, signature.out_spec, [*names, *kwargs.context])
 
 
 def _graph_key(scope: Scope) -> Any:

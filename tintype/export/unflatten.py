@@ -19,7 +19,7 @@ from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.module_tree import ROOT, UnflattenedModule, build_tree, leaves_of, replace_buffer
 from tintype.export.owned_state import replace_state, write_untracked
-from tintype.export.program import ExportedProgram, unlift
+from tintype.export.program import ExportedProgram, unlift_values
 from tintype.export.scopes import Scope, value_meta
 from tintype.export.tree_builder import ModuleTree
 from tintype.fake.info import Storage
@@ -32,6 +32,7 @@ from tintype.ir.graph import (
     placeholders,
     set_meta,
 )
+from tintype.ir.names import free_name
 from tintype.ir.node_info import ModuleCall, NodeMeta
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import ArgumentSpec, ConstantArgument
@@ -76,7 +77,10 @@ class Unflattening:
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
-        self.flat = unlift(program)
+        self.flat, values = unlift_values(program)
+        # the values of the flat graph by the names that the program has for them
+        self.flat_names = {node.name: value for node, value in values.items()}
+        self.root_name = free_name(ROOT, {part for path in _paths(program) for part in path.split(".")})
         self.root = Scope(None, "", "")
         # nodes that only do arithmetic on sizes: they belong to no call, every scope makes those that it needs
         self.derived = {node for node in self.flat.nodes if _is_derived(node)}
@@ -93,7 +97,7 @@ class Unflattening:
         self._assign()
         self._collect_inputs()
         self._build()
-        return ModuleTree(self.program, self.root, self._scopes).build()
+        return ModuleTree(self.program, self.root, self._scopes, self.root_name).build()
 
     # --- which call a node belongs to ----------------------------------------------------------------------
 
@@ -120,6 +124,11 @@ class Unflattening:
     def _named(self, parent: Scope, path: str, name: str) -> Scope:
         scope = self._by_name.get((parent, name))
         if scope is None:
+            if "@" in path:
+                raise InvalidRequestError(
+                    f"the module {path!r} has an @ in its name, which tells calls of one module apart",
+                    remedy="give the module another name, or use module() instead of unflatten",
+                )
             scope = self._by_name[parent, name] = Scope(parent, path, name)
             scope.signature = self.signatures.get(name)
         return scope
@@ -206,7 +215,7 @@ class Unflattening:
             scope.add_input(value)
 
     def _open_argument(self, scope: Scope, position: int, argument: ArgumentSpec) -> None:
-        value = None if isinstance(argument, ConstantArgument) else self._flat_names()[argument.name]
+        value = None if isinstance(argument, ConstantArgument) else self.flat_names[argument.name]
         if value is not None and value not in scope.values:
             scope.add_input(value)
             return
@@ -215,22 +224,11 @@ class Unflattening:
         meta = NodeMeta({"val": getattr(argument, "value", None)})
         scope.last_input = add_placeholder(scope.graph, name, meta, after=scope.last_input or scope.graph._root)
 
-    def _flat_names(self) -> dict[str, Node]:
-        """The values of the flat graph by the names that the program has for them."""
-        if not hasattr(self, "_names"):
-            specs = self.program.graph_signature.input_specs
-            targets = {spec.target: spec.arg.name for spec in specs if spec.target is not None}
-            self._names = {
-                (targets.get(str(node.target), node.name) if node.op == "get_attr" else node.name): node
-                for node in self.flat.nodes
-            }
-        return self._names
-
     def _copy(self, node: Node, scope: Scope) -> None:
         if node.target is replace_state:
             path: Any = node.args[0]
             value: Any = node.args[1]
-            root = scope.graph.create_node("get_attr", ROOT, name="root")
+            root = scope.graph.create_node("get_attr", self.root_name, name="root")
             new = scope.graph.create_node(
                 "call_function", replace_buffer, (root, path, self.get(value, scope)), name="replace_buffer"
             )
@@ -265,7 +263,7 @@ class Unflattening:
         graph = scope.parent.graph
         leaves = []
         for argument in scope.signature.inputs:
-            value = argument.value if isinstance(argument, ConstantArgument) else self._flat_names()[argument.name]
+            value = argument.value if isinstance(argument, ConstantArgument) else self.flat_names[argument.name]
             leaves.append(self.get(value, scope.parent) if isinstance(value, Node) else value)
         positional, named = _per_child(scope.signature.in_spec, leaves)
         args = tuple(_argument(graph, *child) for child in _per_child(*positional))
@@ -278,7 +276,7 @@ class Unflattening:
         results: dict[Node, int] = {}
         for position, argument in enumerate(scope.signature.outputs):
             if not isinstance(argument, ConstantArgument):
-                value = self._flat_names()[argument.name]
+                value = self.flat_names[argument.name]
                 self.get(value, scope)
                 if self._lies_in(value, scope):
                     results.setdefault(value, position)
@@ -365,7 +363,7 @@ class Unflattening:
         """Give a graph its output, now that it is known which of its values are used outside."""
         graph = scope.graph
         if scope.signature is not None:
-            by_name = self._flat_names()
+            by_name = self.flat_names
             results: Any = tuple(
                 argument.value if isinstance(argument, ConstantArgument) else scope.values[by_name[argument.name]]
                 for argument in scope.signature.outputs
@@ -382,6 +380,14 @@ class Unflattening:
         else:
             results = tuple(scope.values[value] for value in scope.outputs) or None
         graph.output(results).meta = NodeMeta()
+
+
+def _paths(program: ExportedProgram) -> Iterator[str]:
+    """The paths of what a program's modules hold."""
+    yield from program.state_dict
+    yield from program.constants
+    yield from (entry.fqn for entry in program.module_call_graph)
+    yield from program.graph_module._modules
 
 
 def _is_derived(node: Node) -> bool:

@@ -6,12 +6,16 @@ fake mode, numbers of its shape environment, and its own classes for the signatu
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.export.exported_program as theirs
 import torch.export.graph_signature as their_signature
 from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._higher_order_ops.auto_functionalize import can_auto_functionalize
 from torch._subclasses.fake_tensor import FakeTensor as TheirFakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
@@ -23,6 +27,13 @@ from tintype.export.owned_state import OwnedState
 from tintype.export.program import ModuleCallEntry
 from tintype.fake.tensor import FakeTensor
 from tintype.interop.numbers import NumberTranslation, value_ranges
+from tintype.interop.torch_names import (
+    argument_names,
+    checks_of_constants,
+    node_names,
+    refuse_keys,
+    refuse_state_names,
+)
 from tintype.ir import signature as ours
 from tintype.ir.effects import has_effect
 from tintype.ir.graph import add_placeholder, is_pure, meta_of, output_node, placeholders
@@ -59,41 +70,49 @@ class Translation:
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
+        # state that is no parameter of the model's, but a parameter: those of modules in a plain list
+        self.parameters = {name for name, value in program.constants.items() if isinstance(value, torch.nn.Parameter)}
+        self.names = node_names(program)
         self.numbers = NumberTranslation(program._context.environment)
         self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=self.numbers.shape_env)
 
     def run(self) -> torch.export.ExportedProgram:
         program = self.program
-        graph = self.graph(program.graph)
+        refuse_state_names(program)
+        refuse_keys(program)
+        graph = self.graph(program.graph, self.names)
         attributes = self._subgraphs(program.graph_module, graph)
         self._bind_unbacked(graph)
         # a module of torch's program writes to the program's own state
         owned = OwnedState(program._written_tensors())
+        state = {name: owned.own(value) for name, value in (*program.state_dict.items(), *program.constants.items())}
         verifier = TrainingIRVerifier if program.stage is Stage.TRAINING else Verifier
         translated = theirs.ExportedProgram(
             root=attributes,
             graph=graph,
             graph_signature=self._signature(program.graph_signature),
-            state_dict={name: owned.own(value) for name, value in program.state_dict.items()},
+            state_dict={name: value for name, value in state.items() if name not in program.constants}
+            | {name: state[name] for name in program.constants if name in self.parameters},
             range_constraints=self._range_constraints(graph),
             module_call_graph=[self._module_call(entry) for entry in program.module_call_graph],
             example_inputs=program.example_inputs,
-            constants={name: owned.own(value) for name, value in program.constants.items()},
+            constants={name: state[name] for name in program.constants if name not in self.parameters},
             verifiers=[verifier],
         )
-        translated._guards_code = self._guards()
+        translated._guards_code = [*self._guards(), *checks_of_constants(program)]
         return translated
 
     # --- graphs --------------------------------------------------------------------------------------------
 
-    def graph(self, old: Graph) -> Graph:
-        """A copy of a graph with values and origins that torch understands."""
+    def graph(self, old: Graph, names: Mapping[str, str] = MappingProxyType({})) -> Graph:
+        """A copy of a graph with values and origins that torch understands; ``names`` are new names of inputs."""
         graph = Graph()
         values: dict[Node, Node] = {}
         for node in old.nodes:
             if node.op == "placeholder":
-                new = add_placeholder(graph, node.name)
+                new = add_placeholder(graph, names.get(node.name, node.name))
             else:
+                _check_call(node)
                 new = graph.create_node(
                     node.op,
                     _their_target(node.target),
@@ -122,7 +141,9 @@ class Translation:
         meta = meta_of(node)
         new: dict[str, Any] = {}
         if "val" in meta and node.op != "get_attr":
-            new["val"] = self.value(meta["val"], node)
+            value = self.value(meta["val"], node)
+            # torch's verifier knows no complex numbers; who looks for the value finds it in the signature
+            new["val"] = None if isinstance(value, complex) else value
         if node.op in ("call_function", "get_attr"):
             new["nn_module_stack"] = _their_stack(meta)
             for key in ("stack_trace", "torch_fn", "source_fn_stack"):
@@ -208,17 +229,28 @@ class Translation:
         return their_signature.ExportGraphSignature(
             [
                 their_signature.InputSpec(
-                    their_signature.InputKind[spec.kind.name], _their_argument(spec.arg), spec.target, spec.persistent
+                    their_signature.InputKind["PARAMETER" if spec.target in self.parameters else spec.kind.name],
+                    self._argument(spec.arg),
+                    spec.target,
+                    spec.persistent,
                 )
                 for spec in signature.input_specs
             ],
             [
                 their_signature.OutputSpec(
-                    their_signature.OutputKind[spec.kind.name], _their_argument(spec.arg), spec.target
+                    their_signature.OutputKind[spec.kind.name],
+                    self._argument(spec.arg),
+                    self.names.get(str(spec.target), spec.target)
+                    if ours.belongs_to_user_input(spec)
+                    else spec.target,
                 )
                 for spec in signature.output_specs
             ],
         )
+
+    def _argument(self, argument: ours.ArgumentSpec) -> Any:
+        name = self.names.get(argument.name)
+        return _their_argument(argument if name is None else dataclasses.replace(argument, name=name))
 
     def _module_call(self, entry: ModuleCallEntry) -> theirs.ModuleCallEntry:
         signature = entry.signature
@@ -228,11 +260,11 @@ class Translation:
             entry.fqn,
             theirs.ModuleCallSignature(
                 # torch leaves those of the root empty: they would have to follow every renaming
-                [_their_argument(argument) for argument in signature.inputs if entry.fqn],
-                [_their_argument(argument) for argument in signature.outputs if entry.fqn],
+                [self._argument(argument) for argument in signature.inputs if entry.fqn],
+                [self._argument(argument) for argument in signature.outputs if entry.fqn],
                 signature.in_spec,
                 signature.out_spec,
-                list(self.program._argument_names) if not entry.fqn else None,
+                argument_names(self.program) if not entry.fqn else None,
             ),
         )
 
@@ -269,6 +301,17 @@ def _keep_effects(node: Node) -> None:
             torch.fx.node.has_side_effect(operator)
     if isinstance(node.target, torch._ops.HigherOrderOperator) and not node.users and not is_pure(node):
         torch.fx.node.has_side_effect(node.target)
+
+
+def _check_call(node: Node) -> None:
+    """Refuse what torch's own operators can't run."""
+    if node.target is torch.ops.higher_order.auto_functionalized:
+        called: Any = node.args[0]
+        if not can_auto_functionalize(called):
+            raise InvalidRequestError(
+                f"the program writes with {called} to a tensor of its own, of which torch has no functional form",
+                remedy="translate the program of export_for_training, in which the write is as the model has it",
+            )
 
 
 def _their_target(target: Any) -> Any:

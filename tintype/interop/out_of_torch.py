@@ -29,6 +29,7 @@ from tintype.export.program import ModuleCallEntry, ModuleCallSignature
 from tintype.export.shape_spec import bound_arguments
 from tintype.ir import signature as ours
 from tintype.ir.graph import add_placeholder, output_node, placeholders
+from tintype.ir.names import free_name
 from tintype.ir.node_info import Frame, ModuleCall, NodeMeta, Origin
 from tintype.symbolic.location import is_internal
 
@@ -156,6 +157,7 @@ class Translation:
         self.program = program
         self.values: dict[Node, Node] = {}
         self.by_name: dict[str, Node] = {}
+        self.graphs = self._graph_names()
         self._calls: dict[tuple[ModuleCall | None, str], ModuleCall] = {}
 
     # --- the module that is captured -----------------------------------------------------------------------
@@ -172,8 +174,18 @@ class Translation:
         module = ProgramModule(graph, self._state(), in_spec, out_spec, self._argument_names(), _NoChecks(in_spec))
         for name, child in self.program.graph_module.named_children():
             if isinstance(child, GraphModule):
-                module._modules[name] = _with_tuples(child)
+                module._modules[self.graphs[name]] = _with_tuples(child)
         return module
+
+    def _graph_names(self) -> dict[str, str]:
+        """The graphs that operators take, with the names that they get: state has its names already."""
+        state = (*self.program.state_dict, *self.program.constants)
+        taken = {name.partition(".")[0] for name in state}
+        names: dict[str, str] = {}
+        for name, child in self.program.graph_module.named_children():
+            if isinstance(child, GraphModule):
+                names[name] = free_name(name, {*taken, *names.values()})
+        return names
 
     def _argument_names(self) -> list[str]:
         in_spec = self.program.call_spec.in_spec
@@ -210,7 +222,8 @@ class Translation:
                 self.values[node] = self._call(graph, node)
                 self.values[node].meta = NodeMeta(origin=self._origin(node))
             elif node.op == "get_attr":
-                self.values[node] = graph.create_node("get_attr", node.target, name=node.name)
+                target = self.graphs.get(str(node.target), node.target)
+                self.values[node] = graph.create_node("get_attr", target, name=node.name)
                 self.values[node].meta = NodeMeta()
         self._outputs(graph)
         return graph
@@ -223,13 +236,17 @@ class Translation:
 
     def _outputs(self, graph: Graph) -> None:
         results: Any = output_node(self.program.graph).args[0]
-        inputs = zip(placeholders(self.program.graph), self.program.graph_signature.input_specs, strict=True)
-        targets = {spec.target or spec.arg.name: self.values[node] for node, spec in inputs}
+        inputs = list(zip(placeholders(self.program.graph), self.program.graph_signature.input_specs, strict=True))
+        # two kinds of names, which may be the same
+        state = {spec.target: self.values[node] for node, spec in inputs if spec.kind is not _Kind.USER_INPUT}
+        user = {spec.arg.name: self.values[node] for node, spec in inputs if spec.kind is _Kind.USER_INPUT}
         user_results = []
         for result, spec in zip(results, self.program.graph_signature.output_specs, strict=True):
             value = self.values[result] if isinstance(result, Node) else result
             if spec.kind in _WRITES:
-                write = graph.create_node("call_function", aten.copy_.default, (targets[spec.target], value))
+                is_input = spec.kind is their_signature.OutputKind.USER_INPUT_MUTATION
+                target = user[str(spec.target)] if is_input else state[spec.target]
+                write = graph.create_node("call_function", aten.copy_.default, (target, value))
                 write.meta = NodeMeta(origin=self._origin(result))
             else:
                 user_results.append(value)
@@ -324,8 +341,7 @@ class Translation:
     def module_calls(self, captured: list[ModuleCallEntry]) -> list[ModuleCallEntry]:
         """The modules of the original model, as far as torch knows them."""
         known = {entry.fqn: entry for entry in captured}
-        children = self.program.graph_module.named_children()
-        graphs = {name for name, child in children if isinstance(child, GraphModule)}
+        graphs = set(self.graphs.values())
         names = [entry.fqn for entry in self.program.module_call_graph]
         names += [entry.fqn for entry in captured if entry.fqn not in names and entry.fqn not in graphs]
         return [known.get(name, ModuleCallEntry(name)) for name in dict.fromkeys(["", *names])]

@@ -281,6 +281,13 @@ class ExportGraphSignature:
         """Always None: assertions are ordered by the graph itself."""
         return None
 
+    @property
+    def written_state(self) -> frozenset[str]:
+        """The state that gets new values. (:attr:`buffers_to_mutate` has one entry per output: two buffers that get
+        the same value are one entry there.)"""
+        kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+        return frozenset(s.target for s in self.output_specs if s.kind in kinds and s.target is not None)
+
     def renamed(self, names: Mapping[str, str]) -> ExportGraphSignature:
         """The same signature with graph nodes renamed."""
 
@@ -298,6 +305,29 @@ class ExportGraphSignature:
             yield from (str(spec) for spec in specs)
 
         return "\n".join([*block("inputs", self.input_specs), "", *block("outputs", self.output_specs)])
+
+
+def belongs_to_user_input(output: OutputSpec) -> bool:
+    """Whether what an output is the new value or the gradient of is an input of the user's, and no state."""
+    return output.kind in _ABOUT_USER_INPUTS
+
+
+_ABOUT_USER_INPUTS = frozenset({OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT})
+
+
+def positions_of_inputs(specs: Iterable[InputSpec]) -> dict[tuple[bool, str], int]:
+    """The position of each input, by whether it is the user's and by what outputs call it.
+
+    The target of an output is the name of state or of one of the user's inputs: two kinds of names, which may be the
+    same (a buffer ``x`` and an argument ``x``), so it means nothing without the kind.
+    """
+    found: dict[tuple[bool, str], int] = {}
+    for position, spec in enumerate(specs):
+        if spec.kind is InputKind.USER_INPUT:
+            found[True, spec.arg.name] = position
+        elif spec.target is not None:
+            found[False, spec.target] = position
+    return found
 
 
 def _name_or_value(arg: ArgumentSpec) -> Any:

@@ -17,7 +17,15 @@ from tintype.errors import VerificationError
 from tintype.ir.graph import NUMBER_FUNCTIONS, graphs_of, is_pure, output_node, placeholders
 from tintype.ir.operators import OPERATORS, Position, declaration_of
 from tintype.ir.printing import spell_call
-from tintype.ir.signature import STATE_KINDS, ConstantArgument, ExportGraphSignature, OutputKind
+from tintype.ir.signature import (
+    STATE_KINDS,
+    ConstantArgument,
+    ExportGraphSignature,
+    OutputKind,
+    OutputSpec,
+    belongs_to_user_input,
+    positions_of_inputs,
+)
 
 _CONTEXT = 2
 
@@ -141,6 +149,7 @@ def _check_signature(graph: Graph, signature: ExportGraphSignature) -> None:
         raise VerificationError(
             f"the graph has {len(results)} outputs, but the signature {len(signature.output_specs)}"
         )
+    known = positions_of_inputs(signature.input_specs)
     for result, spec in zip(results, signature.output_specs, strict=True):
         name = result.name if isinstance(result, Node) else None
         if isinstance(spec.arg, ConstantArgument):
@@ -149,13 +158,12 @@ def _check_signature(graph: Graph, signature: ExportGraphSignature) -> None:
         elif name != spec.arg.name:
             raise VerificationError(f"the output {name!r} is called {spec.arg.name!r} in the signature")
         if spec.kind is not OutputKind.USER_OUTPUT and spec.kind is not OutputKind.LOSS_OUTPUT:
-            _check_target(spec.target, signature)
+            _check_target(spec, known)
 
 
-def _check_target(target: str | None, signature: ExportGraphSignature) -> None:
-    known = {spec.target or spec.arg.name for spec in signature.input_specs}
-    if target not in known:
-        raise VerificationError(f"an output belongs to {target!r}, which is no input of the program")
+def _check_target(spec: OutputSpec, known: Collection[tuple[bool, str]]) -> None:
+    if spec.kind is not OutputKind.TOKEN and (belongs_to_user_input(spec), str(spec.target)) not in known:
+        raise VerificationError(f"an output belongs to {spec.target!r}, which is no input of the program")
 
 
 def _allowed_function(node: Node) -> bool:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-import keyword
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import (
@@ -26,6 +24,7 @@ from tintype.errors import (
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import add_placeholder, eliminate_dead_code, output_node, set_meta
+from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.observations import Observation
 from tintype.ir.process_switches import collector_paused, compiling
@@ -78,6 +77,8 @@ class CapturedGraph:
     constants: dict[str, Any]
     # every path of every module, with the one that the program knows it by
     module_paths: dict[str, str]
+    # the names of the root's own children; not those of the graphs in a program that was captured again
+    children: frozenset[str]
     # inputs that get their new value in another way than by a write that autograd sees
     state_writes: dict[str, StateWrite]
     # conversions that changed nothing; what they become depends on the stage
@@ -121,7 +122,7 @@ class Capture:
         self.origins = OriginTracker(self.modules)
         self.recorder = self.recorder_class(self.context, self.graph, self.origins)
         self.recorder.lift_constant = self.lift_constant
-        self.recorder.taken_names = lambda: {name.partition(".")[0] for name in (*self.state.names, *self.constants)}
+        self.recorder.is_taken = self._is_taken
         self.context.session = self.recorder
         self.state_specs: list[InputSpec] = []
         self.input_specs: list[InputSpec] = []
@@ -130,6 +131,16 @@ class Capture:
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether something else of the program has a name that a graph inside of it is to have.
+
+        What the model has as an attribute may become a constant of that name later."""
+        return not self._is_graph_again(name) and (name in self.constants or hasattr(self.root, name))
+
+    def _is_graph_again(self, name: str) -> bool:
+        """Whether a child of a program that is captured again is a graph inside of its graph."""
+        return isinstance(self.root._modules.get(name), GraphModule) and is_captured_program(self.root)
 
     # --- inputs --------------------------------------------------------------------------------------------
 
@@ -169,13 +180,9 @@ class Capture:
 
     def _reserve(self, candidate: str) -> str:
         used = self.graph._graph_namespace._used_names
-        name, count = candidate, 0
-        while name in used:
-            count += 1
-            name = f"{candidate}_{count}"
-        if keyword.iskeyword(name):
-            return self.graph._graph_namespace.create_name(name, None)
-        used.add(name)  # fx would also rename what is called like a builtin (``input``), which is only confusing
+        # fx would also rename what is called like any builtin (``input``), which is only confusing
+        name = free_name(candidate, used)
+        used.add(name)
         return name
 
     def _input(self, node: Node, leaf: Any, position: int) -> Any:
@@ -247,7 +254,8 @@ class Capture:
         """A tensor or object that is no registered state becomes a constant of the program."""
         if not isinstance(value, torch.Tensor) and identity(value) in self._objects:
             return self._objects[identity(value)]
-        names = self.state.attribute_names(value) or [self._new_constant_name()]
+        names = [name for name in self.state.attribute_names(value) if name not in self.state.names]
+        names = names or [self._new_constant_name()]
         kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
         self.constants.update(dict.fromkeys(names, value))
         lifted = self._add_state(kind, names[0], value)
@@ -415,6 +423,7 @@ class Capture:
             state_dict,
             self.constants,
             {path: self.origins.paths[id(module)] for path, module in self.modules},
+            frozenset(name for name in self.root._modules if not self._is_graph_again(name)),
             self._state_writes(),
             self.recorder.conversions,
             self.recorder.observer.found,
@@ -530,12 +539,6 @@ def symbolic_strides(
     return tuple(result)
 
 
-def identifier(text: str) -> str:
-    """A name that can stand in generated Python code."""
-    name = re.sub(r"[^0-9a-zA-Z_]", "_", text)
-    return f"_{name}" if name[:1].isdigit() else name
-
-
 def describe_path(path: tree.KeyPath) -> str:
     """Where an input is, as the user wrote the call: ``*args[0]['a']`` or ``**kwargs['x']``."""
     side = "*args" if path[0].idx == 0 else "**kwargs"
@@ -544,7 +547,12 @@ def describe_path(path: tree.KeyPath) -> str:
 
 def captured_argument_names(root: Any) -> list[str] | None:
     """The names of the arguments of a program that was captured before, None for any other module."""
-    return list(root.argument_names) if getattr(type(root), "is_captured_program", False) else None
+    return list(root.argument_names) if is_captured_program(root) else None
+
+
+def is_captured_program(root: Any) -> bool:
+    """Whether a module is a program that was captured before."""
+    return getattr(type(root), "is_captured_program", False)
 
 
 def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
@@ -558,12 +566,14 @@ def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str,
     except (TypeError, ValueError):
         parameters = []
     names: list[str] = []
+    # names that we make up must not be those of other arguments
+    taken = {*kwargs, *(parameter.name for parameter in parameters)}
     for parameter in parameters:
         if len(names) == len(args):
             break
         if parameter.kind is parameter.VAR_POSITIONAL:
-            names += [f"{parameter.name}_{i}" for i in range(len(args) - len(names))]
+            names += [free_name(f"{parameter.name}_{i}", taken) for i in range(len(args) - len(names))]
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             names.append(parameter.name)
-    names += [f"args_{i}" for i in range(len(names), len(args))]
+    names += [free_name(f"args_{i}", taken) for i in range(len(names), len(args))]
     return names + list(kwargs)

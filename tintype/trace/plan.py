@@ -137,7 +137,7 @@ _COUNTERPARTS: dict[Any, Any | None] = {}
 _RENAMED = {
     "bernoulli_.float": "bernoulli.p",
     "bernoulli_.Tensor": "bernoulli.Tensor",
-    "normal_.": "normal_functional.default",
+    "normal_.default": "normal_functional.default",
 }
 
 
@@ -153,15 +153,13 @@ def _find_counterpart(operator: Any) -> Any | None:
         for argument in operator._schema.arguments
         if not (argument.kwarg_only and argument.alias_info is not None and argument.alias_info.is_write)
     ]
-    base = name[:-1] if name.endswith("_") and not name.endswith("__") else name
-    for candidate in (base, base.strip("_").removeprefix("i")) if base.startswith("__i") else (base,):
-        packet = getattr(packets, candidate, None)
-        if packet is None:
+    if name.startswith("__i") and name.endswith("__"):  # x &= y
+        name = f"__{name.removeprefix('__i')}"
+    packet = getattr(packets, name[:-1] if name.endswith("_") and not name.endswith("__") else name, None)
+    for variant in packet.overloads() if packet is not None else ():
+        found = getattr(packet, variant)
+        if found._schema.is_mutable or found is operator:
             continue
-        for variant in packet.overloads():
-            found = getattr(packet, variant)
-            if found._schema.is_mutable or found is operator:
-                continue
-            if [(a.name, str(a.type)) for a in found._schema.arguments] == wanted:
-                return found
+        if [(a.name, str(a.type)) for a in found._schema.arguments] == wanted:
+            return found
     return None

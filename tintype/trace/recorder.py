@@ -14,7 +14,7 @@ operator follows from its :class:`~tintype.trace.plan.Plan`:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -109,8 +109,8 @@ class Recorder(TorchDispatchMode):
         # state that gets its new value in another way than by a write that autograd sees
         self.state_writes: dict[torch.Tensor, StateWrite] = {}
         self._function_mode: SymbolicFunctionMode | None = None
-        # names that a graph inside of this one must not get
-        self.taken_names: Callable[[], Collection[str]] = tuple
+        # whether something else of the program has a name that a graph inside of it is to have
+        self.is_taken: Callable[[str], bool] = lambda name: False
         self._graph_counts: dict[str, int] = {}
         # functions that were recorded into graphs inside of this one, by what their calls have in common
         self.regions: dict[Any, Any] = {}
@@ -214,7 +214,7 @@ class Recorder(TorchDispatchMode):
             count = self._graph_counts.get(stem, 0)
             self._graph_counts[stem] = count + 1
             name = f"{stem}{separator}{count}"
-            if name not in self.taken_names():
+            if not self.is_taken(name):
                 return name
 
     # --- arguments -----------------------------------------------------------------------------------------

@@ -80,5 +80,6 @@ def identity(value: Any) -> int:
 def _plain_attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for prefix, module in root.named_modules():
         for name, value in vars(module).items():
-            if isinstance(value, (torch.Tensor, torch.ScriptObject)):
+            # setattr(module, "layer.weight", tensor) is possible: such a name would be the path of something else
+            if isinstance(value, (torch.Tensor, torch.ScriptObject)) and "." not in name:
                 yield (f"{prefix}.{name}" if prefix else name), value

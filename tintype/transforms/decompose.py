@@ -8,7 +8,7 @@ as a template by operator and arguments, and written out again where both are th
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -159,19 +159,22 @@ class Decomposition:
         table: Table,
         preserved: frozenset[Any],
         keep_core: bool,
-        user_inputs: Sequence[Any],
+        user_inputs: Sequence[str],
         *,
         translation: Translation | None = None,
         inside: bool = False,
+        taken: Collection[str] = (),
     ) -> None:
         self.old = graph
         # from the symbols of the old graph to those of the new one
         self.translation = translation
-        self.user_inputs = frozenset(name for name in user_inputs if isinstance(name, str))
+        self.user_inputs = frozenset(user_inputs)
         self.graph = Graph()
         self.context = context
         self.recorder = Decomposer(context, self.graph, OriginTracker(()), table, preserved, keep_core)
         self.recorder.lift_constant = self._spell_constant if inside else self._lift_constant
+        names = {*taken, *(str(node.target) for node in graph.find_nodes(op="get_attr"))}
+        self.recorder.is_taken = names.__contains__
         self.lifted: list[tuple[Node, torch.Tensor]] = []
         self.values: dict[Node, Any] = {}
         self.moved: set[Node] = set()
@@ -603,16 +606,19 @@ def decompose_graph(
     context: FakeContext,
     table: Table | None,
     preserve: frozenset[Any],
-    user_inputs: Sequence[Any],
+    user_inputs: Sequence[str],
     translation: Translation | None = None,
+    taken: Collection[str] = (),
 ) -> tuple[Graph, list[tuple[Node, torch.Tensor]]]:
     """A new graph in terms of simpler operators: core ATen for no table, else what the table leaves.
 
     Its values are those of ``context``; ``translation`` leads there where the graph's own are of another one.
     Returns it with the inputs that were added for constants of decompositions, which stand in front of the
-    user's inputs.
+    user's inputs. Graphs inside of it that are new have none of the ``taken`` names.
     """
     keep_core = table is None
     chosen = core_table() if table is None else with_right_statistics(table)
-    decomposition = Decomposition(graph, context, chosen, preserve, keep_core, user_inputs, translation=translation)
+    decomposition = Decomposition(
+        graph, context, chosen, preserve, keep_core, user_inputs, translation=translation, taken=taken
+    )
     return decomposition.run(), decomposition.lifted

@@ -56,7 +56,8 @@ def wrap_regions(graph: Graph, taken: Collection[str] = ()) -> None:
         for _, module in graphs_of(node):
             wrap_regions(module.graph)
             refer_again(module)
-    _wrap_pieces(graph, taken, _call_names(graph))
+    targets = {str(node.target) for node in graph.find_nodes(op="get_attr")}
+    _wrap_pieces(graph, {*taken, *targets}, _call_names(graph))
 
 
 def _wrap_pieces(graph: Graph, taken: Collection[str], names: dict[Node, str]) -> None:

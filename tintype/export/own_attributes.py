@@ -1,0 +1,63 @@
+"""Modules made from programs hold state under names that users chose, next to what they need themselves.
+
+What a module needs itself is kept under names with a dot, which no parameter, buffer or submodule can have, and read
+through attributes of the class, which nothing in an instance can hide. Constants are plain attributes where that
+hides nothing, and lie in a table of their own otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_CONSTANTS = "tintype.constants"
+
+
+class Own:
+    """An attribute that belongs to a module itself, whatever its state is called."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = f"tintype.{name}"
+
+    def __get__(self, module: Any, owner: Any = None) -> Any:
+        if module is None:
+            return self
+        try:
+            return module.__dict__[self.key]
+        except KeyError:
+            raise AttributeError(self.key) from None
+
+    def __set__(self, module: Any, value: Any) -> None:
+        module.__dict__[self.key] = value
+
+
+class OwnAttributes(torch.nn.Module):
+    """A module that can be given its own attributes while it has state of the same names."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), (Own, property)):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+
+def table_of_constant(owner: torch.nn.Module, name: str) -> dict[str, Any]:
+    """Where a module has a constant, or is to have it."""
+    hidden: dict[str, Any] | None = vars(owner).get(_CONSTANTS)
+    return vars(owner) if hidden is None or name not in hidden else hidden
+
+
+def add_constant(owner: torch.nn.Module, name: str, value: Any) -> None:
+    """Give a module a constant."""
+    tables = (vars(owner), owner._parameters, owner._buffers, owner._modules)
+    if hasattr(type(owner), name) or any(name in table for table in tables):
+        vars(owner).setdefault(_CONSTANTS, {})[name] = value
+    else:
+        vars(owner)[name] = value
+
+
+def tables_of(owner: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+    """What a module holds by name, in the order in which a name is looked up."""
+    hidden: dict[str, Any] = vars(owner).get(_CONSTANTS) or {}
+    return (owner._parameters, owner._buffers, hidden, owner._modules, vars(owner))
