@@ -26,6 +26,7 @@ from tintype.export import ExportedProgram, Stage
 from tintype.export.owned_state import OwnedState
 from tintype.export.program import ModuleCallEntry
 from tintype.fake.tensor import FakeTensor
+from tintype.interop.guards import constant_guards, input_source, memory_guards, observation_guards
 from tintype.interop.numbers import NumberTranslation, value_ranges
 from tintype.interop.torch_names import (
     argument_names,
@@ -207,21 +208,24 @@ class Translation:
         return constraints
 
     def _guards(self) -> list[str]:
-        """Checks of sizes that follow from others (``2*s0 + 1``): torch itself only makes those of plain symbols."""
+        """Checks that torch itself does not make: of sizes that follow from others (``2*s0 + 1``), of the types of
+        numbers, of what the program looked at, and of memory that inputs share."""
         sources: dict[Any, str] = {}
         related: list[tuple[str, Any]] = []
         inputs = zip(placeholders(self.program.graph), self.program.graph_signature.input_specs, strict=True)
         values = [node.meta.get("val") for node, spec in inputs if spec.kind is ours.InputKind.USER_INPUT]
         for position, value in enumerate(values):
             for dimension, size in enumerate(value.info.sizes if type(value) is FakeTensor else ()):
-                source = f"L['flat_args'][{position}].size()[{dimension}]"
+                source = f"{input_source(position)}.size()[{dimension}]"
                 if isinstance(size, Symbol):
                     sources.setdefault(size, source)
                 elif isinstance(size, Expr):
                     related.append((source, size))
-        return [
+        sizes = [
             f"{source} == {python_source(size, sources)}" for source, size in related if size.symbols <= set(sources)
         ]
+        observed = observation_guards(self.program._observations, sources)
+        return [*sizes, *constant_guards(values), *observed, *memory_guards(self.program)]
 
     # --- signatures ----------------------------------------------------------------------------------------
 
