@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
@@ -343,7 +345,10 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "is_set_to": (lambda x: x * 2 if x.is_set_to(x) else x * 3, "is_set_to"),
     "share_memory_": (lambda x: (x * 2).share_memory_() + 1, "share_memory_"),
     "dlpack": (lambda x: torch.from_dlpack(x * 2), "__dlpack__"),
-    "cuda array": (lambda x: (x.__cuda_array_interface__, x)[1], "__cuda_array_interface__"),
+    "random": (lambda x: x * random.random(), "calls random.random"),
+    "shuffle": (lambda x: (random.shuffle([1, 2]), x)[1], "calls random.shuffle"),
+    "numpy.random": (lambda x: x * float(np.random.rand()), "calls numpy.random.rand"),
+    "as_subclass": (lambda x: x.as_subclass(torch.nn.Parameter) * 2, "as_subclass"),
     "grad": (lambda x: (setattr(x, "grad", x * 2), x * 2)[1], "gradient of a tensor"),
 }
 

@@ -22,6 +22,10 @@ class Session(Protocol):
 
     def copy_of(self, fake: FakeTensor) -> FakeTensor: ...
 
+    def alias_of(self, fake: FakeTensor) -> FakeTensor: ...
+
+    def class_of(self, fake: Any) -> Any: ...
+
     def asked(self, fake: Any, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any: ...
 
 
@@ -79,6 +83,10 @@ class FakeContext:
     def values_of(self, fake: FakeTensor) -> Any:
         """The elements of a fake as nested lists of numbers, symbolic where unknown."""
         return self._ask().values_of(fake)
+
+    def alias_of(self, fake: FakeTensor) -> FakeTensor:
+        """A shallow copy: another tensor of the same memory."""
+        return make_fake(fake.info, self, fake.node) if self.session is None else self.session.alias_of(fake)
 
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         """A deep copy: recorded as a clone during a capture, a plain copy of the description after it."""

@@ -6,6 +6,7 @@ an operator), the capture takes note of the question; what no captured program c
 
 from __future__ import annotations
 
+import dis
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -121,6 +122,16 @@ class ObservedTensor(torch.Tensor):
 
     # --- classes -------------------------------------------------------------------------------------------
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class that the tensor has for the program; also what ``isinstance`` looks at besides the type."""
+        frame = users_frame(_frame(1))
+        if frame is None or self.context.session is None or self.is_own_parameter:
+            return type(self)
+        if frame.f_code.co_code[frame.f_lasti] != _LOAD_ATTRIBUTE:  # isinstance(x, list): a tensor is none
+            return torch.Tensor
+        return self.context.session.class_of(self)
+
     @property
     def _is_param(self) -> bool:
         """What ``isinstance(x, nn.Parameter)`` asks."""
@@ -164,6 +175,8 @@ class ObservedTensor(torch.Tensor):
 
     @property
     def __cuda_array_interface__(self) -> NoReturn:
+        if self.info.device.type != "cuda":
+            raise AttributeError("a tensor that is not on a CUDA device has no __cuda_array_interface__")
         raise_unknown("hands the memory of a tensor to another library (__cuda_array_interface__)", _CUSTOM)
 
     @property
@@ -180,10 +193,14 @@ class ObservedTensor(torch.Tensor):
         self._refuse("asks whether a tensor is a view (_is_view())", "keep the tensor that the view was made from")
         return super()._is_view()
 
+    def as_subclass(self, cls: Any) -> NoReturn:
+        raise_unknown("makes a tensor of a subclass (as_subclass())", "use plain tensors")
+
     def is_set_to(self, tensor: torch.Tensor) -> NoReturn:
         raise_unknown("asks whether two tensors have the same memory (is_set_to())", _CUSTOM)
 
 
+_LOAD_ATTRIBUTE = dis.opmap["LOAD_ATTR"]
 _CUSTOM = "wrap code that needs the memory itself into a custom operator (torch.library.custom_op)"
 _PARAMETER = "torch.nn.parameter.Parameter"
 _INSTANCE_CHECK = type(torch.nn.Parameter).__instancecheck__.__code__

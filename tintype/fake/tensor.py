@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,11 @@ import torch
 
 from tintype.errors import CaptureError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
-from tintype.fake.observed import ObservedTensor
+from tintype.fake.observed import ObservedTensor, raise_unknown
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Size
+from tintype.symbolic.location import users_frame
+from tintype.symbolic.messages import is_for_people
 from tintype.symbolic.sizes import product
 
 if TYPE_CHECKING:
@@ -52,20 +55,37 @@ class FakeTensor(ObservedTensor):
         return self.context
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        known = self._shown_value()
+        return self._description() if known is None else repr(known)
+
+    __str__ = __repr__
+
+    def __format__(self, format_spec: str) -> str:
+        known = self._shown_value()
+        return self._description() if known is None else format(known, format_spec)
+
+    def _shown_value(self) -> torch.Tensor | None:
+        """The tensor with data, if the program may look at its text; refused where the data is not known."""
+        frame = users_frame(sys._getframe(2))
+        if frame is None or self.context.session is None or is_for_people(frame):
+            return None
+        return self.context.known_value(self, "as text")
+
+    def _description(self) -> str:
         info = self.info
         sizes = ", ".join(str(size) for size in info.sizes)
         device = "" if info.device.type == "cpu" else f", device={str(info.device)!r}"
         return f"FakeTensor(size=({sizes}), dtype={info.dtype}{device})"
 
-    __str__ = __repr__
-
-    def __format__(self, format_spec: str) -> str:
-        return format(repr(self), format_spec)
+    def __copy__(self) -> Any:
+        return self.context.alias_of(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.context.copy_of(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.context.session is not None:
+            raise_unknown("stores a tensor (pickle, torch.save)", "store tensors outside of the program")
         return _rebuild, (self.info.sizes, self.info.strides, self.info.dtype, str(self.info.device))
 
     def __getitem__(self, index: Any) -> Any:

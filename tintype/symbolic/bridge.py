@@ -24,12 +24,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._prims_common import make_contiguous_strides_for
 
+from tintype.errors import CaptureError
+
 from . import extrema, floating, layout, relations
 from .environment import Environment
 from .expression import Expr, add_all
+from .location import user_location, users_frame
+from .messages import is_for_people
 
 if TYPE_CHECKING:
     from .torch_view import ShapeEnvironmentView
+
+
+class UnhashableSizeError(CaptureError, TypeError):
+    """A size that varies is used as a key. Programs catch the TypeError and do without a cache."""
+
+    id = "unhashable-size"
 
 
 def to_torch(value: Any) -> Any:
@@ -174,6 +184,13 @@ class SymbolNode:
         return self.kind == "bool"
 
     def is_nested_int(self) -> bool:
+        if self.environment.has_running_program and sys._getframe(1).f_code is _SYMINT_HASH:
+            raise UnhashableSizeError(
+                f"the program uses the size {self} as a key of a dictionary, set or cache, which only a plain number "
+                "can be",
+                location=user_location(),
+                remedy="fix the size with int(size), or compare sizes with ==",
+            )
         return False
 
     def nested_int(self) -> None:
@@ -254,8 +271,15 @@ class SymbolNode:
     def str(self) -> builtins.str:
         return builtins.str(self.current())
 
-    _graph_repr = str
     __repr__ = str
+
+    def _graph_repr(self) -> builtins.str:
+        """The text of a SymInt, SymFloat or SymBool: that of a plain number where the program may look at it."""
+        if self.environment.has_running_program and isinstance(self.current(), Expr):
+            frame = users_frame(sys._getframe(1).f_back)
+            if frame is not None and not is_for_people(frame):
+                return builtins.str(self.environment.specialize(self.value))
+        return self.str()
 
     # -- decisions.  C++ passes its own file and line; the user's are found on the stack.
 
@@ -406,6 +430,7 @@ class SymbolNode:
         return self.wrap(int(self.is_non_overlapping_and_dense(sizes, strides).value))
 
 
+_SYMINT_HASH: CodeType = torch.SymInt.__hash__.__code__
 _SYMINT_MAXIMUM: CodeType = getattr(torch.SymInt, "__sym_max__").__code__  # noqa: B009 - absent from stubs
 # In this file of torch's every maximum with 1 is a stride.
 _STRIDES_IN_PYTHON = make_contiguous_strides_for.__code__.co_filename

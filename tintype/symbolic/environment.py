@@ -91,6 +91,8 @@ class Environment(Table):
         self._follows_hints = False
         # asked, with the frame that asks, before a symbolic number becomes a plain one by int() or as an index
         self.before_plain: Callable[[FrameType], None] | None = None
+        # whether the program that has these symbols is running: then it may look at the text of a number
+        self.has_running_program = False
         self._next_number: dict[str, int] = {}
         self._finished = False
 

@@ -53,11 +53,11 @@ from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.modes import watching_autocast
-from tintype.trace.observing import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
 from tintype.trace.state import ModelState, identity
+from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
 
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -470,6 +470,7 @@ def capturing(recorder: Recorder) -> Iterator[None]:
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     cache = torch.is_autocast_cache_enabled()
     seed, generator_state = torch.initial_seed(), torch.random.get_rng_state()
+    recorder.context.environment.has_running_program = True
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
         below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
@@ -483,6 +484,7 @@ def capturing(recorder: Recorder) -> Iterator[None]:
             finally:
                 recorder.stop_watching()
     finally:
+        recorder.context.environment.has_running_program = False
         torch.set_autocast_cache_enabled(cache)
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)

@@ -160,6 +160,9 @@ class InnerRecorder(Recorder):
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         return super().copy_of(self.localize(fake))
 
+    def alias_of(self, fake: FakeTensor) -> FakeTensor:
+        return super().alias_of(self.localize(fake))
+
     def constant_of(self, node: Node) -> torch.Tensor | None:
         outer = self._outer_values.get(node)
         return None if outer is None else known_value(self.parent, outer)

@@ -2,24 +2,21 @@
 
 A question about an input is kept as it was asked. The answer to one about a tensor that the program computed follows
 from the inputs, so all inputs that it is computed from are held to be like those of the example. Questions about what
-is around the program (is a gradient wanted? is autocast on?) are kept too; changing it for good is refused.
+is around the program are kept too (:mod:`tintype.trace.surroundings`).
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
 
-from tintype.errors import CaptureError
 from tintype.fake.observed import raise_unknown
-from tintype.ir.observations import SURROUNDINGS, Observation, answer_of
-from tintype.ir.process_switches import CountedSwitch
+from tintype.ir.observations import Observation, answer_of
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.location import user_location, users_frame
+from tintype.symbolic.location import user_location
 
 if TYPE_CHECKING:
     from tintype.fake.tensor import FakeTensor
@@ -116,6 +113,12 @@ class Observer:
             self._about_inference()
         return answer
 
+    def class_of(self, recorder: Recorder, fake: FakeTensor) -> Any:
+        """The class of an input, or of a tensor that the program computed."""
+        self.asked(recorder, fake, "tensor_class", (), None)
+        given = self._inputs.get(fake.node)
+        return type(given[2]) if given is not None and given[1] is fake else torch.Tensor
+
     def _asked_of_input(
         self,
         position: int,
@@ -208,116 +211,3 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, (tuple, list)):
         return tuple(_plain(item) for item in answer)
     return answer
-
-
-# --- torch's functions ----------------------------------------------------------------------------------
-
-
-# What changes torch for everything that runs afterwards.
-_SETTERS: dict[str, Any] = {
-    "cuda.manual_seed": torch.cuda,
-    "cuda.manual_seed_all": torch.cuda,
-    "get_rng_state": torch,
-    "manual_seed": torch,
-    "random.fork_rng": torch.random,
-    "random.get_rng_state": torch.random,
-    "random.manual_seed": torch.random,
-    "random.seed": torch.random,
-    "random.set_rng_state": torch.random,
-    "seed": torch,
-    "set_autocast_dtype": torch,
-    "set_autocast_enabled": torch,
-    "set_default_device": torch,
-    "set_default_dtype": torch,
-    "set_default_tensor_type": torch,
-    "set_rng_state": torch,
-    "use_deterministic_algorithms": torch,
-}
-_set_gradients = torch.set_grad_enabled.__init__
-
-
-def _asking_recorder() -> Recorder | None:
-    """The recorder of the program whose own code called the caller; None if torch did, or nothing is captured."""
-    from tintype.trace.recorder import active_recorder
-
-    if users_frame(sys._getframe(2)) is None:
-        return None
-    recorder = active_recorder()
-    return recorder if recorder is not None and recorder.is_recording else None
-
-
-def _watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def ask(*args: Any, **kwargs: Any) -> Any:
-        answer = function(*args, **kwargs)
-        recorder = _asking_recorder()
-        if recorder is not None:
-            recorder.observer.surroundings(recorder, name, (*args, *kwargs.values()), answer)
-        return answer
-
-    return ask
-
-
-def _refused(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        if _asking_recorder() is not None:
-            raise CaptureError(
-                f"the program calls torch.{name}, whose effect can't be captured",
-                location=user_location(),
-                remedy="call it before the program; for numbers that are random in the same way every time, make "
-                "them once and keep them in a buffer",
-            )
-        return function(*args, **kwargs)
-
-    return refuse
-
-
-def _watched_gradients(self: Any, mode: bool) -> None:
-    recorder = _asking_recorder()
-    if recorder is not None:
-        recorder.observer.switched_gradients = user_location()
-    _set_gradients(self, mode)
-
-
-def _watch() -> list[tuple[Any, str, Any]]:
-    before: list[tuple[Any, str, Any]] = []
-
-    def put(owner: Any, name: str, value: Any) -> None:
-        before.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, value)
-
-    for name, function in SURROUNDINGS.items():
-        put(torch, name, _watched(name, function))
-    for name, owner in _SETTERS.items():
-        attribute = name.rpartition(".")[2]
-        put(owner, attribute, _refused(name, getattr(owner, attribute)))
-    put(torch.set_grad_enabled, "__init__", _watched_gradients)
-    return before
-
-
-def _stop_watching(before: list[tuple[Any, str, Any]]) -> None:
-    for owner, name, value in before:
-        setattr(owner, name, value)
-
-
-# While a program is captured, these functions of torch's tell the capture that its program calls them.
-watching_surroundings = CountedSwitch(_watch, _stop_watching)
-
-
-def refuse_changed_seed(before: int) -> None:
-    """Raise if a program that has run left another seed behind."""
-    if SURROUNDINGS["initial_seed"]() != before:
-        raise CaptureError(
-            "the program sets the seed of torch's random numbers (torch.default_generator), which can't be captured",
-            remedy="set the seed before the program, and draw with torch's operators alone",
-        )
-
-
-def refuse_changed_gradient_mode(recorder: Recorder) -> None:
-    """Raise if a program that has run leaves gradients switched on or off for what comes after it."""
-    if torch.is_grad_enabled() is not recorder.modes.grad:
-        raise CaptureError(
-            "the program switches gradients on or off (torch.set_grad_enabled) and leaves them so, which can't be "
-            "captured",
-            location=recorder.observer.switched_gradients,
-            remedy="use it as a statement: with torch.set_grad_enabled(...):",
-        )

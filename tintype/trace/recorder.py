@@ -22,6 +22,7 @@ from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tintype.errors import (
+    CaptureError,
     DataDependentError,
     TintypeError,
     UnsupportedInputError,
@@ -653,13 +654,33 @@ class Recorder(TorchDispatchMode):
             raise_all(self.problems)
         return True
 
+    def class_of(self, fake: FakeTensor) -> Any:
+        """The class that a tensor has for the program, which asked for it."""
+        return self.observer.class_of(self, fake) if self._recording else torch.Tensor
+
     def asked(self, fake: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
         """The program asked a tensor for what may be different when it runs."""
         return self.observer.asked(self, fake, fact, arguments, answer) if self._recording else answer
 
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
-        """A deep copy that the program asked for."""
-        return self.inside(lambda: torch.ops.aten.clone.default(fake))
+        """A deep copy that the program asked for (``copy.deepcopy``)."""
+        self._refuse_copy_with_gradient(fake)
+        return self.inside(lambda: aten.clone.default(fake))
+
+    def alias_of(self, fake: FakeTensor) -> FakeTensor:
+        """A shallow copy that the program asked for (``copy.copy``)."""
+        self._refuse_copy_with_gradient(fake)
+        return self.inside(lambda: aten.detach.default(fake))
+
+    def _refuse_copy_with_gradient(self, fake: FakeTensor) -> None:
+        """Copies have no history, and their flag makes them leaves of their own, which a program can't have."""
+        if fake.info.requires_grad:
+            raise CaptureError(
+                "the program copies a tensor that requires a gradient (copy.copy, copy.deepcopy), which can't be "
+                "captured",
+                location=user_location(),
+                remedy="write what is meant: x.clone(), x.detach() or x.detach().clone()",
+            )
 
 
 def _unknown_result(func: Any, reason: str) -> UnsupportedOperatorError:

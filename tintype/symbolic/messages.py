@@ -1,0 +1,79 @@
+"""Whether a text that a program makes is for people: then it may say anything; else the program may look at it.
+
+``f"{x.shape[0]}"`` is a text that depends on a size. A program that prints or logs it, or raises an error with it,
+does the same for every size. What any other code does with a text can't be seen, so the size has to be fixed there.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from types import CodeType, FrameType
+from typing import Any
+
+_SHOWN_BY = frozenset({"print", "pprint"})
+_LOGGED_BY = frozenset(
+    {"critical", "debug", "error", "exception", "info", "log", "warn", "warn_once", "warning", "warning_once"}
+)
+
+
+def is_for_people(frame: FrameType) -> bool:
+    """Whether the expression that a frame is evaluating is (part of) what is printed, logged or raised."""
+    return _is_shown(frame.f_code, frame.f_lasti)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_shown(code: CodeType, instruction: int) -> bool:
+    line, end_line, column, end_column = list(code.co_positions())[instruction // 2]
+    if line is None or end_line is None or column is None or end_column is None:
+        return False
+    tree = _parsed(code.co_filename)
+    return tree is not None and _shows(tree, (line, column), (end_line, end_column))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(filename: str) -> ast.Module | None:
+    source = "".join(linecache.getlines(filename))
+    try:
+        return ast.parse(source) if source else None
+    except SyntaxError:
+        return None
+
+
+Place = tuple[int, int]  # line, column
+
+
+def _shows(tree: ast.AST, start: Place, end: Place) -> bool:
+    """Whether an expression, given where it stands, is or is part of what shows a text to people."""
+    node: ast.AST | None = tree
+    inside_function = False
+    while node is not None:
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Call) and not inside_function and _is_output(node.func):
+            return True
+        child = next((child for child in ast.iter_child_nodes(node) if _contains(child, start, end)), None)
+        if isinstance(node, ast.Assert) and child is not None and child is node.msg:
+            return True
+        inside_function = isinstance(node, ast.Call) and child is node.func
+        node = child
+    return False
+
+
+def _contains(node: ast.AST, start: Place, end: Place) -> bool:
+    line = getattr(node, "lineno", None)
+    if line is None:  # the arguments of a function and the like: what they consist of knows its place
+        return any(_contains(child, start, end) for child in ast.iter_child_nodes(node))
+    place: Any = node
+    return (line, place.col_offset) <= start and end <= (place.end_lineno, place.end_col_offset)
+
+
+def _is_output(function: ast.expr) -> bool:
+    """``print``, ``warnings.warn``, and the methods of what is called a log or a logger."""
+    if isinstance(function, ast.Name):
+        return function.id in _SHOWN_BY
+    if not isinstance(function, ast.Attribute) or function.attr not in _LOGGED_BY:
+        return False
+    owner = ast.unparse(function.value).lower()
+    return "log" in owner or owner == "warnings"

@@ -1,0 +1,162 @@
+"""Functions that tell a program about its surroundings or change them, watched while a program is captured.
+
+What the program asks (is a gradient wanted? is autocast on?) is noted; what it changes for good, and random numbers
+that no operator draws, is refused.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from tintype.errors import CaptureError
+from tintype.ir.observations import SURROUNDINGS
+from tintype.ir.process_switches import CountedSwitch
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Expr
+from tintype.symbolic.location import user_location, users_frame
+from tintype.symbolic.messages import is_for_people
+from tintype.trace.recorder import Recorder, active_recorder
+
+# What changes torch for everything that runs afterwards, by name; each with where it is found.
+_SETTERS: dict[str, Any] = {
+    "cuda.manual_seed": torch.cuda,
+    "cuda.manual_seed_all": torch.cuda,
+    "get_rng_state": torch,
+    "manual_seed": torch,
+    "random.fork_rng": torch.random,
+    "random.get_rng_state": torch.random,
+    "random.manual_seed": torch.random,
+    "random.seed": torch.random,
+    "random.set_rng_state": torch.random,
+    "seed": torch,
+    "set_autocast_dtype": torch,
+    "set_autocast_enabled": torch,
+    "set_default_device": torch,
+    "set_default_dtype": torch,
+    "set_default_tensor_type": torch,
+    "set_rng_state": torch,
+    "use_deterministic_algorithms": torch,
+}
+_INHERITED = object()
+_set_gradients = torch.set_grad_enabled.__init__
+
+
+def _asking_recorder() -> Recorder | None:
+    """The recorder of the program whose own code called the caller; None if torch did, or nothing is captured."""
+    if users_frame(sys._getframe(2)) is None:
+        return None
+    recorder = active_recorder()
+    return recorder if recorder is not None and recorder.is_recording else None
+
+
+def _watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        answer = function(*args, **kwargs)
+        recorder = _asking_recorder()
+        if recorder is not None:
+            recorder.observer.surroundings(recorder, name, (*args, *kwargs.values()), answer)
+        return answer
+
+    return ask
+
+
+def _refused(name: str, function: Callable[..., Any], remedy: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if _asking_recorder() is not None:
+            raise CaptureError(
+                f"the program calls {name}, whose effect can't be captured", location=user_location(), remedy=remedy
+            )
+        return function(*args, **kwargs)
+
+    return refuse
+
+
+_BEFORE = (
+    "call it before the program; for numbers that are random in the same way every time, make them once and keep "
+    "them in a buffer"
+)
+_WITH_TORCH = "draw with torch's operators (torch.rand, torch.randint, ...): what is drawn in Python is drawn once"
+
+
+def _watched_gradients(self: Any, mode: bool) -> None:
+    recorder = _asking_recorder()
+    if recorder is not None:
+        recorder.observer.switched_gradients = user_location()
+    _set_gradients(self, mode)
+
+
+def _python_generators() -> Iterator[tuple[Any, Any]]:
+    """The modules whose functions draw random numbers that no operator draws, with what they draw from."""
+    yield random, random._inst
+    arrays = sys.modules.get("numpy")
+    if arrays is not None:
+        yield arrays.random, arrays.random.mtrand._rand
+
+
+def _format_number(self: Any, specification: str) -> str:
+    """``f"{size:3d}"``, for which torch has no answer."""
+    number = from_torch(self)
+    frame = users_frame(sys._getframe(1))
+    if isinstance(number, Expr) and number.environment.has_running_program:
+        if frame is not None and not is_for_people(frame):
+            number = number.environment.specialize(number)
+    return str(number) if isinstance(number, Expr) else format(number, specification)
+
+
+def _watch() -> list[tuple[Any, str, Any]]:
+    before: list[tuple[Any, str, Any]] = []
+
+    def put(owner: Any, name: str, value: Any) -> None:
+        before.append((owner, name, vars(owner).get(name, _INHERITED)))
+        setattr(owner, name, value)
+
+    for name, function in SURROUNDINGS.items():
+        put(torch, name, _watched(name, function))
+    for name, owner in _SETTERS.items():
+        attribute = name.rpartition(".")[2]
+        put(owner, attribute, _refused(f"torch.{name}", getattr(owner, attribute), _BEFORE))
+    for module, generator in _python_generators():
+        for name, function in list(vars(module).items()):
+            if getattr(function, "__self__", None) is generator and callable(function):
+                put(module, name, _refused(f"{module.__name__}.{name}", function, _WITH_TORCH))
+    put(torch.set_grad_enabled, "__init__", _watched_gradients)
+    for symbolic in (torch.SymInt, torch.SymFloat):
+        put(symbolic, "__format__", _format_number)
+    return before
+
+
+def _stop_watching(before: list[tuple[Any, str, Any]]) -> None:
+    for owner, name, value in before:
+        if value is _INHERITED:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+
+
+# While a program is captured, these functions of torch's tell the capture that its program calls them.
+watching_surroundings = CountedSwitch(_watch, _stop_watching)
+
+
+def refuse_changed_seed(before: int) -> None:
+    """Raise if a program that has run left another seed behind."""
+    if SURROUNDINGS["initial_seed"]() != before:
+        raise CaptureError(
+            "the program sets the seed of torch's random numbers (torch.default_generator), which can't be captured",
+            remedy="set the seed before the program, and draw with torch's operators alone",
+        )
+
+
+def refuse_changed_gradient_mode(recorder: Recorder) -> None:
+    """Raise if a program that has run leaves gradients switched on or off for what comes after it."""
+    if torch.is_grad_enabled() is not recorder.modes.grad:
+        raise CaptureError(
+            "the program switches gradients on or off (torch.set_grad_enabled) and leaves them so, which can't be "
+            "captured",
+            location=recorder.observer.switched_gradients,
+            remedy="use it as a statement: with torch.set_grad_enabled(...):",
+        )
