@@ -109,8 +109,8 @@ def shown(x: torch.Tensor) -> torch.Tensor:
     print(x.shape, x.shape[0], f"{x.shape[0]:3d}", f"{x.sum():.3f}", x)
     log.info("%s %s", x.shape[0], x)
     log.warning(
-        "several lines: "
-        f"{x.shape[0]}"  # noqa: G004
+        "several lines: "  # noqa: G004
+        f"{x.shape[0]}"
     )  # fmt: skip
     warnings.warn(f"{x.shape[0]}", stacklevel=1)
     assert x.dim() == 2, f"{x.shape} {x}"
