@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-modes fuzz killtest demo bench sweep sweep-models joint-models model-shapes round-trips lint format clean
+.PHONY: test test-modes fuzz killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -30,6 +30,10 @@ fuzz: $(VENV)/stamp-test
 
 killtest: $(VENV)/stamp-test
 	$(BIN)/python -m tests.reliability.kill --count 200
+
+# Threads that export, train, ask and write at the same time.
+stress: $(VENV)/stamp-test
+	$(BIN)/python -m tests.reliability.threads --rounds 1000
 
 lint: $(VENV)/stamp-test
 	$(BIN)/ruff check

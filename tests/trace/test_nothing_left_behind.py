@@ -249,7 +249,9 @@ def test_a_failed_capture_frees_the_model() -> None:
 
 
 def test_globals_of_torch_are_not_patched() -> None:
-    names = ["Tensor.__add__", "nn.functional.linear", "nn.Module.__setattr__", "nn.Module.__getattr__", "tensor"]
+    """But for those on the page of patches, which are put back."""
+    names = ["Tensor.__add__", "nn.functional.linear", "nn.Module.__call__", "nn.Module.__getattr__", "tensor"]
+    assignment = nn.Module.__setattr__
 
     def found() -> list[Any]:
         values = []
@@ -271,6 +273,7 @@ def test_globals_of_torch_are_not_patched() -> None:
     tintype.export(Looks(), example())
     assert inside == [before]
     assert found() == before
+    assert nn.Module.__setattr__ is assignment
 
 
 def test_export_inside_of_a_program() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from tintype.ir.process_switches import is_capturing
+
 _MODULE = "torch._higher_order_ops.invoke_subgraph"
 _NAME = "invoke_subgraph_placeholder"
 
@@ -19,7 +21,15 @@ def take_over() -> Any:
     if module is None:
         return None
     original = getattr(module, _NAME)
-    setattr(module, _NAME, _call)
+
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_capturing():  # another thread's capture
+            return original(function, *args, **kwargs)
+        from tintype.ops.invoke_subgraph import nested_region
+
+        return nested_region(function, args, kwargs)
+
+    setattr(module, _NAME, call)
     return module, original
 
 
@@ -28,9 +38,3 @@ def give_back(saved: Any) -> None:
     if saved is not None:
         module, original = saved
         setattr(module, _NAME, original)
-
-
-def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    from tintype.ops.invoke_subgraph import nested_region
-
-    return nested_region(function, args, kwargs)

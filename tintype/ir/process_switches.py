@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,32 +57,72 @@ def _resume_collector(was_enabled: bool) -> None:
 collector_paused = CountedSwitch(_pause_collector, _resume_collector)
 
 
+_this_thread = threading.local()
+
+
+def is_capturing() -> bool:
+    """Whether this thread is capturing a program."""
+    return getattr(_this_thread, "captures", 0) > 0
+
+
+# While a capture runs, the code of torch.compiler's own functions is that of the two below, so that the answer is right
+# under every name that somebody has imported them by. They look names up in torch.compiler; there these two stand for
+# the functions as they were.
+_is_compiling_elsewhere: Callable[[], bool] = bool
+_is_exporting_elsewhere: Callable[[], bool] = bool
+
+
+def _is_compiling() -> bool:
+    return is_capturing() or _is_compiling_elsewhere()
+
+
+def _is_exporting() -> bool:
+    return is_capturing() or _is_exporting_elsewhere()
+
+
+_ANSWERS = {"is_compiling": _is_compiling, "is_exporting": _is_exporting}
+
+
 def _start_compiling() -> tuple[Any, ...]:
     from tintype.interop import nested_regions
 
     flags = torch.compiler
-    saved = (flags._is_compiling_flag, flags._is_exporting_flag, flags.is_dynamo_compiling)
-    flags._is_compiling_flag = flags._is_exporting_flag = True
+    names = vars(flags)
+    names["is_capturing"] = is_capturing
+    codes = {}
+    for name, answer in _ANSWERS.items():
+        function: Any = names[name]
+        codes[name] = function.__code__
+        names[f"_{name}_elsewhere"] = types.FunctionType(function.__code__, names)
+        function.__code__ = answer.__code__
+    is_dynamo_compiling = flags.is_dynamo_compiling
     # torch's own control-flow functions hand their operator to whoever records only when asked by dynamo
-    flags.is_dynamo_compiling = _yes
-    return (*saved, nested_regions.take_over())
-
-
-def _yes() -> bool:
-    return True
+    flags.is_dynamo_compiling = lambda: is_capturing() or is_dynamo_compiling()
+    return codes, is_dynamo_compiling, nested_regions.take_over()
 
 
 def _stop_compiling(saved: tuple[Any, ...]) -> None:
     from tintype.interop import nested_regions
 
-    flags = torch.compiler
-    *answers, regions = saved
-    flags._is_compiling_flag, flags._is_exporting_flag, flags.is_dynamo_compiling = answers
+    codes, torch.compiler.is_dynamo_compiling, regions = saved
+    names = vars(torch.compiler)
+    for name, code in codes.items():
+        names[name].__code__ = code  # what it asks stays: another thread may be in the middle of asking
     nested_regions.give_back(regions)
 
 
-# While a program is captured, torch.compiler.is_compiling() and its kin answer True.
-compiling = CountedSwitch(_start_compiling, _stop_compiling)
+_compiling_somewhere = CountedSwitch(_start_compiling, _stop_compiling)
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """While a program is captured, torch.compiler.is_compiling() and its kin answer True in this thread."""
+    with _compiling_somewhere():
+        _this_thread.captures = getattr(_this_thread, "captures", 0) + 1
+        try:
+            yield
+        finally:
+            _this_thread.captures -= 1
 
 
 def _switch_onednn_off() -> bool:

@@ -1,7 +1,8 @@
 """The Python state of a model, to be put back after a capture.
 
 A program may assign to attributes while it runs: counters, caches, buffers. In eager mode that is its own
-business; a capture runs the program on fakes and must leave the model as it was, also when it fails.
+business; a capture runs the program on fakes and must leave the model as it was, also when it fails. Other threads
+may use the model meanwhile: what they assign stays, so assignments to modules are watched while a snapshot is open.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from operator import is_
 from typing import Any, NamedTuple
 
 import torch
+
+from tintype.ir.process_switches import CountedSwitch, is_capturing
 
 
 class Change(NamedTuple):
@@ -34,6 +37,38 @@ _LEAF_TYPES = frozenset(
 )  # fmt: skip
 
 
+# The assignments of other threads since each open snapshot was taken: (module, name), the module by its id.
+_open: list[set[tuple[int, str]]] = []
+
+
+def _watch() -> tuple[Any, Any]:
+    assign, remove = torch.nn.Module.__setattr__, torch.nn.Module.__delattr__
+
+    def note(module: torch.nn.Module, name: str) -> None:
+        here = is_capturing()
+        for assigned in _open:
+            (assigned.discard if here else assigned.add)((id(module), name))
+
+    def watched_assign(self: torch.nn.Module, name: str, value: Any) -> None:
+        note(self, name)  # first: a snapshot that is put back in between has nothing to put back yet
+        assign(self, name, value)
+
+    def watched_remove(self: torch.nn.Module, name: str) -> None:
+        note(self, name)
+        remove(self, name)
+
+    torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = watched_assign, watched_remove  # type: ignore[method-assign]
+    return assign, remove
+
+
+def _leave(methods: tuple[Any, Any]) -> None:
+    torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = methods  # type: ignore[method-assign]
+
+
+_watching = CountedSwitch(_watch, _leave)
+_TABLES = ("_parameters", "_buffers", "_modules")
+
+
 class Snapshot:
     """Every container and object reachable from a model, with its contents as they are now."""
 
@@ -41,6 +76,12 @@ class Snapshot:
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
         self._empty: list[Any] = []
         self._seen: set[int] = set()
+        # the module whose attributes a table holds
+        self._modules: dict[int, int] = {}
+        self._assigned_elsewhere: set[tuple[int, str]] = set()
+        self._watch = _watching()
+        self._watch.__enter__()
+        _open.append(self._assigned_elsewhere)
         pending: list[Any] = [root]
         while pending:
             value = pending.pop()
@@ -68,18 +109,25 @@ class Snapshot:
             attributes = vars(value) if isinstance(value, torch.nn.Module) else _attributes(value)
             if attributes is None:
                 return
+            if isinstance(value, torch.nn.Module):
+                for table in (attributes, *(attributes.get(name) for name in _TABLES)):
+                    self._modules[id(table)] = id(value)
             items = list(attributes.values())
             self._saved.append((value, attributes, dict(attributes)))
         pending += [item for item in items if type(item) not in _LEAF_TYPES]
 
     def restore(self) -> list[Change]:
-        """Put everything back; returns what had changed."""
+        """Put everything back that this thread changed; returns what that was."""
+        _open.remove(self._assigned_elsewhere)
+        self._watch.__exit__(None, None, None)
         changes: list[Change] = []
         for container in self._empty:
             if container:
                 values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
-                changes += [Change(container, key, MISSING, value) for key, value in values.items()]
-                container.clear()
+                found = [Change(container, key, MISSING, value) for key, value in values.items()]
+                changes += self._take_back(container, found) if isinstance(container, dict) else found
+                if not isinstance(container, dict):
+                    container.clear()
         for owner, container, copy in self._saved:
             if isinstance(container, dict):
                 if (
@@ -88,12 +136,11 @@ class Snapshot:
                     and container.keys() == copy.keys()
                 ):
                     continue
-                for key in [*copy, *(k for k in container if k not in copy)]:
-                    before, after = copy.get(key, MISSING), container.get(key, MISSING)
-                    if before is not after:
-                        changes.append(Change(owner, key, before, after))
-                container.clear()
-                container.update(copy)
+                pairs = [
+                    Change(owner, key, copy.get(key, MISSING), container.get(key, MISSING))
+                    for key in [*copy, *(k for k in container if k not in copy)]
+                ]
+                changes += self._take_back(container, [pair for pair in pairs if pair.before is not pair.after], copy)
             elif isinstance(container, set):
                 if container != copy:
                     changes.append(Change(owner, None, copy, set(container)))
@@ -103,6 +150,24 @@ class Snapshot:
                 changes.append(Change(owner, None, copy, list(container)))
                 container.clear()
                 container.extend(copy)
+        return changes
+
+    def _take_back(
+        self, container: dict[Any, Any], changes: list[Change], copy: dict[Any, Any] | None = None
+    ) -> list[Change]:
+        """Undo changes of a table, but for those of other threads; entries that stay are not touched."""
+        module = self._modules.get(id(container))
+        changes = [change for change in changes if (module, change.name) not in self._assigned_elsewhere]
+        for change in changes:
+            if change.before is MISSING:
+                container.pop(change.name, None)
+            elif change.after is not MISSING:
+                container[change.name] = change.before
+        if copy is not None and any(change.after is MISSING for change in changes):  # in its place again
+            added = {key: value for key, value in container.items() if key not in copy}
+            kept = {key: container.get(key, value) for key, value in copy.items()}
+            container.clear()
+            container.update({**kept, **added})
         return changes
 
 
