@@ -65,9 +65,9 @@ def is_capturing() -> bool:
     return getattr(_this_thread, "captures", 0) > 0
 
 
-# While a capture runs, the code of torch.compiler's own functions is that of the two below, so that the answer is right
-# under every name that somebody has imported them by. They look names up in torch.compiler; there these two stand for
-# the functions as they were.
+# While a capture runs, the code of torch.compiler's own functions is that of the two below, so that the answer is
+# right under every name that somebody has imported them by. They look names up in torch.compiler; there these two
+# stand for the functions as they were.
 _is_compiling_elsewhere: Callable[[], bool] = bool
 _is_exporting_elsewhere: Callable[[], bool] = bool
 
