@@ -189,3 +189,14 @@ def test_the_strides_of_an_example_without_elements_say_nothing_about_sizes(exam
     other = torch.randn(7, *example.shape[1:])
     torch.testing.assert_close(program.module()(other), other.reciprocal().clamp(-4, 4))
     assert str(program.contract()) == "x.shape[0] = n, n >= 0"
+
+
+def test_what_was_looked_at_is_checked_in_terms_of_the_new_programs_sizes() -> None:
+    x = torch.randn(2, 3)
+    program = tintype.export(lambda x: x.mT + x.mT.storage_offset(), (x,), dynamic_shapes=({1: Dim("n")},))
+    for made in (program, program.run_decompositions(), program.run_decompositions({})):
+        module = made.module()
+        other = torch.randn(2, 7)
+        torch.testing.assert_close(module(other), other.mT)
+        with pytest.raises(InputMismatchError, match="storage_offset"):
+            module(torch.randn(9, 7)[3:5])

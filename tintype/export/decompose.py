@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import CaptureError, InvalidRequestError
-from tintype.export.learned import assert_learned, sizes_in
+from tintype.export.learned import assert_learned, contract_in
 from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
 from tintype.export.program import ExportedProgram, Stage, verified_copy
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -84,8 +84,8 @@ def _decompose(
     signature, constants = _with_constants(signature, lifted, program)
     if written_storages(graph):
         functionalize(graph, context, signature.input_specs)
-    sizes = sizes_in(copy, program._dynamic_sizes)
-    assert_learned(graph, copy, sizes)
+    contract = contract_in(copy, program)
+    assert_learned(graph, copy, contract["dynamic_sizes"])
     signatures = take_signatures(graph)
     signature = _named_after(signature, graph)
     signatures[""] = root_signature(program.call_spec, signature)
@@ -96,9 +96,8 @@ def _decompose(
         graph_signature=signature,
         constants=constants,
         stage=stage,
-        context=context,
-        dynamic_sizes=sizes,
         module_call_graph=with_signatures(program.module_call_graph, signatures),
+        **contract,
     )
 
 

@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.capture import capture_program
-from tintype.export.learned import assert_learned, sizes_in
+from tintype.export.learned import assert_learned, contract_in
 from tintype.export.program import CallSpec, ExportedProgram, Stage, copy_program, verified_copy
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -181,16 +181,15 @@ def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram
     outputs = [_renamed(spec, node) for spec, node in zip(signature.output_specs, values, strict=False)]
     outputs[position].kind = OutputKind.LOSS_OUTPUT
     structure = program.call_spec
-    sizes = sizes_in(copy, program._dynamic_sizes)
-    assert_learned(joint.graph, copy, sizes)
+    contract = contract_in(copy, program)
+    assert_learned(joint.graph, copy, contract["dynamic_sizes"])
     return verified_copy(
         program,
         graph_module(joint.graph, "Program"),
         graph_signature=ExportGraphSignature(signature.input_specs, [*outputs, *gradients]),
         call_spec=CallSpec(structure.in_spec, structure_with_gradients(structure.out_spec, gradients)),
         stage=Stage.FUNCTIONAL,
-        context=copy.context,
-        dynamic_sizes=sizes,
+        **contract,
     )
 
 

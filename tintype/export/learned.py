@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from torch.fx import Graph
 
 from tintype.export.constraints import DynamicSize, complex_guards
+from tintype.export.program import ExportedProgram
 from tintype.symbolic.environment import Guard
+from tintype.symbolic.evaluation import Translation
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.working_copy import WorkingCopy
 
 
-def sizes_in(copy: WorkingCopy, sizes: Sequence[DynamicSize]) -> list[DynamicSize]:
-    """The sizes that were to vary, in terms of a copy's symbols."""
+def contract_in(copy: WorkingCopy, program: ExportedProgram) -> dict[str, Any]:
+    """The parts of a program that speak of sizes, in terms of a copy's symbols."""
+    sizes, observations = program._dynamic_sizes, program._observations
     translation = copy.translation
-    if translation is None:
-        return list(sizes)
-    return [dataclasses.replace(size, expression=translation(size.expression)) for size in sizes]
+    if translation is not None:
+        sizes = [dataclasses.replace(size, expression=translation(size.expression)) for size in sizes]
+        observations = [dataclasses.replace(seen, answer=_answer(seen.answer, translation)) for seen in observations]
+    return {"context": copy.context, "dynamic_sizes": sizes, "observations": observations}
+
+
+def _answer(answer: Any, translation: Translation) -> Any:
+    return tuple(map(translation, answer)) if isinstance(answer, tuple) else translation(answer)
 
 
 def assert_learned(graph: Graph, copy: WorkingCopy, sizes: Sequence[DynamicSize]) -> None:
