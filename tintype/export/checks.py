@@ -116,7 +116,7 @@ def _check_size(where: str, size: Size, bounds: Range | None, actual: int, symbo
                 f"Expected input at {where} to be equal to {expected}, but got {actual}",
                 remedy=f"the sizes of the inputs are related: this one is {size}",
             )
-    if len(unknown) == 1:
+    if len(unknown) == 1 and linear_in(size, unknown[0]) is not None:
         value = solve_for(size, unknown[0], actual, symbols)
         if value is None:
             raise InputMismatchError(
@@ -289,9 +289,10 @@ def _write_number_check(
     conditions = [f"type({name}) is int", *_bounds_conditions(name, expectation.ranges[0], least=-math.inf)]
     writer.line(f"if not ({' and '.join(conditions)}): {report}")
     unknown = [symbol for symbol in number.symbols if symbol not in known]
-    if len(unknown) == 1:
+    bound = len(unknown) == 1 and linear_in(number, unknown[0]) is not None
+    if bound:
         writer.line(_bind_symbol(unknown[0], number, name, known))
-    if len(unknown) <= 1 and number not in unknown:
+    if (bound or not unknown) and number not in unknown:
         writer.line(f"if {name} != {python_source(number, known)}: {report}")
 
 
@@ -318,9 +319,11 @@ def _write_tensor_check(
             continue
         plain += _bounds_conditions(actual, bounds)
         unknown = [symbol for symbol in size.symbols if symbol not in known]
-        if len(unknown) == 1:
+        # of any other form, such as Max(0, s0 - 1), the size comes from another input and the program asserts it
+        bound = len(unknown) == 1 and linear_in(size, unknown[0]) is not None
+        if bound:
             bindings.append(_bind_symbol(unknown[0], size, actual, known))
-        if len(unknown) <= 1 and size not in unknown:
+        if (bound or not unknown) and size not in unknown:
             related.append(f"{actual} == {python_source(size, known)}")
     writer.line(f"if not ({' and '.join(plain)}): {report}")
     for line in bindings:

@@ -11,6 +11,7 @@ from tintype.fake.rules.elementwise import common_device
 from tintype.fake.rules.factories import target_device
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr
+from tintype.symbolic.sizes import unguarded
 
 _META = torch.device("meta")
 
@@ -101,6 +102,17 @@ class _Template:
         )
 
 
+def _meta_tensor(info: TensorInfo) -> torch.Tensor:
+    # what torch asks about sizes to find out how much memory there would be, the program never asked
+    with unguarded((*info.sizes, *info.strides)):
+        return torch.empty_strided(
+            [to_torch(size) for size in info.sizes],
+            [to_torch(stride) for stride in info.strides],
+            dtype=info.dtype,
+            device=_META,
+        )
+
+
 class _Inference:
     """One run of a meta kernel: arguments to meta tensors, results back to infos."""
 
@@ -136,12 +148,7 @@ class _Inference:
         kind = type(value)
         if kind is TensorInfo:
             self.infos.append(value)
-            meta = torch.empty_strided(
-                [to_torch(s) for s in value.sizes],
-                [to_torch(s) for s in value.strides],
-                dtype=value.dtype,
-                device=_META,
-            )
+            meta = _meta_tensor(value)
             if value.conjugate:
                 torch._C._set_conj(meta, True)
             if value.negative:

@@ -71,6 +71,7 @@ class Body:
             self.leaves, self.spec = self.inner.call_function(function, args)
             for leaf in self.leaves:
                 _check_leaf(leaf, self.title)
+            self.environment.settle_failures()
             if self.environment.symbols:
                 new = set(list(self.environment.symbols.values())[before:])
                 if always:

@@ -101,6 +101,19 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any], 
     return method
 
 
+def _division(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any], SymbolNode]:
+    divide = _binary(function)
+
+    def method(self: SymbolNode, other: Any) -> SymbolNode:
+        divisor = _from_node(other)
+        if isinstance(divisor, Expr) and self.environment.hint(divisor) == 0:
+            self.environment.note_failure(relations.eq(divisor, 0))
+            raise ZeroDivisionError("integer division or modulo by zero")
+        return divide(self, other)
+
+    return method
+
+
 def _layout(function: Callable[[Any, Any], bool]) -> Callable[..., SymbolNode]:
     def method(self: SymbolNode, sizes: Sequence[Any], strides: Sequence[Any]) -> SymbolNode:
         answer = function([_from_node(size) for size in sizes], [_from_node(step) for step in strides])
@@ -342,11 +355,11 @@ class SymbolNode:
     add = _binary(operator.add)
     sub = _binary(operator.sub)
     mul = _binary(operator.mul)
-    mod = _binary(operator.mod)
-    floordiv = _binary(operator.floordiv)
-    int_floordiv = _binary(operator.floordiv)
-    truediv = _binary(operator.truediv)
-    int_truediv = _binary(operator.truediv)
+    mod = _division(operator.mod)
+    floordiv = _division(operator.floordiv)
+    int_floordiv = _division(operator.floordiv)
+    truediv = _division(operator.truediv)
+    int_truediv = _division(operator.truediv)
     float_truediv = _binary(_float_quotient)
     pow = _binary(operator.pow)
     pow_by_natural = _binary(extrema.power)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from types import FrameType, MappingProxyType
 from typing import Any
 
-from tintype.errors import Location
+from tintype.errors import Location, TintypeError
 
 from .decide import decide
 from .evaluation import Translation, evaluate
@@ -85,10 +85,15 @@ class Environment(Table):
         self.guards: list[Guard] = []
         self.assertions: list[Assertion] = []
         self.specializations: list[Specialization] = []
+        # what did not hold for the example where the program needed it: a guard if the program goes on all the same
+        self.failures: list[Guard] = []
+        # what the capture could not do; a program that catches it and goes on is refused all the same
+        self.refused: list[TintypeError] = []
         self.facts = Facts()
         # The same symbols, every size taken as 2 or more.
         self._general = Facts()
-        self._follows_hints = False
+        self.follows_hints = False
+        self.asks_nothing = False
         # asked, with the frame that asks, before a symbolic number becomes a plain one by int() or as an index
         self.before_plain: Callable[[FrameType], None] | None = None
         # whether the program that has these symbols is running: then it may look at the text of a number
@@ -253,7 +258,7 @@ class Environment(Table):
         hint = self.hint(condition)
         if hint is None or hint == default:
             return default
-        if not self._follows_hints and self.general_answer(condition) is not None:
+        if self.asks_nothing or (not self.follows_hints and self.general_answer(condition) is not None):
             return default
         self._record_guard(condition if hint else not_(condition), None)
         return bool(hint)
@@ -273,23 +278,36 @@ class Environment(Table):
         For a second try of an operator that only works the example's way, such
         as broadcasting a size that is 1.
         """
-        before, self._follows_hints = self._follows_hints, True
+        before, self.follows_hints = self.follows_hints, True
         try:
             yield
         finally:
-            self._follows_hints = before
+            self.follows_hints = before
+
+    @contextmanager
+    def unguarded(self) -> Iterator[None]:
+        """Within it the questions of library operators are answered by what is certain, and nothing is learned.
+
+        For what nobody can observe, such as the memory of a tensor that only stands for another.
+        """
+        before, self.asks_nothing = self.asks_nothing, True
+        try:
+            yield
+        finally:
+            self.asks_nothing = before
 
     @contextmanager
     def branch(self) -> Iterator[None]:
         """Within it what is learned, guarded and required belongs to one branch of the program; afterwards it is
         forgotten. What the branch must assert for itself is asked for before (``conditions_of_branch``)."""
-        outer = self.facts, self.guards, self.assertions, self.specializations
+        outer = self.facts, self.guards, self.assertions, self.specializations, self.failures
         self.facts, self.guards, self.assertions, self.specializations = self.facts.copy(), [], [], []
+        self.failures = []
         try:
             yield
         finally:
             inner = self.facts
-            self.facts, self.guards, self.assertions, self.specializations = outer
+            self.facts, self.guards, self.assertions, self.specializations, self.failures = outer
             # answers that were given inside must not look valid outside
             self.facts.version = inner.version + 1
 
@@ -330,9 +348,10 @@ class Environment(Table):
         if answer is not None:
             return answer
         hint = self.hint(condition)
-        if hint is False:
-            return False
         assert isinstance(condition, Expr)
+        if hint is False:
+            self.note_failure(not_(condition), location=location)
+            return False
         if hint is True and not self.defer_requirements:
             self._record_guard(condition, location, message)
             return True
@@ -341,6 +360,19 @@ class Environment(Table):
         self._learn(condition, message, location)
         self.assertions.append(Assertion(condition, message, location))
         return True
+
+    def note_failure(self, condition: Condition, *, location: Location | None = None) -> None:
+        """Something failed because of a condition that holds for the example. That ends the program, unless it
+        expects the failure (``try``) and goes on: then it rests on the condition as on any it branches on."""
+        if isinstance(condition, Expr):
+            self.failures.append(Guard(condition, location or user_location()))
+
+    def settle_failures(self) -> None:
+        """The program, or one branch of it, has come to its end: what it failed on was expected."""
+        failures, self.failures = self.failures, []
+        for failure in failures:
+            if self.known(failure.condition) is None:
+                self._record_guard(failure.condition, failure.location)
 
     def specialize(self, expression: Any, *, location: Location | None = None) -> Any:
         """The one value of an expression that the program needs as a number."""
@@ -384,10 +416,12 @@ class Environment(Table):
         shown = self.facts.replace(condition)
         names = ", ".join(sorted(str(part) for part in condition.symbols if part.hint is None))
         what = "whether it holds" if condition.kind == "bool" else "its value"
-        return DataDependentError(
+        error = DataDependentError(
             f"Could not guard on data-dependent expression {shown}: {what} is not known while the program is "
             f"captured, because of {names}",
             condition=condition,
             location=location,
             remedy="promise it with torch._check, or compute both ways and choose with torch.where",
         )
+        self.refused.append(error)
+        return error

@@ -8,12 +8,13 @@ means "not known to be so": a rule must be right on that path too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, TypeAlias
 
 from .expression import Expr, Size, add_all
 from .failures import RequirementError
 from .location import user_location
-from .relations import Condition, eq, ge, lt
+from .relations import Condition, eq, ge, lt, not_
 
 Message: TypeAlias = str | Callable[[], str]
 
@@ -42,6 +43,50 @@ def is_zero(size: Size) -> bool:
     if type(size) is int:
         return size == 0
     return _certainly(eq(size, 0))
+
+
+def decided_one(size: Size, message: Message) -> bool:
+    """Whether a size is 1, where the number of dimensions of a result depends on that: certainly, or by a guard
+    either way. A size that only the data decide is asserted not to be 1."""
+    if type(size) is int:
+        return size == 1
+    condition = eq(size, 1)
+    if isinstance(condition, bool):
+        return condition
+    environment = condition.environment
+    answer = environment.known(condition)
+    if answer is not None:
+        return answer
+    if environment.hint(condition) is None:
+        environment.require(not_(condition), _written(message))
+        return False
+    return environment.guard(condition)
+
+
+def decided_zero(size: Size) -> bool:
+    """Whether a size is 0: certainly, or by a guard either way; False for unknown data."""
+    return size == 0 if type(size) is int else _decided(eq(size, 0))
+
+
+def decided_same(left: Sequence[Size], right: Sequence[Size]) -> bool:
+    """Whether two tensors are of one size, where a program branches on that: certainly, or by a guard either way."""
+    if len(left) != len(right):
+        return False
+    for one, other in zip(left, right, strict=True):
+        condition = one is other or eq(one, other)
+        if not (condition if isinstance(condition, bool) else condition.environment.guard(condition)):
+            return False
+    return True
+
+
+def certainly_same(left: Size, right: Size) -> bool:
+    """Whether two sizes are equal whatever they are; nothing is learned."""
+    return left is right or _certainly(eq(left, right))
+
+
+def certainly_at_least(left: Size, right: Size) -> bool:
+    """Whether ``left >= right`` whatever they are; nothing is learned."""
+    return _certainly(ge(left, right))
 
 
 def at_least(left: Size, right: Size) -> bool:
@@ -102,6 +147,21 @@ def require(condition: Condition, message: Message) -> None:
         environment.require(condition, _written(message))
 
 
+def refuse_zero(sizes: Iterable[Size], message: Message, kind: type[Exception] = RuntimeError) -> None:
+    """Fail if a size is 0, at least in the example. Other sizes are no concern: the operator itself fails on them."""
+    for size in sizes:
+        if isinstance(size, Expr):
+            condition = eq(size, 0)
+            empty = size.environment.known(condition)
+            if empty is None and size.environment.hint(condition):
+                size.environment.note_failure(condition)
+                empty = True
+        else:
+            empty = size == 0
+        if empty:
+            raise kind(_written(message))
+
+
 def broadcast_dim(left: Size, right: Size, describe: Message) -> Size:
     """The size that two sizes broadcast to: equal sizes stay, 1 gives way."""
     if left is right:
@@ -154,6 +214,12 @@ def contiguous_strides(sizes: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(strides)
 
 
+def unguarded(numbers: Iterable[Size]) -> AbstractContextManager[None]:
+    """Within it questions about these numbers are answered by what is certain, and nothing is learned."""
+    symbolic = next((number for number in numbers if isinstance(number, Expr)), None)
+    return nullcontext() if symbolic is None else symbolic.environment.unguarded()
+
+
 def _certainly(condition: Condition) -> bool:
     if isinstance(condition, bool):
         return condition
@@ -168,9 +234,22 @@ def _decided(condition: Condition) -> bool:
     answer = environment.known(condition)
     if answer is not None:
         return answer
-    if environment.hint(condition) is None:
+    if environment.hint(condition) is None or environment.asks_nothing:
         return False
     return environment.guard(condition)
+
+
+def is_stretched(size: Size, wanted: Size) -> bool:
+    """Whether a size is 1 and stands for another: certainly, or because only that lets the example through, which
+    specialises it."""
+    if is_one(size):
+        return not is_one(wanted)
+    if not isinstance(size, Expr):
+        return False
+    condition, environment = eq(size, wanted), size.environment
+    if environment.known(condition) is True or environment.hint(condition) is not False:
+        return False
+    return environment.hint(size) == 1 and environment.guard(eq(size, 1))
 
 
 def _stretched_by_example(condition: Expr, left: Size, right: Size) -> Size | None:

@@ -301,7 +301,8 @@ class Capture:
             changes = snapshot.restore()
             self.state.put_back_gradient_flags()
         self._note_changes(changes, output_specs)
-        raise_all(self.recorder.problems)
+        raise_all(self.recorder.problems or self.context.environment.refused)
+        self.context.environment.settle_failures()
         if self.context.environment.assertions:
             self.recorder.numbers.mark_asserted([fact.condition for fact in self.context.environment.assertions])
         eliminate_dead_code(self.graph)

@@ -17,7 +17,7 @@ from tintype.fake.tensor import QUESTIONS, FakeTensor, answer
 from tintype.symbolic import Expr, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
-from tintype.symbolic.sizes import product
+from tintype.symbolic.sizes import decided_same, product
 from tintype.trace.conversions import unchanged
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import NOT_HANDLED, Recorder
@@ -275,7 +275,7 @@ def _learn_bounds(recorder: Recorder, args: Any, kwargs: Any, position: int, *, 
 @intercept(aten.is_same_size.default)
 def _is_same_size(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     infos, _ = recorder.convert(args)
-    return bool(infos[0].sizes == infos[1].sizes)
+    return decided_same(infos[0].sizes, infos[1].sizes)
 
 
 @intercept(aten._has_compatible_shallow_copy_type.default)

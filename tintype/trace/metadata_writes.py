@@ -14,8 +14,10 @@ from tintype.errors import MutationError
 from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
+from tintype.symbolic.sizes import is_zero, product
 from tintype.trace.conversions import is_converted
 from tintype.trace.intercepts import intercept
+from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
@@ -101,3 +103,34 @@ def _set(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         location=user_location(),
         remedy="copy the values instead: tensor.copy_(source)",
     )
+
+
+def write_resized(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any], targets: list[Any]) -> Any:
+    """An operator that is told to put its result (``out=``) into a tensor of another size, which eager mode resizes.
+
+    Into one without elements nothing was written yet and nobody has a view of any: it becomes the result.
+    """
+    names = plan_for(func).writes
+    options = {name: value for name, value in kwargs.items() if name not in names}
+    counterpart: Any = functional_counterpart(func)
+    results = recorder.record(counterpart, *args, **options)
+    for tensor, result in zip(targets, results if isinstance(results, (list, tuple)) else (results,), strict=True):
+        known = type(tensor) is FakeTensor and not _is_given(recorder, tensor)
+        if not known or tensor.dtype is not result.dtype or not _can_become(tensor, result):
+            raise MutationError(
+                f"{func} is told to put a result of size {list(result.info.sizes)} into a tensor of size "
+                f"{list(recorder.convert([tensor])[0][0].sizes)}, which can't be captured",
+                location=user_location(),
+                remedy="let the operator make the tensor itself, without out=",
+            )
+        if not is_symbolic(tensor.info):  # give it room, or torch would miss the memory for the new size
+            with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowADInplaceOrView():
+                aten.set_.source_Tensor(tensor, result)
+        _replace(recorder, tensor, result)
+    return targets[0] if len(targets) == 1 else tuple(targets)
+
+
+def _can_become(tensor: FakeTensor, result: FakeTensor) -> bool:
+    """Whether a tensor can be another from now on: it holds nothing, and torch asks for the sizes of both alike."""
+    old, new = tensor.info, result.info
+    return is_zero(product(old.sizes)) and is_symbolic(old) == is_symbolic(new) and old.device == new.device

@@ -96,7 +96,8 @@ class Numbers:
             value = node.meta.get("val")
             if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 number = from_torch(value)
-                if isinstance(number, Symbol) or (node.op == "placeholder" and isinstance(number, Expr)):
+                news = isinstance(number, Symbol) and not self._is_computable(number)
+                if news or (node.op == "placeholder" and isinstance(number, Expr)):
                     self.define_value(node, number)
             elif type(value) is FakeTensor:
                 self.define_new_sizes(node, value.info.sizes)

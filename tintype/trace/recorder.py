@@ -32,13 +32,15 @@ from tintype.errors import (
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, freeze, infer
-from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
 from tintype.ir.graph import append_call, append_item, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.signature import StateWrite
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
+from tintype.symbolic.sizes import decided_same, require_same
+from tintype.trace.expected_failures import may_be_stretched, note_failure
 from tintype.trace.function_mode import SymbolicFunctionMode
 from tintype.trace.modes import Modes
 from tintype.trace.numbers import Numbers
@@ -131,6 +133,16 @@ class Recorder(TorchDispatchMode):
             if not self._recording and modes.casts(func):
                 self._met_by_autocast = True
         plan = plan_for(func)
+        try:
+            return self._handle(func, plan, args, kwargs)
+        except Exception as error:
+            if not plan.writes and may_be_stretched(self, error, args):
+                with self.context.environment.following_hints():
+                    return self._handle(func, plan, args, kwargs)
+            note_failure(self, error, args, kwargs)
+            raise
+
+    def _handle(self, func: Any, plan: Plan, args: Any, kwargs: dict[str, Any]) -> Any:
         intercept = plan.intercept
         if intercept is not None:
             result = intercept(self, func, args, kwargs)
@@ -138,7 +150,7 @@ class Recorder(TorchDispatchMode):
                 return result
         if plan.rule is None and plan.composite and (plan.writes or plan.aliases):
             return self.expand(func, args, kwargs)
-        if modes.entered and plan.composite and self._casts_inside(func, plan, args, kwargs):
+        if self.modes.entered and plan.composite and self._casts_inside(func, plan, args, kwargs):
             return self.expand(func, args, kwargs)
         return self.call(func, plan, args, kwargs)
 
@@ -435,7 +447,10 @@ class Recorder(TorchDispatchMode):
             for where in plan.writes
             if not isinstance(where, int) or where < len(args)
         ]
-        self._check_written(func, plan, infos, kwarg_infos, written)
+        if self._must_grow(func, plan, infos, kwarg_infos, written):
+            from tintype.trace.metadata_writes import write_resized
+
+            return write_resized(self, func, args, kwargs, [value for value, _ in written])
         self.mark_written([info.storage for info in _flat_infos([info for _, info in written])])
         if len(func._schema.returns) == len(written) and plan.aliases:
             return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
@@ -449,26 +464,34 @@ class Recorder(TorchDispatchMode):
         )
         return outcome[0] if type(results) is TensorInfo else outcome
 
-    def _check_written(
+    def _must_grow(
         self, func: Any, plan: Plan, infos: list[Any], kwarg_infos: dict[str, Any], written: list[Any]
-    ) -> None:
-        """Raise what eager mode raises when a result doesn't fit into what it is written to."""
+    ) -> bool:
+        """Whether ``out=`` was given a tensor of another size than the result, which eager mode resizes. Raises what
+        eager mode raises when a result doesn't fit into what an operator writes to in place."""
         counterpart = functional_counterpart(func)
         if counterpart is None:
-            return
+            return False
         inner = plan_for(counterpart)
-        if inner.rule is None:
-            return
         options = {k: v for k, v in kwarg_infos.items() if k not in plan.writes}
+        if inner.rule is None and not any(is_symbolic(info) for info in _flat_infos([infos, list(options.values())])):
+            return False  # the operator itself fails, when it runs
         try:
-            results = _as_sequence(inner.rule(*infos, **options))
-        except NotImplementedError:
-            return
+            if inner.rule is not None:
+                results = _as_sequence(inner.rule(*infos, **options))
+            else:
+                results = _as_sequence(infer(counterpart, infos, options, self.context.inferred))
+        except (NotImplementedError, NoMetaKernel):
+            return False
         for (_, target), result in zip(written, results, strict=False):
-            if type(target) is TensorInfo and type(result) is TensorInfo and target.sizes != result.sizes:
-                raise RuntimeError(
-                    f"output with shape {list(target.sizes)} doesn't match the broadcast shape {list(result.sizes)}"
-                )
+            if type(target) is not TensorInfo or type(result) is not TensorInfo or target.sizes == result.sizes:
+                continue
+            if not isinstance(plan.writes[0], int):
+                if not decided_same(target.sizes, result.sizes):
+                    return True
+                continue
+            _require_fit(target, result)
+        return False
 
     def _record_write(
         self, func: Any, plan: Plan, nodes: list[Any], kwarg_nodes: dict[str, Any], written: list[Any]
@@ -761,6 +784,18 @@ def _from_template(results: Any) -> Any:
     if isinstance(results, (list, tuple)):
         return [_from_template(item) for item in results]
     return results
+
+
+def _require_fit(target: TensorInfo, result: TensorInfo) -> None:
+    """A result fits into what it is written to; of sizes that vary that is decided as for operators out of place."""
+
+    def message() -> str:
+        return f"output with shape {list(target.sizes)} doesn't match the broadcast shape {list(result.sizes)}"
+
+    if target.dim != result.dim:
+        raise RuntimeError(message())
+    for size, wanted in zip(target.sizes, result.sizes, strict=True):
+        require_same(size, wanted, message)
 
 
 def _as_sequence(results: Any) -> Any:

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import is_pure
-from tintype.symbolic.sizes import product
+from tintype.symbolic.sizes import decided_same, product, require_same
 from tintype.trace.intercepts import intercept
 from tintype.trace.recorder import Recorder
 
@@ -67,8 +67,8 @@ def _was_written(node: Node) -> bool:
 def _item(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (tensor,) = args
     fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
-    if product(fake.info.sizes) != 1:
-        raise RuntimeError(f"a Tensor with {product(fake.info.sizes)} elements cannot be converted to Scalar")
+    count = product(fake.info.sizes)
+    require_same(count, 1, lambda: f"a Tensor with {count} elements cannot be converted to Scalar")
     value = known_value(recorder, fake)
     return recorder.record_number(func, fake) if value is None else value.item()
 
@@ -77,8 +77,7 @@ def _item(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (tensor,) = args
     fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
-    if product(fake.info.sizes) != 1:
-        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    require_same(product(fake.info.sizes), 1, "Boolean value of Tensor with more than one value is ambiguous")
     value = known_value(recorder, fake)
     if value is not None:
         return bool(value.item())
@@ -91,7 +90,7 @@ def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 @intercept(aten.equal.default)
 def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     fakes = [a if type(a) is FakeTensor else recorder.fake_of(a) for a in args]
-    if fakes[0].info.sizes != fakes[1].info.sizes:
+    if not decided_same(fakes[0].info.sizes, fakes[1].info.sizes):
         return False
     first, second = (known_value(recorder, fake) for fake in fakes)
     if first is not None and second is not None:

@@ -41,7 +41,9 @@ class AssertionWriter:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             number = from_torch(value)
-            if isinstance(number, Symbol) or (node.op == "placeholder" and isinstance(number, Expr)):
+            # a node that computes what inputs before it tell may come after the place that needs it
+            news = isinstance(number, Symbol) and number not in self.homes
+            if news or (node.op == "placeholder" and isinstance(number, Expr)):
                 self.numbers.define_value(node, number)
                 for symbol in number.symbols:
                     self.homes.setdefault(symbol, node)

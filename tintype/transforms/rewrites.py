@@ -8,7 +8,8 @@ import torch
 from torch.fx import Node
 
 from tintype.ir.signature import StateWrite
-from tintype.symbolic.sizes import is_zero
+from tintype.symbolic import Expr
+from tintype.symbolic.sizes import decided_zero, is_zero
 from tintype.transforms.emit import info_of
 from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite
 from tintype.transforms.memory import storages_of
@@ -40,7 +41,14 @@ def _batch_norm(functional: Functionalization, node: Node) -> None:
 
 def _is_empty(node: Any) -> bool:
     info = info_of(node)
-    return info is not None and any(is_zero(size) for size in info.sizes)
+    return info is not None and any(_is_zero_in_example(size) for size in info.sizes)
+
+
+def _is_zero_in_example(size: Any) -> bool:
+    """By a guard where the example has the size 0; the operators below refuse it for all others."""
+    if isinstance(size, Expr) and size.environment.hint(size) == 0:
+        return decided_zero(size)
+    return is_zero(size)
 
 
 def _of_nothing(functional: Functionalization, tensor: Any, weight: Any, bias: Any) -> Node:

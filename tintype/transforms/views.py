@@ -15,15 +15,27 @@ from torch.fx import Node
 
 from tintype.fake.info import TensorInfo, is_dense, memory_order, preserved_strides
 from tintype.fake.rules.views import view_strides, wrap_dimension
-from tintype.symbolic import Size, maximum
-from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, is_zero, less, product, same
+from tintype.symbolic import Expr, Size, maximum
+from tintype.symbolic.sizes import (
+    at_least,
+    certainly_at_least,
+    certainly_same,
+    contiguous_strides,
+    is_one,
+    is_zero,
+    less,
+    product,
+    total,
+    unguarded,
+)
 from tintype.trace.plan import plan_for
-from tintype.transforms.emit import Emitter, info_of
+from tintype.transforms.emit import Emitter, as_infos, info_of
 
 aten = torch.ops.aten
 
-# (emitter, base value, new value of the view, arguments after the base) -> new value of the base
-Scatter = Callable[[Emitter, Node, Node, tuple[Any, ...]], Node]
+# (emitter, base value, new value of the view, arguments after the base) -> new value of the base, None if there is
+# no expression for it
+Scatter = Callable[[Emitter, Node, Node, tuple[Any, ...]], Node | None]
 
 SCATTER: dict[Any, Scatter] = {}
 
@@ -53,7 +65,7 @@ class View:
         self.info = info
         self.base = base
         if call is not source:
-            self.target, self.args = ONE_OF_SEVERAL[call.target](source.args[1], self.args, info)
+            self.target, self.args = ONE_OF_SEVERAL[call.target](source.args[1], as_infos(self.args), info)
 
     def again(self, emit: Emitter, base: Node) -> Node:
         """The same view of another value of its base."""
@@ -109,8 +121,9 @@ def reshape(emit: Emitter, value: Node, sizes: Any) -> Node:
 
 def _view(emit: Emitter, value: Node, sizes: tuple[Size, ...]) -> Node:
     info = _info(value)
-    if view_strides(info.sizes, info.strides, sizes) is not None:
-        return emit.call(aten.view.default, value, list(sizes))
+    with unguarded((*info.sizes, *info.strides, *sizes)):
+        if view_strides(info.sizes, info.strides, sizes) is not None:
+            return emit.call(aten.view.default, value, list(sizes))
     copy = emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
     return emit.call(aten._unsafe_view.default, copy, list(sizes))
 
@@ -132,25 +145,40 @@ def laid_out(emit: Emitter, value: Node, wanted: TensorInfo) -> Node:
 
 def lies_alike(sizes: tuple[Size, ...], first: tuple[Size, ...], second: tuple[Size, ...]) -> bool:
     """Whether two strides mean the same for a size."""
-    return first == second or all(is_one(size) or same(a, b) for size, a, b in zip(sizes, first, second, strict=True))
+    return first == second or all(
+        is_one(size) or certainly_same(a, b) for size, a, b in zip(sizes, first, second, strict=True)
+    )
 
 
 def overlaps(info: TensorInfo) -> bool:
-    """Whether elements of a tensor may share memory with each other, as after expand() or unfold()."""
-    pairs = [(size, stride) for size, stride in zip(info.sizes, info.strides, strict=True) if not is_one(size)]
-    if info.is_contiguous() or any(is_zero(size) for size, _ in pairs):
+    """Whether elements of a tensor may share memory with each other, as after expand() or unfold(); of sizes that
+    vary that is so unless it is certain that they don't."""
+    pairs: list[tuple[Any, Any]] = [
+        (size, stride) for size, stride in zip(info.sizes, info.strides, strict=True) if not is_one(size)
+    ]
+    if info.strides == contiguous_strides(info.sizes) or any(is_zero(size) for size, _ in pairs):
         return False
     if any(is_zero(stride) for _, stride in pairs):
         return True
-    known = [(size, stride) for size, stride in pairs if isinstance(size, int) and isinstance(stride, int)]
-    if len(known) < len(pairs):
-        return False  # of views only expand() and unfold() overlap: the one has a stride of 0, the other fixed sizes
+    if any(isinstance(number, Expr) for pair in pairs for number in pair):
+        return not _are_apart(pairs, 0)
     reach = 0  # of all dimensions so far, from the innermost outwards
-    for size, stride in sorted(known, key=lambda pair: pair[1]):
+    for size, stride in sorted(pairs, key=lambda pair: pair[1]):
         if stride <= reach:
             return True
         reach += (size - 1) * stride
     return False
+
+
+def _are_apart(pairs: list[tuple[Any, Any]], reach: Any) -> bool:
+    """Whether there is an order of dimensions, the innermost first, in which the step of each is certainly longer
+    than what those before it reach."""
+    for position, (size, stride) in enumerate(pairs):
+        if certainly_at_least(stride, reach + 1):
+            others = pairs[:position] + pairs[position + 1 :]
+            if not others or _are_apart(others, reach + (size - 1) * stride):
+                return True
+    return not pairs
 
 
 def _contiguous(emit: Emitter, value: Node) -> Node:
@@ -191,9 +219,9 @@ def _can_reinterpret(base: TensorInfo, view: View) -> bool:
     ratio = view.info.dtype.itemsize // base.dtype.itemsize
     if ratio == 1:
         return True
-    if not base.sizes or not same(base.strides[-1], 1):
+    if not base.sizes or not certainly_same(base.strides[-1], 1):
         return False
-    return ratio == 0 or all(same(step % ratio, 0) for step in (*base.strides[:-1], base.offset))
+    return ratio == 0 or all(certainly_same(step % ratio, 0) for step in (*base.strides[:-1], base.offset))
 
 
 def _as_strided_again(emit: Emitter, base: Node, view: View) -> Node:
@@ -231,6 +259,8 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
     sizes, strides = list(info.sizes), list(info.strides)
     for dimension, (size, stride) in enumerate(zip(info.sizes, info.strides, strict=True)):
         if is_zero(stride) and not is_one(size):  # expanded: all copies were given the same value
+            if not certainly_at_least(size, 1):
+                return None
             value = emit.call(aten.slice.Tensor, value, dimension, 0, 1)
             sizes[dimension] = 1
     if overlaps(info.view(sizes, strides)):
@@ -258,14 +288,18 @@ def _same_elements(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]
 @scatter(aten.expand.default)
 def _expand(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
     """Eager mode lets a program write through expanded dimensions where all copies get the same value."""
-    sizes = _sizes(base)
-    shift = len(_sizes(value)) - len(sizes)
+    own = _sizes(base)
+    shift = len(_sizes(value)) - len(own)
     for _ in range(shift):
-        value = emit.call(aten.select.int, value, 0, 0)
-    for dimension, (old, new) in enumerate(zip(sizes, _sizes(value), strict=True)):
+        base = emit.call(aten.unsqueeze.default, base, 0)
+    for dimension, (old, new) in enumerate(zip(_sizes(base), _sizes(value), strict=True)):
         if is_one(old) and not is_one(new):
-            value = emit.call(aten.slice.Tensor, value, dimension, 0, 1)
-    return value
+            with unguarded((new,)):
+                value = emit.call(aten.slice.Tensor, value, dimension, 0, 1)
+    for dimension, (old, new) in enumerate(zip(_sizes(base), _sizes(value), strict=True)):
+        if is_one(old) and not is_one(new):  # none or one copy: it may have been expanded to no elements
+            value = emit.call(aten.slice_scatter.default, base, value, dimension, 0, new)
+    return reshape(emit, value, own)
 
 
 @scatter(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
@@ -318,9 +352,11 @@ def _diagonal(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> 
 
 
 @scatter(aten.unfold.default)
-def _unfold(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
+def _unfold(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node | None:
     """Position by position of the window: each is a slice of the base. Windows may overlap."""
-    dimension, size, step = args
+    dimension, size, step = as_infos(args)
+    if type(size) is not int:
+        return None  # as many slices as the size, which varies
     where = wrap_dimension(dimension, max(len(_sizes(base)), 1))
     if not _sizes(base):
         return reshape(emit, value, ())
@@ -361,22 +397,22 @@ def _negative(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> 
 # --- several views at once -------------------------------------------------------------------------------
 
 # (which one, arguments after the base, the view's geometry) -> the operator that makes it alone, its arguments
-Alone = Callable[[Any, tuple[Any, ...], TensorInfo], tuple[Any, tuple[Any, ...]]]
+Alone = Callable[[Any, Any, TensorInfo], tuple[Any, tuple[Any, ...]]]
 
 
-def _unbind(index: Any, args: tuple[Any, ...], info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
+def _unbind(index: Any, args: Any, info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
     return aten.select.int, (args[0] if args else 0, index)
 
 
-def _split(index: Any, args: tuple[Any, ...], info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
+def _split(index: Any, args: Any, info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
     step, dimension = args[0], args[1] if len(args) > 1 else 0
     start = index * step
     return aten.slice.Tensor, (dimension, start, start + info.sizes[dimension])
 
 
-def _split_with_sizes(index: Any, args: tuple[Any, ...], info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
+def _split_with_sizes(index: Any, args: Any, info: TensorInfo) -> tuple[Any, tuple[Any, ...]]:
     sizes, dimension = args[0], args[1] if len(args) > 1 else 0
-    start = sum(sizes[:index])
+    start = total(sizes[:index])
     return aten.slice.Tensor, (dimension, start, start + sizes[index])
 
 

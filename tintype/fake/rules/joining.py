@@ -11,8 +11,8 @@ from tintype.fake.rules.factories import repeat
 from tintype.fake.rules.memory_format import fresh_in_format_of, looks_channels_last
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import unsqueeze, wrap_dimension
-from tintype.symbolic import Size, ge
-from tintype.symbolic.sizes import contiguous_strides, product, require, require_same
+from tintype.symbolic import Expr, Size, ge, gt
+from tintype.symbolic.sizes import contiguous_strides, decided_zero, product, require, require_same
 
 
 def _is_legacy_empty(info: TensorInfo) -> bool:
@@ -21,11 +21,23 @@ def _is_legacy_empty(info: TensorInfo) -> bool:
     return len(sizes) == 1 and type(sizes[0]) is int and sizes[0] == 0
 
 
+def _without_legacy_empty(tensors: Sequence[TensorInfo]) -> list[TensorInfo]:
+    """The tensors that are joined. Beside one of more dimensions, one of a size that varies fits only if it is 0."""
+    parts = [part for part in tensors if not _is_legacy_empty(part)]
+    if len({len(part.sizes) for part in parts}) > 1:
+        parts = [
+            part
+            for part in parts
+            if len(part.sizes) != 1 or not isinstance(part.sizes[0], Expr) or not decided_zero(part.sizes[0])
+        ]
+    return parts
+
+
 @rule("cat", "concat", "concatenate")
 def cat(tensors: Sequence[TensorInfo], dim: int = 0) -> TensorInfo:
     if not tensors:
         raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
-    parts = [part for part in tensors if not _is_legacy_empty(part)]
+    parts = _without_legacy_empty(tensors)
     first = tensors[0]
     dtype = first.dtype
     device = first.device
@@ -200,6 +212,9 @@ def pad(self: TensorInfo, pad: Sequence[Size], mode: str = "constant", value: fl
     if mode == "constant":
         return constant_pad_nd(self, pad, 0)
     if mode == "circular":
+        for i, margin in enumerate(pad):
+            size = self.sizes[self.dim - 1 - i // 2] if i // 2 < self.dim else 0
+            require(ge(size, margin), "Padding value causes wrapping around more than once.")
         return self.fresh(_padded_sizes(self, pad))
     return _pad_by_content(self, pad, mode)
 
@@ -213,12 +228,13 @@ def _pad_by_content(self: TensorInfo, padding: Sequence[Size], mode: str) -> Ten
     if mode == "reflect":
         for i in range(space):
             for margin in padding[2 * i : 2 * i + 2]:
-                size = self.sizes[self.dim - 1 - i]
-                if type(margin) is int and type(size) is int and margin >= size:
-                    raise RuntimeError(
+                require(
+                    gt(self.sizes[self.dim - 1 - i], margin),
+                    lambda i=i: (  # type: ignore[misc]
                         "Padding size should be less than the corresponding input dimension, but got: "
                         f"padding {list(padding)} at dimension {self.dim - 1 - i} of input {list(self.sizes)}"
-                    )
+                    ),
+                )
     sizes = _padded_sizes(self, padding)
     return fresh_in_format_of(self, sizes)
 

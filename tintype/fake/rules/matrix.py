@@ -9,7 +9,7 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.elementwise import broadcast, common_device, elementwise
 from tintype.fake.rules.registry import rule
-from tintype.fake.rules.views import unsqueeze
+from tintype.fake.rules.views import require_expandable, unsqueeze
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import contiguous_strides, require_same
 
@@ -33,9 +33,11 @@ def _require_rank(info: TensorInfo, rank: int, operator: str, name: str) -> None
 
 
 def _require_expandable(self: TensorInfo, sizes: tuple[Size, ...]) -> None:
-    if self.sizes != sizes and (len(self.sizes) > len(sizes) or len(broadcast([sizes, self.sizes])) != len(sizes)):
-        raise RuntimeError(
-            f"The expanded size of the tensor must match {list(sizes)}, but it has sizes {list(self.sizes)}"
+    if self.sizes != sizes:
+        require_expandable(
+            self.sizes,
+            sizes,
+            lambda: f"The expanded size of the tensor must match {list(sizes)}, but it has sizes {list(self.sizes)}",
         )
 
 

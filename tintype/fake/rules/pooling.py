@@ -10,7 +10,7 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.rules.memory_format import fresh_in_format_of, suggested_strides
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size, ceil_div, ge, minimum
-from tintype.symbolic.sizes import contiguous_strides, is_zero, require, require_same
+from tintype.symbolic.sizes import contiguous_strides, refuse_zero, require, require_same
 
 Numbers = int | Sequence[int]
 
@@ -28,8 +28,10 @@ def _require_rank(self: TensorInfo, space: int, operator: str) -> None:
             f"{list(self.sizes)}"
         )
     # only the batch may be empty
-    if any(is_zero(size) for size in self.sizes[-space - 1 :]):
-        raise RuntimeError(f"{operator}: Expected tensor with optional 0 dim batch size, but got: {list(self.sizes)}")
+    refuse_zero(
+        self.sizes[-space - 1 :],
+        lambda: f"{operator}: Expected tensor with optional 0 dim batch size, but got: {list(self.sizes)}",
+    )
 
 
 def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Size:

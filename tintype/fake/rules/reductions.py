@@ -12,8 +12,8 @@ from tintype.fake.promotion import real_of, result_type
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
-from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, is_zero
+from tintype.symbolic import Size, ge
+from tintype.symbolic.sizes import contiguous_strides, refuse_zero, require
 
 Dimensions = int | Sequence[int] | None
 
@@ -44,16 +44,17 @@ def reduced_sizes(sizes: tuple[Size, ...], dim: Dimensions, keepdim: bool) -> tu
 def _require_elements(self: TensorInfo, dim: Dimensions, operator: str) -> None:
     """A reduction without a neutral element needs something to reduce."""
     if dim is None or (not isinstance(dim, int) and not dim):
-        if any(is_zero(size) for size in self.sizes):
-            raise RuntimeError(
-                f"{operator}: Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                "reduction dim with the 'dim' argument."
-            )
+        refuse_zero(
+            self.sizes,
+            f"{operator}: Expected reduction dim to be specified for input.numel() == 0. Specify the "
+            "reduction dim with the 'dim' argument.",
+        )
         return
     for d in (dim,) if isinstance(dim, int) else dim:
         where = wrap_dimension(d, self.dim)
-        if self.sizes and is_zero(self.sizes[where]):
-            raise IndexError(f"{operator}: Expected reduction dim {d} to have non-zero size.")
+        if self.sizes:
+            message = f"{operator}: Expected reduction dim {d} to have non-zero size."
+            refuse_zero((self.sizes[where],), message, IndexError)
 
 
 def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -116,11 +117,11 @@ def trace(self: TensorInfo) -> TensorInfo:
 
 @rule("max", "min")
 def extremum_of_all(self: TensorInfo) -> TensorInfo:
-    if any(is_zero(size) for size in self.sizes):
-        raise RuntimeError(
-            "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
-            "with the 'dim' argument."
-        )
+    refuse_zero(
+        self.sizes,
+        "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
+        "with the 'dim' argument.",
+    )
     return TensorInfo((), (), self.dtype, self.device)
 
 
@@ -149,17 +150,23 @@ def mode(self: TensorInfo, dim: int = -1, keepdim: bool = False) -> tuple[Tensor
 
 @rule("kthvalue")
 def kth_value(self: TensorInfo, k: Size, dim: int = -1, keepdim: bool = False) -> tuple[TensorInfo, TensorInfo]:
+    where = wrap_dimension(dim, self.dim)
+    available = self.sizes[where] if self.sizes else 1
+    require(ge(available, k), lambda: f"kthvalue(): selected number k out of range for dimension {where}")
     return extremum_with_indices(self, dim, keepdim)
 
 
 @rule("argmax", "argmin")
 def index_of_extremum(self: TensorInfo, dim: int | None = None, keepdim: bool = False) -> TensorInfo:
-    if dim is None and any(is_zero(size) for size in self.sizes):
-        raise IndexError(
+    if dim is None:
+        refuse_zero(
+            self.sizes,
             "argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
-            "with the 'dim' argument."
+            "with the 'dim' argument.",
+            IndexError,
         )
-    _require_elements(self, dim, "argmax()")
+    else:
+        _require_elements(self, dim, "argmax()")
     return _fresh(self, reduced_sizes(self.sizes, dim, keepdim), torch.int64)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from tintype.fake.info import TensorInfo
 from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Expr, Size
-from tintype.symbolic.sizes import is_zero
+from tintype.symbolic import Expr, Size, ge
+from tintype.symbolic.sizes import require
 
 # A scale of which the denominator is larger is no fraction that somebody wrote down.
 _LARGEST_DENOMINATOR = 1 << 20
@@ -31,11 +31,13 @@ def _resized(input: TensorInfo, spatial: Sequence[Size]) -> TensorInfo:
     if len(input.sizes) != len(spatial) + 2:
         raise RuntimeError(f"It is expected input_size equals to {len(spatial) + 2}, but got size {len(input.sizes)}")
     for size in (*input.sizes[1:], *spatial):
-        if is_zero(size) or (type(size) is int and size < 0):
-            raise RuntimeError(
+        require(
+            ge(size, 1),
+            lambda: (
                 f"Input and output sizes should be greater than 0, but got input {list(input.sizes)} and "
                 f"output {list(spatial)}"
-            )
+            ),
+        )
     return fresh_in_format_of(input, (*input.sizes[:2], *spatial))
 
 

@@ -12,7 +12,7 @@ from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.indexing import index as index_rule
 from tintype.fake.rules.indexing import require_index
 from tintype.fake.rules.registry import rule
-from tintype.fake.rules.views import diagonal, select, slice_tensor, wrap_dimension
+from tintype.fake.rules.views import diagonal, require_expandable, select, slice_tensor, wrap_dimension
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, product, require_same
 
@@ -117,8 +117,22 @@ def index_put(
     ):
         target = index_rule(self, indices).sizes
         if target != values.sizes:
-            broadcast([target, values.sizes])
+            require_expandable(
+                _without_leading_ones(values.sizes, len(target)),
+                target,
+                lambda: (
+                    f"shape mismatch: value tensor of shape {list(values.sizes)} cannot be broadcast to indexing "
+                    f"result of shape {list(target)}"
+                ),
+            )
     return _copy(self)
+
+
+def _without_leading_ones(sizes: tuple[Size, ...], count: int) -> tuple[Size, ...]:
+    """The last sizes, where those before them are 1."""
+    while len(sizes) > count and is_one(sizes[0]):
+        sizes = sizes[1:]
+    return sizes
 
 
 @rule("masked_scatter")
@@ -161,9 +175,11 @@ def _copy_with_gaps(self: TensorInfo) -> TensorInfo:
 def copy(self: TensorInfo, src: TensorInfo, non_blocking: bool = False) -> TensorInfo:
     if type(src) is not TensorInfo:  # copy_(2) arrives with a plain number
         return _copy_with_gaps(self)
-    if src.sizes != self.sizes and len(broadcast([self.sizes, src.sizes])) != self.dim:
-        raise RuntimeError(
-            f"output with shape {list(self.sizes)} doesn't match the broadcast shape of {list(src.sizes)}"
+    if src.sizes != self.sizes:
+        require_expandable(
+            src.sizes,
+            self.sizes,
+            lambda: f"output with shape {list(self.sizes)} doesn't match the broadcast shape of {list(src.sizes)}",
         )
     return _copy_with_gaps(self)
 

@@ -9,12 +9,16 @@ import torch
 
 from tintype.fake.info import TensorInfo, strides_for_format
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, lt, maximum, minimum
+from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, gt, le, lt, maximum, minimum
 from tintype.symbolic.sizes import (
+    Message,
     at_least,
     contiguous_strides,
+    decided_one,
+    decided_zero,
     generally_at_least,
     is_one,
+    is_stretched,
     is_zero,
     product,
     require,
@@ -166,9 +170,9 @@ def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) ->
         old, old_stride = self.sizes[i - shift], self.strides[i - shift]
         if type(sizes[i]) is int and sizes[i] == -1:
             sizes[i] = old
-        if is_one(old) and not is_one(sizes[i]):
-            continue
         if sizes[i] is not old:
+            if is_stretched(old, sizes[i]):
+                continue
             require_same(
                 sizes[i],
                 old,
@@ -180,6 +184,15 @@ def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) ->
             )
         strides[i] = old_stride
     return self.view(sizes, strides)
+
+
+def require_expandable(sizes: Sequence[Size], wanted: Sequence[Size], message: Message) -> None:
+    """Fail unless a tensor can be expanded to a size: each of its own is that size, or 1."""
+    if len(sizes) > len(wanted):
+        require(False, message)
+    for size, full in zip(reversed(sizes), reversed(wanted), strict=False):
+        if size is not full and not is_stretched(size, full):
+            require_same(size, full, message)
 
 
 @rule("permute")
@@ -229,8 +242,13 @@ def unsqueeze(self: TensorInfo, dim: int) -> TensorInfo:
     return self.view(sizes, strides)
 
 
+_LOST_DIMENSION = (
+    "squeeze() keeps the dimensions whose size is not 1, and this program was captured for a size that is not 1"
+)
+
+
 def _squeezed(self: TensorInfo, candidates: Sequence[int]) -> TensorInfo:
-    drop = {d for d in candidates if d < self.dim and is_one(self.sizes[d])}
+    drop = {d for d in candidates if d < self.dim and decided_one(self.sizes[d], _LOST_DIMENSION)}
     keep = [d for d in range(self.dim) if d not in drop]
     return self.view([self.sizes[d] for d in keep], [self.strides[d] for d in keep])
 
@@ -376,13 +394,35 @@ def split(self: TensorInfo, split_size: Size, dim: int = 0) -> list[TensorInfo]:
     size = self.sizes[where]
     if type(split_size) is int and split_size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
-    if type(split_size) is int and split_size == 0:
+    if decided_zero(split_size):
         require_same(size, 0, "split_size can only be 0 if dimension size is 0")
         return [slice_tensor(self, where, 0, size)]
-    count = max(_concrete(ceil_div(size, split_size), "split"), 1)
+    count = _piece_count(size, split_size)
     cuts = [i * split_size for i in range(count)]
     ends = [*cuts[1:], size]
     return [slice_tensor(self, where, low, high) for low, high in zip(cuts, ends, strict=True)]
+
+
+def _piece_count(size: Size, piece: Size) -> int:
+    """How many pieces a dimension is split into. Of a size that varies the example tells, and the size must lie
+    within the bounds between which there are as many."""
+    quotient = ceil_div(size, piece)
+    if isinstance(quotient, Expr):
+        quotient = quotient.environment.simplify(quotient)
+    if not isinstance(quotient, Expr):
+        return max(quotient, 1)
+    environment = quotient.environment
+    count = environment.hint(quotient)
+    if count is None:
+        return max(_concrete(quotient, "split"), 1)
+    count = max(count, 1)
+    if count == 2 and isinstance(piece, Expr) and piece.operation == "floordiv" and type(piece.arguments[1]) is int:
+        # size > floor(a / d) in a form without the floor, for chunk(2)
+        environment.guard(gt(size * piece.arguments[1], piece.arguments[0]))
+    elif count > 1:
+        environment.guard(gt(size, (count - 1) * piece))
+    environment.guard(le(size, count * piece))
+    return count
 
 
 @rule("split_with_sizes")

@@ -1,0 +1,219 @@
+"""Writes to views of sizes that vary: functionalization asks what is known, and does what is right in every case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+from tests.export.size_comparison import Outcome, outcomes
+from tintype import Dim
+from tintype.errors import MutationError
+
+Write = Callable[[torch.Tensor], Any]
+
+
+def _fill_rest(y: torch.Tensor) -> None:
+    y[4:] = 0
+
+
+def _add_to_rest(y: torch.Tensor) -> None:
+    y[4:] += 1
+
+
+def _last_two(y: torch.Tensor) -> None:
+    y[-2:] = 0
+
+
+def _middle(y: torch.Tensor) -> None:
+    y[1:4] *= 2
+
+
+def _every_second(y: torch.Tensor) -> None:
+    y[::2] = 1
+
+
+def _half(y: torch.Tensor) -> None:
+    y[: y.shape[0] // 2] = 1
+
+
+def _nested(y: torch.Tensor) -> None:
+    y[1:][2:].mul_(2)
+
+
+def _shifted(y: torch.Tensor) -> None:
+    y[1:] = y[:-1].clone()
+
+
+def _narrowed(y: torch.Tensor) -> None:
+    y.narrow(0, 1, y.shape[0] - 1).mul_(3)
+
+
+def _pieces(y: torch.Tensor) -> None:
+    for piece in y.split(2):
+        piece.mul_(2)
+
+
+def _two_parts(y: torch.Tensor) -> None:
+    first, second = y.split([2, y.shape[0] - 2])
+    first.mul_(2)
+    second.add_(first.sum())
+
+
+def _chunks(y: torch.Tensor) -> None:
+    first, second = y.chunk(2)
+    first.mul_(2)
+    second.add_(1)
+
+
+def _sections(y: torch.Tensor) -> None:
+    _, second, third = y.tensor_split(3)
+    second.mul_(2)
+    third.add_(1)
+
+
+def _halves(y: torch.Tensor) -> None:
+    y.split(y.shape[0] // 2)[0].mul_(2)
+
+
+def _windows_apart(y: torch.Tensor) -> None:
+    y.unfold(0, 2, 2).mul_(2)
+
+
+def _windows_filled(y: torch.Tensor) -> None:
+    y.unfold(0, 2, 1).fill_(2)
+
+
+def _every_second_of_memory(y: torch.Tensor) -> None:
+    y.as_strided((y.shape[0] // 2,), (2,)).mul_(2)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _fill_rest,
+        _add_to_rest,
+        _last_two,
+        _middle,
+        _every_second,
+        _half,
+        _nested,
+        _shifted,
+        _narrowed,
+        _pieces,
+        _two_parts,
+        _chunks,
+        _sections,
+        _halves,
+        _windows_apart,
+        _windows_filled,
+        _every_second_of_memory,
+    ],
+)
+@pytest.mark.parametrize("given", [False, True], ids=["copy", "input"])
+def test_write_to_part_of_a_vector(write: Write, given: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x if given else x.clone()
+        write(y)
+        return y + 0
+
+    found = outcomes(function, ["n"], examples=(0, 1, 2, 3, 5))
+    assert Outcome.WRONG not in found
+    assert Outcome.FOREIGN not in found
+    assert found[Outcome.EQUAL] > 10
+
+
+def _diagonal(y: torch.Tensor) -> None:
+    y.diagonal().mul_(3)
+
+
+def _other_diagonal(y: torch.Tensor) -> None:
+    y.diagonal(-2).mul_(3)
+
+
+def _columns(y: torch.Tensor) -> None:
+    y.t()[1:] = 5
+
+
+def _flat(y: torch.Tensor) -> None:
+    y.view(-1)[2:] = 5
+
+
+def _column(y: torch.Tensor) -> None:
+    y.unbind(1)[1].mul_(2)
+
+
+def _permuted(y: torch.Tensor) -> None:
+    y.t()[:, 1:].add_(1)
+
+
+@pytest.mark.parametrize("write", [_diagonal, _other_diagonal, _columns, _flat, _column, _permuted])
+def test_write_to_part_of_a_matrix(write: Write) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        write(y)
+        return y
+
+    found = outcomes(function, ["n", 3], examples=(0, 1, 2, 3, 5))
+    assert Outcome.WRONG not in found
+    assert Outcome.FOREIGN not in found
+    assert found[Outcome.EQUAL] > 10
+
+
+def test_a_write_beyond_the_example_is_kept() -> None:
+    """The example has nothing to write to; other sizes have."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[4:] = 0
+        return x
+
+    program = tintype.export(function, (torch.ones(3),), dynamic_shapes={"x": {0: Dim("n")}})
+    for variant in (program, program.run_decompositions()):
+        assert torch.equal(variant.module()(torch.ones(6)), torch.tensor([1.0, 1, 1, 1, 0, 0]))
+    assert "<=" not in str(program.contract())
+
+
+def test_filling_what_was_expanded_to_nothing() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.ones(1, 3)
+        y.expand(x.shape[0], 3).fill_(2)
+        row = torch.ones(3)
+        row.expand(x.shape[0], 3).fill_(2)
+        return torch.cat([y, row[None]])
+
+    found = outcomes(function, ["n", 3], examples=(0, 1, 3))
+    assert Outcome.WRONG not in found
+    program = tintype.export(function, (torch.ones(2, 3),), dynamic_shapes={"x": {0: Dim("n")}})
+    assert torch.equal(program.module()(torch.ones(0, 3)), torch.ones(2, 3))
+
+
+def _windows(y: torch.Tensor) -> None:
+    y.unfold(0, 2, 1).mul_(2)
+
+
+def _expanded(y: torch.Tensor) -> None:
+    y[:, None].expand(-1, y.shape[0]).mul_(2)
+
+
+def _broadcast(y: torch.Tensor) -> None:
+    torch.broadcast_to(y, (y.shape[0], y.shape[0])).add_(1)
+
+
+def _strided(y: torch.Tensor) -> None:
+    y.as_strided((y.shape[0] - 1, 2), (1, 1)).mul_(2)
+
+
+@pytest.mark.parametrize("write", [_windows, _expanded, _broadcast, _strided])
+def test_a_write_to_elements_that_share_memory_is_refused(write: Write) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        write(y)
+        return y
+
+    with pytest.raises(MutationError, match="share memory"):
+        tintype.export(function, (torch.ones(4),), dynamic_shapes={"x": {0: Dim.AUTO}})
+    assert Outcome.WRONG not in outcomes(function, ["n"], examples=(1, 2, 3))
