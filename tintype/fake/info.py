@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tintype.symbolic.expression import Size
-from tintype.symbolic.sizes import contiguous_strides, generally_less, is_one, is_zero, same
+from tintype.symbolic.sizes import certainly_same, contiguous_strides, is_one, is_zero, same, usually_less
 
 
 class Storage:
@@ -226,12 +226,12 @@ def is_channels_last(info: TensorInfo) -> bool:
     return not info.is_contiguous()
 
 
-def is_dense(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
+def is_dense(sizes: Sequence[Size], strides: Sequence[Size], equal: Callable[[Size, Size], bool] = same) -> bool:
     """Whether a tensor covers its memory without gaps or overlap, in whatever order."""
     try:
         steps = sorted(zip(strides, sizes, strict=True))
     except TypeError:  # symbolic sizes have no order
-        return _is_dense_symbolically(sizes, strides)
+        return _is_dense_symbolically(sizes, strides, equal)
     expected = 1
     for stride, size in steps:
         if size == 1:
@@ -242,14 +242,16 @@ def is_dense(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
     return True
 
 
-def _is_dense_symbolically(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
+def _is_dense_symbolically(
+    sizes: Sequence[Size], strides: Sequence[Size], equal: Callable[[Size, Size], bool]
+) -> bool:
     pairs = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if not is_one(size)]
     if any(is_zero(size) for size, _ in pairs):
         return True
     expected: Size = 1
     while pairs:
         for pair in pairs:
-            if same(pair[1], expected):
+            if equal(pair[1], expected):
                 expected = expected * pair[0]
                 pairs.remove(pair)
                 break
@@ -262,7 +264,8 @@ def preserved_strides(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> tup
     """The strides that a result takes over from an argument of the same size: its own if it is dense,
     otherwise dense ones in the same order of dimensions."""
     contiguous = contiguous_strides(sizes)
-    if strides == contiguous or is_dense(sizes, strides):
+    # where it is not certain that there are no gaps, dense strides in the same order are the same if there are none
+    if strides == contiguous or is_dense(sizes, strides, certainly_same):
         return strides
     return strides_in_order(sizes, memory_order(sizes, [strides]))
 
@@ -280,7 +283,7 @@ def memory_order(sizes: Sequence[Size], operands: Sequence[Sequence[Size]]) -> l
             a, b = strides[inner], strides[outer]
             if is_zero(a) or is_zero(b):
                 continue
-            if a is b or same(a, b):
+            if certainly_same(a, b):
                 if _greater(sizes[inner], sizes[outer]):
                     return 1
                 continue
@@ -304,4 +307,4 @@ def _greater(a: Size, b: Size) -> bool:
     """For strides: those of a dimension of size 1, or of a tensor without elements, have no say in the order."""
     if type(a) is int and type(b) is int:
         return a > b
-    return generally_less(b, a)
+    return usually_less(b, a)

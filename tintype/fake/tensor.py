@@ -195,6 +195,8 @@ def answer(func: Any, args: Any) -> Any:
     question = QUESTIONS.get(func)
     if question is None or not args or type(args[0]) is not FakeTensor:
         return NotImplemented
+    if func in _LOOKS_AT_LAYOUT:
+        args[0].context.environment.settle_assumptions()
     return question(args[0].info, *args[1:])
 
 
@@ -223,6 +225,18 @@ QUESTIONS: dict[Any, Callable[..., Any]] = {
     aten.is_strides_like_format.default: lambda info, memory_format: is_channels_last(info),
     aten.is_non_overlapping_and_dense.default: lambda info: is_dense(info.sizes, info.strides),
 }
+
+
+_LOOKS_AT_LAYOUT = frozenset(
+    {
+        aten.sym_stride.default,
+        aten.stride.default,
+        aten.is_contiguous.default,
+        aten.is_contiguous.memory_format,
+        aten.is_strides_like_format.default,
+        aten.is_non_overlapping_and_dense.default,
+    }
+)
 
 
 def describe(real: torch.Tensor, storage: Storage | None = None) -> TensorInfo:

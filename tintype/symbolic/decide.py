@@ -291,13 +291,28 @@ def canonical(expression: Size) -> Size:
         if monomial.operation == "min" and len(monomial.arguments) == 2:
             left, right = monomial.arguments
             result = result + coefficient * (left + right - maximum(left, right) - monomial)
-        if monomial.operation not in ("floordiv", "mod") or type(monomial.arguments[1]) is not int:
-            continue
-        dividend, divisor = monomial.arguments
-        floor = _canonical_floor(canonical(dividend), divisor)
-        value = floor if monomial.operation == "floordiv" else dividend - divisor * floor
-        result = result + coefficient * (value - monomial)
+        value = _canonical_product(monomial) if monomial.operation == "product" else _canonical_atom(monomial)
+        if value is not monomial:
+            result = result + coefficient * (value - monomial)
     return result
+
+
+def _canonical_product(monomial: Expr) -> Any:
+    """s0*Mod(s1, 4) with the remainder as a floor, multiplied out."""
+    if not any(factor.operation in ("floordiv", "mod") for factor in monomial.factors):
+        return monomial
+    value: Any = 1
+    for factor in monomial.factors:
+        value = value * _canonical_atom(factor)
+    return value
+
+
+def _canonical_atom(atom: Expr) -> Any:
+    if atom.operation not in ("floordiv", "mod") or type(atom.arguments[1]) is not int:
+        return atom
+    dividend, divisor = atom.arguments
+    floor = _canonical_floor(canonical(dividend), divisor)
+    return floor if atom.operation == "floordiv" else dividend - divisor * floor
 
 
 def _canonical_floor(dividend: Size, divisor: int) -> Any:

@@ -87,6 +87,8 @@ class Environment(Table):
         self.specializations: list[Specialization] = []
         # what did not hold for the example where the program needed it: a guard if the program goes on all the same
         self.failures: list[Guard] = []
+        # what layouts were worked out from; guards once the program looks at a layout
+        self.assumptions: list[Guard] = []
         # what the capture could not do; a program that catches it and goes on is refused all the same
         self.refused: list[TintypeError] = []
         self.facts = Facts()
@@ -366,6 +368,23 @@ class Environment(Table):
         expects the failure (``try``) and goes on: then it rests on the condition as on any it branches on."""
         if isinstance(condition, Expr):
             self.failures.append(Guard(condition, location or user_location()))
+
+    def assume(self, condition: Expr) -> bool:
+        """What holds for the example, where only the layout of a result depends on it."""
+        hint = self.hint(condition)
+        if hint is None:
+            return False
+        assumed = condition if hint else not_(condition)
+        if isinstance(assumed, Expr) and not self.asks_nothing:
+            self.assumptions.append(Guard(assumed, user_location()))
+        return bool(hint)
+
+    def settle_assumptions(self) -> None:
+        """The program looks at a layout: now it rests on what layouts were worked out from."""
+        assumptions, self.assumptions = self.assumptions, []
+        for assumption in assumptions:
+            if self.known(assumption.condition) is None:
+                self._record_guard(assumption.condition, assumption.location)
 
     def settle_failures(self) -> None:
         """The program, or one branch of it, has come to its end: what it failed on was expected."""

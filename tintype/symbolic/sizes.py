@@ -81,6 +81,8 @@ def decided_same(left: Sequence[Size], right: Sequence[Size]) -> bool:
 
 def certainly_same(left: Size, right: Size) -> bool:
     """Whether two sizes are equal whatever they are; nothing is learned."""
+    if type(left) is int and type(right) is int:
+        return left == right
     return left is right or _certainly(eq(left, right))
 
 
@@ -117,9 +119,19 @@ def generally_at_least(left: Size, right: Size) -> bool:
     return _decided(condition) if general is None else general
 
 
-def generally_less(left: Size, right: Size) -> bool:
-    """Whether ``left < right``; see :func:`generally_at_least`."""
-    return not generally_at_least(left, right)
+def usually_less(left: Size, right: Size) -> bool:
+    """Whether ``left < right`` in general, or else in the example: for the layout of a result, which most programs
+    never look at. Those that do rest on it then (``Environment.settle_assumptions``)."""
+    if type(left) is int and type(right) is int:
+        return left < right
+    condition = lt(left, right)
+    if isinstance(condition, bool):
+        return condition
+    environment = condition.environment
+    answer = environment.known(condition)
+    if answer is None:
+        answer = environment.general_answer(condition)
+    return environment.assume(condition) if answer is None else answer
 
 
 def require_same(left: Size, right: Size, message: Message) -> None:

@@ -14,11 +14,11 @@ from tintype.symbolic import Size, ge
 from tintype.symbolic.sizes import (
     at_least,
     contiguous_strides,
-    generally_less,
     is_one,
     product,
     require,
     require_same,
+    usually_less,
 )
 
 Numbers = int | Sequence[Size]
@@ -195,14 +195,14 @@ def _takes_fast_kernel(
     if input.dtype is not torch.float32:
         return input.dtype in (torch.bfloat16, torch.float16)
     pointwise = is_one(weight_sizes[-1]) and is_one(weight_sizes[-2])
-    plain = all(is_one(step) for step in (*stride, *dilation)) and generally_less(batch, 16)
+    plain = all(is_one(step) for step in (*stride, *dilation)) and usually_less(batch, 16)
     if pointwise and plain and torch.get_num_threads() == 1:
         return False
     return (
         groups > 1
-        or (generally_less(3, weight_sizes[-1]) and generally_less(3, weight_sizes[-2]))
-        or generally_less(1, batch)
-        or generally_less(_SMALL_IMAGE, batch * product(input.sizes[-4:-1]))
+        or (usually_less(3, weight_sizes[-1]) and usually_less(3, weight_sizes[-2]))
+        or usually_less(1, batch)
+        or usually_less(_SMALL_IMAGE, batch * product(input.sizes[-4:-1]))
     )
 
 

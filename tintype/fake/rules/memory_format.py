@@ -11,7 +11,7 @@ import torch
 
 from tintype.fake.info import CHANNELS_LAST_ORDER, TensorInfo, strides_in_order
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, generally_at_least, is_one, is_zero, same
+from tintype.symbolic.sizes import certainly_same, contiguous_strides, is_one, is_zero, usually_less
 
 
 def looks_channels_last(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool:
@@ -25,9 +25,9 @@ def looks_channels_last(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> b
     least: Size = 0
     for dimension in reversed(order):
         size, stride = sizes[dimension], strides[dimension]
-        if is_zero(size) or not generally_at_least(stride, least):
+        if is_zero(size) or usually_less(stride, least):
             return False
-        if dimension == 0 and same(least, channel_stride):
+        if dimension == 0 and certainly_same(least, channel_stride):
             return False  # every other dimension is trivial: ambiguous, and taken as contiguous
         least = stride if is_one(size) else stride * size
     return True
