@@ -32,21 +32,21 @@ from tintype.errors import (
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, freeze, infer
-from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
+from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call, append_item, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.signature import StateWrite
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
-from tintype.symbolic.sizes import decided_same, require_same
 from tintype.trace.expected_failures import may_be_stretched, note_failure
 from tintype.trace.function_mode import SymbolicFunctionMode
 from tintype.trace.modes import Modes
 from tintype.trace.numbers import Numbers
 from tintype.trace.observing import Observer
 from tintype.trace.origin import OriginTracker
-from tintype.trace.plan import Plan, functional_counterpart, plan_for
+from tintype.trace.plan import Plan, plan_for
+from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
 
 aten = torch.ops.aten
 
@@ -360,8 +360,8 @@ class Recorder(TorchDispatchMode):
         if len(self.context.environment.symbols) != symbols:
             return NOT_HANDLED  # numbers that depend on data must come from nodes
         results = _to_infos(results, self)
-        inputs = {info.storage for info in _flat_infos([infos, list(kwarg_infos.values())])}
-        aliases = any(info.storage in inputs for info in _flat_infos(results))
+        inputs = {info.storage for info in flat_infos([infos, list(kwarg_infos.values())])}
+        aliases = any(info.storage in inputs for info in flat_infos(results))
         if aliases or any(storage in inputs for storage in written):
             results = NOT_HANDLED
         if key is not None:
@@ -447,11 +447,11 @@ class Recorder(TorchDispatchMode):
             for where in plan.writes
             if not isinstance(where, int) or where < len(args)
         ]
-        if self._must_grow(func, plan, infos, kwarg_infos, written):
+        if must_grow(func, plan, infos, kwarg_infos, written, self.context.inferred):
             from tintype.trace.metadata_writes import write_resized
 
             return write_resized(self, func, args, kwargs, [value for value, _ in written])
-        self.mark_written([info.storage for info in _flat_infos([info for _, info in written])])
+        self.mark_written([info.storage for info in flat_infos([info for _, info in written])])
         if len(func._schema.returns) == len(written) and plan.aliases:
             return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
         # returns something else besides (or instead of) what it writes to
@@ -460,38 +460,9 @@ class Recorder(TorchDispatchMode):
             return self._record_one(func, plan, nodes, kwarg_nodes, results)
         arguments = dict(zip(map(id, infos), args, strict=True))
         outcome = self._record_several(
-            func, plan, nodes, kwarg_nodes, None if results is None else _as_sequence(results), False, arguments
+            func, plan, nodes, kwarg_nodes, None if results is None else as_sequence(results), False, arguments
         )
         return outcome[0] if type(results) is TensorInfo else outcome
-
-    def _must_grow(
-        self, func: Any, plan: Plan, infos: list[Any], kwarg_infos: dict[str, Any], written: list[Any]
-    ) -> bool:
-        """Whether ``out=`` was given a tensor of another size than the result, which eager mode resizes. Raises what
-        eager mode raises when a result doesn't fit into what an operator writes to in place."""
-        counterpart = functional_counterpart(func)
-        if counterpart is None:
-            return False
-        inner = plan_for(counterpart)
-        options = {k: v for k, v in kwarg_infos.items() if k not in plan.writes}
-        if inner.rule is None and not any(is_symbolic(info) for info in _flat_infos([infos, list(options.values())])):
-            return False  # the operator itself fails, when it runs
-        try:
-            if inner.rule is not None:
-                results = _as_sequence(inner.rule(*infos, **options))
-            else:
-                results = _as_sequence(infer(counterpart, infos, options, self.context.inferred))
-        except (NotImplementedError, NoMetaKernel):
-            return False
-        for (_, target), result in zip(written, results, strict=False):
-            if type(target) is not TensorInfo or type(result) is not TensorInfo or target.sizes == result.sizes:
-                continue
-            if not isinstance(plan.writes[0], int):
-                if not decided_same(target.sizes, result.sizes):
-                    return True
-                continue
-            _require_fit(target, result)
-        return False
 
     def _record_write(
         self, func: Any, plan: Plan, nodes: list[Any], kwarg_nodes: dict[str, Any], written: list[Any]
@@ -759,14 +730,6 @@ def _any_requires_grad(infos: list[Any]) -> bool:
     return False
 
 
-def _flat_infos(value: Any) -> list[TensorInfo]:
-    if type(value) is TensorInfo:
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [info for item in value for info in _flat_infos(item)]
-    return []
-
-
 def _to_infos(value: Any, recorder: Recorder) -> Any:
     if isinstance(value, torch.Tensor):
         return (value if type(value) is FakeTensor else recorder.fake_of(value)).info
@@ -784,22 +747,6 @@ def _from_template(results: Any) -> Any:
     if isinstance(results, (list, tuple)):
         return [_from_template(item) for item in results]
     return results
-
-
-def _require_fit(target: TensorInfo, result: TensorInfo) -> None:
-    """A result fits into what it is written to; of sizes that vary that is decided as for operators out of place."""
-
-    def message() -> str:
-        return f"output with shape {list(target.sizes)} doesn't match the broadcast shape {list(result.sizes)}"
-
-    if target.dim != result.dim:
-        raise RuntimeError(message())
-    for size, wanted in zip(target.sizes, result.sizes, strict=True):
-        require_same(size, wanted, message)
-
-
-def _as_sequence(results: Any) -> Any:
-    return results if isinstance(results, (list, tuple)) else (results,)
 
 
 def _returns_list(func: Any) -> bool:
