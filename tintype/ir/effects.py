@@ -37,6 +37,31 @@ _COMPUTING = frozenset(
     {"aten", "prims", "quantized", "quantized_decomposed", "mkldnn", "mkl", "onednn", "torchvision", "torchaudio"}
 )
 
+# Operators that are called to look whether data are as they should be: matrices that can be factorized, classes that
+# exist. They raise what eager mode raises also where nobody uses their results. Others that refuse some data (an
+# index out of range) are not run if nobody needs their results.
+_CHECKING = frozenset(
+    getattr(packet, name)
+    for packet in (
+        aten.linalg_cholesky,
+        aten.linalg_cholesky_ex,
+        aten.cholesky,
+        aten.linalg_inv,
+        aten.linalg_inv_ex,
+        aten.inverse,
+        aten.linalg_solve,
+        aten.linalg_solve_ex,
+        aten.linalg_lu_factor,
+        aten.linalg_ldl_factor,
+        aten.linalg_eigh,
+        aten.linalg_svd,
+        aten.one_hot,
+        aten.bincount,
+        aten.binary_cross_entropy,
+    )
+    for name in packet.overloads()
+)
+
 _KNOWN: dict[Any, bool] = {}
 
 
@@ -62,3 +87,8 @@ def has_effect(operator: torch._ops.OpOverload) -> bool:
 def declares_effect(operator: torch._ops.OpOverload) -> bool:
     """Whether the author of an operator registered that it has an effect."""
     return _registrations.find(operator._schema.name).effect.effect is not None
+
+
+def checks_data(operator: Any) -> bool:
+    """Whether an operator is there to refuse some data, besides what it computes."""
+    return operator in _CHECKING

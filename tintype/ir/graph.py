@@ -19,7 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 # passed on: fx's lazy variant does that when the code is first asked for.
 from torch.fx.graph import _Namespace
 
-from tintype.ir.effects import has_effect
+from tintype.ir.effects import checks_data, has_effect
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import OPERATORS, Position, argument_at, declaration_of
 
@@ -37,6 +37,7 @@ __all__ = [
     "graph_module",
     "graphs_of",
     "is_pure",
+    "is_removable",
     "meta_of",
     "name_in_order",
     "output_node",
@@ -148,11 +149,18 @@ NUMBER_FUNCTIONS = frozenset(
 )
 
 
+def is_removable(node: Node) -> bool:
+    """Whether nobody would notice if a call whose results nobody uses were not there."""
+    return is_pure(node) and not checks_data(node.target)
+
+
 def eliminate_dead_code(graph: Graph) -> int:
-    """Remove pure calls whose results nobody uses, and say how many. One sweep from the end, so it is linear."""
+    """Remove calls that nobody would miss, and say how many. One sweep from the end, so it is linear."""
     count = 0
     for node in reversed(graph.nodes):
-        if not node.users and node.op not in ("placeholder", "output") and is_pure(node) and not _is_asserted(node):
+        if node.users or node.op in ("placeholder", "output"):
+            continue
+        if is_removable(node) and not _is_asserted(node):
             graph.erase_node(node)
             count += 1
     return count

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tintype.transforms.attention import with_right_statistics
+from tintype.transforms.checked_decompositions import with_checks
 
 aten = torch.ops.aten
 
@@ -17,7 +18,7 @@ def core_table() -> dict[Any, Callable[..., Any]]:
     """The decompositions that lead to core ATen."""
     global _core
     if _core is None:
-        table = with_right_statistics(torch._decomp._core_aten_decompositions_post_autograd())
+        table = with_checks(with_right_statistics(torch._decomp._core_aten_decompositions_post_autograd()))
         _core = {**table, **_OWN_DECOMPOSITIONS}
     return _core
 

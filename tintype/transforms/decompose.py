@@ -43,6 +43,7 @@ from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
 from tintype.transforms.attention import with_right_statistics
+from tintype.transforms.checked_decompositions import COMPOSITES, with_checks
 from tintype.transforms.core_decompositions import core_table
 from tintype.transforms.general_decompositions import GENERAL_DECOMPOSITIONS
 from tintype.transforms.views import base_of
@@ -97,7 +98,7 @@ class Decomposer(Recorder):
 
     def decomposed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The results of an operator by its decomposition; NotImplemented where that declines."""
-        decomposition = self.table.get(func) or func.decompose
+        decomposition = self.table.get(func) or COMPOSITES.get(func) or func.decompose
         if func in self.table and not self.keep_core:  # the user's own: what it needs, the new program asserts
             return self.inside(lambda: decomposition(*args, **kwargs))
         result = self._try(lambda: decomposition(*args, **kwargs))
@@ -617,7 +618,7 @@ def decompose_graph(
     user's inputs. Graphs inside of it that are new have none of the ``taken`` names.
     """
     keep_core = table is None
-    chosen = core_table() if table is None else with_right_statistics(table)
+    chosen = core_table() if table is None else with_checks(with_right_statistics(table))
     decomposition = Decomposition(
         graph, context, chosen, preserve, keep_core, user_inputs, translation=translation, taken=taken
     )

@@ -27,7 +27,7 @@ from tintype.ir.graph import (
     add_placeholder,
     copy_graph,
     eliminate_dead_code,
-    is_pure,
+    is_removable,
     output_node,
     placeholders,
     set_meta,
@@ -279,7 +279,11 @@ class JointGraph:
             if not later.isdisjoint(node.all_input_nodes):
                 later.add(node)
         for node in reversed(graph.nodes):
-            if node.op in ("call_function", "get_attr") and not node.users and (node not in later or is_pure(node)):
+            if (
+                node.op in ("call_function", "get_attr")
+                and not node.users
+                and (node not in later or is_removable(node))
+            ):
                 graph.erase_node(node)
 
 

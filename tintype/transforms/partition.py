@@ -26,7 +26,15 @@ from torch.fx import Graph, Node
 from tintype.errors import InvalidRequestError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import add_placeholder, append_call, append_item, is_pure, meta_of, output_node, placeholders
+from tintype.ir.graph import (
+    add_placeholder,
+    append_call,
+    append_item,
+    is_removable,
+    meta_of,
+    output_node,
+    placeholders,
+)
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.environment import Environment
 from tintype.symbolic.expression import Expr
@@ -114,7 +122,7 @@ class Halves:
         self.outputs: list[Any] = list(results[: joint.output_count])
         self.gradients: list[Any] = list(results[joint.output_count :])
         self.behind_tangents = self._behind(self.tangents)
-        effects = [node for node in self.nodes if node.op == "call_function" and not is_pure(node)]
+        effects = [node for node in self.nodes if node.op == "call_function" and not is_removable(node)]
         kept = [node for node in effects if node not in self.behind_tangents]
         # what the forward graph computes in any case, random numbers among it: they are drawn in the program's order
         self.forward = self.before([*(n for n in self.outputs if isinstance(n, Node)), *kept])

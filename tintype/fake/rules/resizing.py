@@ -15,7 +15,7 @@ from tintype.symbolic.sizes import require
 _LARGEST_DENOMINATOR = 1 << 20
 
 
-def _scaled(size: Size, scale: float) -> Size:
+def scaled(size: Size, scale: float) -> Size:
     """A size times a scale, rounded down."""
     if type(size) is int:
         return int(size * scale)
@@ -50,7 +50,7 @@ def _by_size_or_scale(
         return _resized(input, output_size)
     if scale_factors is None:
         raise RuntimeError("Must specify exactly one of output_size and scale_factors")
-    return _resized(input, [_scaled(size, scale) for size, scale in zip(input.sizes[2:], scale_factors, strict=True)])
+    return _resized(input, [scaled(size, scale) for size, scale in zip(input.sizes[2:], scale_factors, strict=True)])
 
 
 @rule(

@@ -1,0 +1,172 @@
+"""Operators that refuse some inputs, or treat some in a way of their own, which their usual decompositions don't.
+
+A padding that is wider than the image, a probability above 1, an index below 0: eager mode raises, and what torch
+decomposes the operator into answers. Resizing to the size that an image has already is a copy, unless it is
+decomposed. Such an operator stays whole, unless sizes are fixed and show that it makes no difference.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tintype.fake.rules.resizing import scaled
+from tintype.symbolic.bridge import from_torch, to_torch
+
+aten = torch.ops.aten
+
+Table = Mapping[Any, Callable[..., Any]]
+
+# Only data tell whether eager mode would raise.
+_WHOLE = frozenset(
+    {
+        aten.bernoulli.default,
+        aten.binary_cross_entropy.default,
+        aten.index_add.default,
+        aten.index_add_.default,
+        aten.index_copy.default,
+        aten.index_copy_.default,
+        aten.max_unpool2d.default,
+        aten.max_unpool3d.default,
+    }
+)
+
+
+def with_checks(table: Table) -> Table:
+    """A table of decompositions in which torch's own ones that lose checks are left out, or made to decline."""
+    changed = [
+        operator
+        for operator in (*_WHOLE, *_CONDITIONS, *COMPOSITES)
+        if operator in table and _is_torchs(table[operator])
+    ]
+    if not changed:
+        return table
+    result = dict(table)
+    for operator in changed:
+        known = result.pop(operator)
+        if operator in COMPOSITES:
+            result[operator] = COMPOSITES[operator]
+        elif operator in _CONDITIONS:
+            result[operator] = _declining(known, _CONDITIONS[operator])
+    return result
+
+
+def _declining(decomposition: Callable[..., Any], holds: Callable[..., bool]) -> Callable[..., Any]:
+    """A decomposition that is used under a condition; else the operator stays whole."""
+
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        return decomposition(*args, **kwargs) if holds(*args, **kwargs) else NotImplemented
+
+    return decompose
+
+
+def _is_torchs(function: Any) -> bool:
+    """Whether a decomposition comes with torch."""
+    if isinstance(function, (functools.partial, torch._ops.OpOverload)):
+        return isinstance(function, torch._ops.OpOverload) or _is_torchs(function.func)
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
+
+
+def _are_fixed(sizes: Sequence[Any]) -> bool:
+    return all(type(size) is int for size in sizes)
+
+
+# --- padding ---------------------------------------------------------------------------------------------
+
+
+def _fits(image: torch.Tensor, padding: Sequence[Any]) -> bool:
+    """Whether a padding is known to be narrower than the image: eager mode refuses any other to reflect."""
+    sizes = [size for size in reversed(image.shape[-len(padding) // 2 :]) for _ in range(2)]
+    return _are_fixed([*sizes, *padding]) and all(p < size for p, size in zip(padding, sizes, strict=True))
+
+
+# --- resizing --------------------------------------------------------------------------------------------
+
+
+def _is_computed(image: torch.Tensor, output_size: Sequence[Any], *options: Any, **named: Any) -> bool:
+    """Whether a resized image is known to be what the decomposition computes: no size stays what it is while there is
+    a factor, and none is 0."""
+    factors = [option for option in (*options, *named.values()) if option is not None and type(option) is not bool]
+    if not factors:
+        return True
+    before = list(image.shape[2:])
+    return _are_fixed([*before, *output_size]) and all(
+        a != b and b > 0 for a, b in zip(before, output_size, strict=True)
+    )
+
+
+_RESIZING = (
+    aten.upsample_nearest1d,
+    aten.upsample_nearest2d,
+    aten.upsample_nearest3d,
+    aten._upsample_nearest_exact1d,
+    aten._upsample_nearest_exact2d,
+    aten._upsample_nearest_exact3d,
+    aten.upsample_linear1d,
+    aten.upsample_bilinear2d,
+    aten.upsample_trilinear3d,
+    aten.upsample_bicubic2d,
+    aten._upsample_bilinear2d_aa,
+    aten._upsample_bicubic2d_aa,
+)
+
+# When a decomposition is right.
+_CONDITIONS: dict[Any, Callable[..., bool]] = {
+    aten.reflection_pad1d.default: _fits,
+    aten.reflection_pad2d.default: _fits,
+    aten.reflection_pad3d.default: _fits,
+    **{packet.default: _is_computed for packet in _RESIZING},
+}
+
+
+# --- composite operators ---------------------------------------------------------------------------------
+
+
+def _upsample(operator: Any) -> Callable[..., Any]:
+    """Resizing by a factor: the operator that takes the resulting size and the factor, as in eager mode."""
+
+    def resize(image: Any, output_size: Any, *options: Any) -> Any:
+        scales = options[-1]
+        if scales is None:
+            return operator.decompose(image, output_size, *options)
+        sizes = [_scaled(size, scale) for size, scale in zip(image.shape[2:], scales, strict=True)]
+        if _is_computed(image, sizes, *scales):
+            return operator.decompose(image, output_size, *options)
+        return operator.overloadpacket.default(image, sizes, *options[:-1], *scales)
+
+    return resize
+
+
+def _scaled(size: Any, scale: float) -> Any:
+    """A size times a factor, rounded down, as shape rules have it."""
+    try:
+        return to_torch(scaled(from_torch(size), scale))
+    except NotImplementedError:
+        return torch.sym_int(size * scale)
+
+
+def _recurrent(operator: Any) -> Callable[..., Any]:
+    """Recurrent layers: decomposed, dropout between layers would draw its numbers for elements in another order."""
+    names = [argument.name for argument in operator._schema.arguments]
+    dropout, train = names.index("dropout"), names.index("train")
+
+    def layers(*arguments: Any) -> Any:
+        if arguments[train] and arguments[dropout] > 0:
+            return NotImplemented
+        return operator.decompose(*arguments)
+
+    return layers
+
+
+# What composite operators consist of, in place of what torch says.
+COMPOSITES: dict[Any, Callable[..., Any]] = {
+    **{packet.vec: _upsample(packet.vec) for packet in _RESIZING},
+    **{
+        overload: _recurrent(overload)
+        for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
+        for overload in (packet.input, packet.data)
+    },
+}
