@@ -105,6 +105,46 @@ def test_parts_of_one_memory_that_do_not_overlap_are_taken(model: Any, make: Cal
     assert_same(given, wanted)
 
 
+def expanded() -> torch.Tensor:
+    return torch.arange(3.0)[:1].expand(3)
+
+
+def stepping_back() -> torch.Tensor:
+    return torch.arange(6.0).as_strided((3,), (0,), 2)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("make", [expanded, stepping_back])
+def test_an_input_whose_elements_share_memory_is_refused_or_right(make: Callable[[], torch.Tensor], how: str) -> None:
+    def zero(x: torch.Tensor) -> torch.Tensor:
+        return x.zero_() + 1
+
+    module = runnable(how, zero, (torch.arange(3.0),))
+    given = make()
+    if how == "training":
+        assert_same(module(given), torch.ones(3))
+        assert_same(given, torch.zeros(3))
+        return
+    with pytest.raises(InputMismatchError, match=r"\*args\[0\] to have memory for each of its elements"):
+        module(given)
+    assert_same(given, make())
+
+
+def test_windows_that_overlap_are_refused_and_other_strides_taken() -> None:
+    module = tintype.export(lambda x: x.add_(1) * 2, (torch.ones(3, 2),)).module()
+    value = torch.arange(12.0)
+    with pytest.raises(InputMismatchError, match="memory for each of its elements"):
+        module(value.as_strided((3, 2), (1, 1)))
+    for make in (
+        lambda v: v.as_strided((3, 2), (1, 3)),
+        lambda v: v.as_strided((3, 2), (3, 2)),
+        lambda v: v[:6].view(2, 3).t(),
+    ):
+        given, wanted = make(value.clone()), make(value.clone())
+        assert_same(module(given), wanted.add_(1) * 2)
+        assert_same(given, wanted)
+
+
 def test_sizes_that_vary() -> None:
     shapes = {"x": {0: tintype.Dim("n")}, "y": {0: tintype.Dim("m")}}
     module = tintype.export(write_first, (torch.ones(3), torch.ones(4)), dynamic_shapes=shapes).module()

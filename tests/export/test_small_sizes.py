@@ -34,3 +34,23 @@ def test_an_example_of_any_size_gives_a_program_for_all(example: int) -> None:
     for batch in (1, 2, 64):
         value = torch.randn(batch, 3)
         torch.testing.assert_close(module(value), model(value))
+
+
+@pytest.mark.parametrize(
+    "size, example",
+    [(2 * Dim("n", max=64), 6), (2 * Dim("n", max=64) + 1, 7), (Dim("n", max=64) + 2, 5)],
+    ids=["a multiple", "a multiple and one", "a sum"],
+)
+@pytest.mark.parametrize("decompose", [False, True])
+def test_an_assertion_about_a_derived_size_comes_after_what_it_asserts(
+    size: Dim, example: int, decompose: bool
+) -> None:
+    def cut(value: torch.Tensor) -> torch.Tensor:
+        return value[:, : value.shape[0] - 1] * value.shape[0]
+
+    program = tintype.export(cut, (torch.randn(example, 3),), dynamic_shapes={"value": {0: size}})
+    program = program.run_decompositions() if decompose else program
+    program.validate()
+    for more in (2, 4, 10):
+        value = torch.randn(example + more, 3)
+        torch.testing.assert_close(program.module()(value), cut(value))

@@ -56,26 +56,30 @@ class MemoryChecks:
 
     @property
     def needed(self) -> bool:
-        """Whether there is anything that must not overlap."""
-        if self.written:
-            return len(self.inputs) > 1 or bool(self.state)
-        return bool(self.inputs) and bool(self.written_state)
+        """Whether there is anything that must not overlap, if only with itself."""
+        return bool(self.inputs) and bool(self.written or self.written_state)
 
     def quick_test(self, state_of: StateOf) -> Callable[..., bool]:
         """A function of the inputs that are tensors: whether :meth:`check` has to look at them."""
         names = self.state if self.written else list(self.written_state)
         spans = sorted(_span(state_of(name)) for name in names)
         starts, ends = [start for start, _ in spans], [end for _, end in spans]
-        among_themselves = bool(self.written)
+        among_themselves = bool(self.written) and len(self.inputs) > 1
+        written = [place for place, position in enumerate(self.inputs) if position in self.written]
 
         def may_overlap(*tensors: torch.Tensor) -> bool:
+            for place in written:
+                if not tensors[place].is_contiguous() and is_crowded(tensors[place]):
+                    return True
+            if not among_themselves and not starts:
+                return False
             spans = [_span(tensor) for tensor in tensors]
             if starts:
                 for start, end in spans:
                     before = bisect.bisect_left(starts, end)
                     if before and ends[before - 1] > start:
                         return True
-            if among_themselves and len(spans) > 1:
+            if among_themselves:
                 spans.sort()
                 last = 0
                 for start, end in spans:
@@ -88,6 +92,13 @@ class MemoryChecks:
 
     def check(self, leaves: Sequence[Any], names: Sequence[str], state_of: StateOf) -> None:
         """Raise for tensors that overlap, one of which is written to."""
+        for position in self.written:
+            if is_crowded(leaves[position]):
+                raise InputMismatchError(
+                    f"Expected {names[position]} to have memory for each of its elements, since the program writes "
+                    "to it, but some of them share theirs, as after expand()",
+                    remedy="pass a copy: x.clone()",
+                )
         for place, first in enumerate(self.inputs):
             for second in self.inputs[place + 1 :]:
                 if self.written.isdisjoint((first, second)) or not overlap(leaves[first], leaves[second]):
@@ -110,10 +121,15 @@ class MemoryChecks:
 _WITH_MEMORY = (torch.Tensor, torch.nn.Parameter)
 
 
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has memory of its own; a fake of torch's, say, has none."""
+    return type(tensor) in _WITH_MEMORY or not torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
+
+
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """Where the memory behind a tensor begins and ends; nowhere for a tensor without data."""
-    if type(tensor) not in _WITH_MEMORY and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
-        return 0, 0  # a subclass that has none of its own, such as a fake of torch's
+    if not _has_memory(tensor):
+        return 0, 0
     memory = tensor.untyped_storage()
     start = memory.data_ptr()
     return (start, start + memory.nbytes()) if start else (0, 0)
@@ -146,6 +162,29 @@ class _Place:
         for size, stride in zip(self.sizes, self.strides, strict=True):
             places = (places[:, None] + torch.arange(size) * (stride * self.width)).reshape(-1)
         return places
+
+
+def is_crowded(tensor: Any) -> bool:
+    """Whether elements of a tensor share memory with each other."""
+    if not isinstance(tensor, torch.Tensor) or not _has_memory(tensor):
+        return False
+    place = _Place(tensor)
+    if 0 in place.sizes:
+        return False
+    end = 0  # how far one can get from the first element by the dimensions so far, the densest ones first
+    for stride, size in sorted((stride, size) for size, stride in zip(place.sizes, place.strides, strict=True)):
+        if size > 1:
+            if stride == 0:
+                return True
+            if stride <= end:
+                break
+            end += (size - 1) * stride
+    else:
+        return False
+    if tensor.numel() > _MOST_ELEMENTS:
+        return True
+    with torch._C._DisableTorchDispatch():
+        return bool(torch.unique(place.elements()).numel() < tensor.numel())
 
 
 # beyond it, tensors that lie between each other's elements are taken for overlapping
