@@ -27,6 +27,7 @@ from tintype.export.module import ProgramModule
 from tintype.export.module_calls import put_signatures
 from tintype.export.program import ModuleCallEntry, ModuleCallSignature
 from tintype.export.shape_spec import bound_arguments
+from tintype.interop.their_guards import TheirGuards
 from tintype.ir import signature as ours
 from tintype.ir.graph import add_placeholder, output_node, placeholders
 from tintype.ir.names import free_name
@@ -137,17 +138,29 @@ def _check_kinds(program: torch.export.ExportedProgram) -> None:
             )
 
 
-class _NoChecks(InputChecks):
-    """The capture itself looks at the inputs."""
+class _GuardChecks(InputChecks):
+    """The capture itself looks at the inputs; what is left are the conditions that torch checks."""
 
-    def __init__(self, in_spec: tree.TreeSpec) -> None:
+    def __init__(self, in_spec: tree.TreeSpec, names: Sequence[str], guards: TheirGuards) -> None:
         super().__init__((), in_spec)
+        self._structure = in_spec
+        self._names = names
+        self._guards = guards
 
     def check(self, leaves: Sequence[Any], state_of: Any) -> None:
-        pass
+        self._hold(*leaves)
 
     def write(self, writer: Any, variables: Sequence[str], state_of: str) -> None:
-        pass
+        if self._guards:
+            writer.line(f"{writer.bind(self._hold)}({', '.join(variables)})")
+
+    def _hold(self, *leaves: Any) -> None:
+        args, kwargs = tree.unflatten(leaves, self._structure)
+        arguments = {**dict(zip(self._names, args, strict=False)), **kwargs}
+        for root in self._guards.roots - arguments.keys():  # *args and **kwargs have their arguments in them
+            taken = sum(name in self._guards.roots for name in self._names[: len(args)])
+            arguments[root] = args[taken:] if taken < len(args) else kwargs
+        self._guards.hold(arguments, leaves)
 
 
 class Translation:
@@ -171,7 +184,9 @@ class Translation:
                 self.by_name[node.name] = self.values[node]
         entries = [ModuleCallEntry(e.fqn, _our_signature(e)) for e in self.program.module_call_graph if e.fqn]
         put_signatures(graph, entries, self.by_name)
-        module = ProgramModule(graph, self._state(), in_spec, out_spec, self._argument_names(), _NoChecks(in_spec))
+        names = self._argument_names()
+        checks = _GuardChecks(in_spec, names, TheirGuards(self.program._guards_code))
+        module = ProgramModule(graph, self._state(), in_spec, out_spec, names, checks)
         for name, child in self.program.graph_module.named_children():
             if isinstance(child, GraphModule):
                 module._modules[self.graphs[name]] = _with_tuples(child)
