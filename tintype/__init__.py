@@ -49,6 +49,7 @@ _HOMES = {
     "CaptureError": "tintype.errors",
     "ConstraintViolationError": "tintype.errors",
     "FileFormatError": "tintype.errors",
+    "LostGradientWarning": "tintype.errors",
     "UnsavableError": "tintype.errors",
 }
 

@@ -130,6 +130,28 @@ class BranchMismatchError(CaptureError):
     id = "branch-mismatch"
 
 
+class LostGradientWarning(UserWarning):
+    """A captured program computes gradients by its operators alone: the ``backward`` of a ``torch.autograd.Function``
+    and hooks on gradients are not part of it. The warning names each of them with its line.
+
+    >>> import warnings, torch, tintype
+    >>> class Reversed(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x.view_as(x)
+    ...     @staticmethod
+    ...     def backward(ctx, gradient):
+    ...         return -gradient
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     program = tintype.export(lambda x: Reversed.apply(x) * 2, (torch.ones(2),))
+    >>> [warning.category.id for warning in caught]
+    ['lost-gradient']
+    """
+
+    id = "lost-gradient"
+
+
 class StateChangedError(CaptureError):
     """The program assigned a tensor to an attribute that is not a registered buffer."""
 

@@ -117,6 +117,23 @@ class ObservedTensor(torch.Tensor):
     def grad(self) -> None:
         _descriptor("grad").__delete__(self)
 
+    def register_hook(self, hook: Any) -> Any:
+        self._has_hook("a hook on the gradient of a tensor", hook)
+        return super().register_hook(hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        self._has_hook("a hook on the gradient of a tensor", hook)
+        return super().register_post_accumulate_grad_hook(hook)
+
+    def retain_grad(self) -> None:
+        self._has_hook("the gradient of a tensor (retain_grad())", None)
+        if not self.is_leaf:
+            super().retain_grad()
+
+    def _has_hook(self, kind: str, hook: Any) -> None:
+        if self.context.session is not None:
+            self.context.session.has_hook(kind, hook)
+
     def is_inference(self) -> bool:
         return self._ask("is_inference", (), super().is_inference())
 

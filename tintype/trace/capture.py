@@ -303,11 +303,20 @@ class Capture:
         self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems or self.context.environment.refused)
         self.context.environment.settle_failures()
+        self._warn_of_lost_gradients()
         if self.context.environment.assertions:
             self.recorder.numbers.mark_asserted([fact.condition for fact in self.context.environment.assertions])
         eliminate_dead_code(self.graph)
         refuse_escaped_tensors(self.graph)
         return self._finish(output_specs, out_spec)
+
+    def _warn_of_lost_gradients(self) -> None:
+        if self.recorder.below_autograd and self.recorder.modes.grad:
+            lost = self.recorder.modes.lost_gradients
+            lost.add_module_hooks(
+                (path, module) for path, module in self.modules if self.origins.paths[id(module)] == path
+            )
+            lost.warn()
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

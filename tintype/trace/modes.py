@@ -22,6 +22,7 @@ from torch.fx import Graph, Node
 from tintype.ir.graph import meta_of
 from tintype.ir.process_switches import CountedSwitch
 from tintype.ir.regions import GRAD_MODES, Autocast, Region
+from tintype.trace.lost_gradients import LostGradients
 
 
 class Modes:
@@ -37,6 +38,8 @@ class Modes:
         self.gradients = grad
         self.region: Region = ()
         self._marks: list[tuple[Node, Region]] = []
+        # custom functions and hooks that the program has for its gradients
+        self.lost_gradients = LostGradients()
 
     def watch(self, entered: list[EnteredAutocast]) -> None:
         """The program is about to run in this thread."""
@@ -44,7 +47,9 @@ class Modes:
 
     def inside(self) -> Modes:
         """The modes of a graph that is called from here."""
-        return Modes(self.gradients, self.entered)
+        inside = Modes(self.gradients, self.entered)
+        inside.lost_gradients = self.lost_gradients
+        return inside
 
     def in_own_autocast(self) -> bool:
         """Whether the program itself is in an autocast statement."""
@@ -76,7 +81,7 @@ class Modes:
         """Take notice of the modes that the next node of the graph is recorded in."""
         grad = torch.is_grad_enabled()
         if not grad:
-            tracked = _tracked_by_function()
+            tracked = _tracked_by_function(self.lost_gradients)
             grad = grad if tracked is None else self.grad if tracked is _UNKNOWN else tracked
         self.gradients = grad
         region = self._region(grad)
@@ -184,7 +189,7 @@ _Context = torch.autograd.function.FunctionCtx
 _UNKNOWN = object()
 
 
-def _tracked_by_function() -> Any:
+def _tracked_by_function(lost: LostGradients) -> Any:
     """Whether autograd takes notice of the ``torch.autograd.Function`` that is running; None if none is.
 
     Its forward always runs without gradients, which come from its backward. In a captured program they come from the
@@ -195,6 +200,7 @@ def _tracked_by_function() -> Any:
     found: FrameType | None = None
     while frame is not None:
         if frame.f_code is _APPLY:
+            lost.add_function(frame)
             found = inner  # the outermost one decides
             if found is None:
                 return _UNKNOWN

@@ -648,6 +648,11 @@ class Recorder(TorchDispatchMode):
             raise_all(self.problems)
         return True
 
+    def has_hook(self, kind: str, hook: Any) -> None:
+        """The program wants to hear of a gradient, which autograd alone could tell it."""
+        if self.below_autograd and self._recording:
+            self.modes.lost_gradients.add_hook(kind, hook)
+
     def class_of(self, fake: FakeTensor) -> Any:
         """The class that a tensor has for the program, which asked for it."""
         return self.observer.class_of(self, fake) if self._recording else torch.Tensor

@@ -1,0 +1,148 @@
+"""Custom gradients and hooks that a program can't keep are named in one warning; joint graphs keep them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import checkpoint
+
+import tintype
+from tests.export.modes import assert_same
+from tintype import LostGradientWarning
+
+
+class Rounded(torch.autograd.Function):
+    """A straight-through estimator."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0]
+
+
+class Reversed(torch.autograd.Function):
+    """Gradient reversal, which does nothing but that."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return -gradients[0]
+
+
+class WithContext(torch.autograd.Function):
+    """The newer style."""
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0] * ctx.saved_tensors[0]
+
+
+rounded = Rounded.apply
+
+
+def messages(export: Callable[..., Any], model: Any, *args: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        export(model, args)
+    found = [warning for warning in caught if warning.category is LostGradientWarning]
+    assert all(warning.filename == __file__ for warning in found), "it points at the call of export"
+    return [str(warning.message) for warning in found]
+
+
+X = torch.tensor([0.3, 1.7])
+FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
+    "straight through": (lambda x: rounded(x) * 2, "Rounded"),
+    "reversal": (lambda x: Reversed.apply(x), "Reversed"),
+    "setup_context": (lambda x: WithContext.apply(x) + 1, "WithContext"),
+    "in a branch": (lambda x: tintype.cond(x.sum() > 0, lambda y: rounded(y), lambda y: y * 1, (x,)), "Rounded"),
+}
+
+
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_named_with_their_line(name: str, requires_grad: bool, export: Any) -> None:
+    model, function = FUNCTIONS[name]
+    (text,) = messages(export, model, X.clone().requires_grad_(requires_grad))
+    assert text.startswith("[lost-gradient]")
+    assert f"the backward of {__name__}.{function}  # {__file__}:" in text
+    assert "What to do" in text and "export_joint" in text
+
+
+class Hooked(torch.nn.Module):
+    """Hooks of every kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.layer.register_full_backward_hook(self.after)
+        self.layer.register_full_backward_pre_hook(self.before)
+
+    def after(self, module: Any, inputs: Any, outputs: Any) -> None:
+        pass
+
+    def before(self, module: Any, outputs: Any) -> None:
+        pass
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = self.layer(x)
+        result.register_hook(lambda gradient: gradient * 2)
+        return result
+
+
+def test_hooks_are_named_in_the_same_warning() -> None:
+    (text,) = messages(tintype.export, Hooked(), X)
+    for hook in (
+        "Hooked.after of module 'layer'",
+        "Hooked.before of module 'layer'",
+        "gradient of a tensor (Hooked.",
+    ):
+        assert hook in text
+    assert text.count(__file__) == 3
+
+
+def test_nothing_is_said_where_nothing_is_lost() -> None:
+    layer = torch.nn.Linear(2, 2)
+
+    def recomputed(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint.checkpoint(layer, x, use_reentrant=False)
+
+    assert not messages(tintype.export, recomputed, X.clone().requires_grad_())
+    assert not messages(tintype.export, torch.nn.TransformerEncoderLayer(2, 1, 4), torch.ones(3, 1, 2))
+    with torch.no_grad():
+        assert not messages(tintype.export, FUNCTIONS["straight through"][0], X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = tintype.export(FUNCTIONS["straight through"][0], (X,))
+    assert not messages(tintype.export, program.module(), X)
+
+
+def test_what_the_warning_recommends_keeps_them() -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (Reversed.apply(rounded(x)) * torch.tensor([2.0, 3.0])).sum()
+
+    assert not messages(tintype.export_joint, loss, X.clone().requires_grad_())
+    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LostGradientWarning)
+        tintype.aot.function(loss)(x).backward()
+    loss(y).backward()
+    assert_same(x.grad, y.grad)

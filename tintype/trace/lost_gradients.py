@@ -1,0 +1,83 @@
+"""What a program says about gradients that the captured program can't keep, collected for one warning.
+
+Programs are captured below autograd: the gradients of a captured program come from the operators that it consists of.
+So the ``backward`` of a ``torch.autograd.Function`` and hooks on gradients are not part of it. (Joint graphs and
+:mod:`tintype.aot` run with autograd on, and keep both.)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tintype.errors import Location, LostGradientWarning
+from tintype.symbolic.location import is_internal, user_location
+
+
+class LostGradients:
+    """What one capture met, by name and line."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], None] = {}
+
+    def add_function(self, apply: FrameType) -> None:
+        """A ``torch.autograd.Function`` is being applied; given is the frame of its ``apply``."""
+        function = apply.f_locals.get("cls")
+        if function is None or function.__module__.partition(".")[0] in ("torch", "tintype"):
+            return  # torch's own do what autograd would do with their operators (checkpoints)
+        frame = apply.f_back
+        while frame is not None and is_internal(frame.f_code.co_filename):
+            frame = frame.f_back
+        line = frame and Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        self._found[f"the backward of {function.__module__}.{function.__qualname__}", _place(line)] = None
+
+    def add_hook(self, kind: str, hook: Callable[..., Any] | None) -> None:
+        """The program itself registers a hook on a tensor."""
+        self._found[f"{kind}{'' if hook is None else f' ({_name(hook)})'}", _place(user_location())] = None
+
+    def add_module_hooks(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
+        """The hooks that modules have for their gradients."""
+        for path, module in modules:
+            for hooks in (module._backward_pre_hooks, module._backward_hooks):
+                for hook in hooks.values():
+                    code = getattr(hook, "__code__", None)
+                    line = code and Location(code.co_filename, code.co_firstlineno, code.co_name)
+                    self._found[f"the backward hook {_name(hook)} of module {path or '(root)'!r}", _place(line)] = (
+                        None
+                    )
+
+    def warn(self) -> None:
+        """Say so, once."""
+        if not self._found:
+            return
+        lines = "".join(f"\n  - {name}{place}" for name, place in self._found)
+        warnings.warn(
+            f"[{LostGradientWarning.id}] the captured program computes what the model computes, but its gradients "
+            f"are those of its operators. It does not have:{lines}\n  What to do: nothing if the program is not "
+            "differentiated; else use tintype.export_joint or tintype.aot, which keep all of this, or make a custom "
+            "operator with torch.library.register_autograd",
+            LostGradientWarning,
+            stacklevel=_levels_to_the_user(),
+        )
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _place(line: Location | None) -> str:
+    return "" if line is None else f"  # {line}"
+
+
+def _levels_to_the_user() -> int:
+    """How many frames above the caller the user's code begins, as ``warnings`` counts them."""
+    import sys
+
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level
