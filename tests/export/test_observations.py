@@ -112,6 +112,10 @@ def made_for_inference() -> tuple[torch.Tensor]:
         return plain()
 
 
+def is_plain(value: Any) -> bool:
+    return type(value) is torch.Tensor
+
+
 # question, and inputs that answer it in different ways
 QUESTIONS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], Any], Callable[[], Any]]] = {
     "is_contiguous": (lambda x: x.is_contiguous(), plain, transposed),
@@ -140,6 +144,12 @@ QUESTIONS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], Any], Cal
     "Parameter": (lambda x: isinstance(x, torch.nn.Parameter), plain, parameter),
     "Parameter, from the other side": (lambda x: isinstance(x, torch.nn.Parameter), parameter, plain),
     "is_shared": (lambda x: x.is_shared(), plain, in_shared_memory),
+    "type": (lambda x: type(x) is torch.Tensor, plain, parameter),
+    "type, from the other side": (lambda x: type(x) is torch.nn.Parameter, parameter, plain),
+    "name of the type": (lambda x: type(x).__name__ == "Tensor", plain, parameter),
+    "type, asked by a function": (lambda x: is_plain(x), plain, parameter),
+    "type, asked by a function inside": (lambda x: all(type(y) is torch.Tensor for y in [x]), plain, parameter),
+    "__class__": (lambda x: x.__class__ is torch.Tensor, plain, parameter),
 }
 
 
@@ -314,6 +324,82 @@ def test_the_contract_lists_what_was_looked_at() -> None:
     ]
     assert all(line.location is not None for line in program.contract())
     assert "test_observations.py" in str(program.contract())
+
+
+# --- objects ---------------------------------------------------------------------------------------------
+
+
+def twice() -> tuple[torch.Tensor, torch.Tensor]:
+    (value,) = plain()
+    return value, value
+
+
+def apart() -> tuple[torch.Tensor, torch.Tensor]:
+    return plain()[0], plain()[0]
+
+
+IDENTITIES: dict[str, Callable[[torch.Tensor, torch.Tensor], bool]] = {
+    "is": lambda x, y: x is y,
+    "is not": lambda x, y: x is not y,
+    "is, in a loop": lambda x, y: any(x is other for other in [y]),
+    "id": lambda x, y: id(x) == id(y),
+}
+
+
+@pytest.mark.parametrize("how", ALL)
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_a_branch_on_what_object_an_input_is(name: str, how: str) -> None:
+    question = IDENTITIES[name]
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * 2 if question(x, y) else x * 3 + y
+
+    module = runnable(how, model, apart())
+    assert assert_right_or_refused(module, model, apart)
+    assert not assert_right_or_refused(module, model, twice)
+
+
+def test_one_tensor_given_twice_is_one() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x is y else x * 3 + y
+
+    for export in (tintype.export, tintype.export_for_training):
+        module = export(model, twice()).module()
+        assert assert_right_or_refused(module, model, twice)
+        assert not assert_right_or_refused(module, model, apart)
+
+
+def test_who_does_not_ask_takes_the_same_tensor_twice(mode: str) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
+        return x if y is None else x + y
+
+    for example in (apart, twice):
+        module = capture(mode, model, example()).module()
+        for make in (apart, twice):
+            assert_same(module(*make()), model(*make()))
+
+
+def test_functions_have_their_own_code_again() -> None:
+    code = is_plain.__code__
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        assert is_plain.__code__ is not code, "which makes this test one"
+        return x * 2 if is_plain(x) and type(x.shape) is torch.Size and type("A", (), {"a": 1}).a == 1 else x * 3
+
+    assert_same(tintype.export(model, plain()).module()(*plain()), plain()[0] * 2)
+    assert is_plain.__code__ is code
+    with pytest.raises(ZeroDivisionError):
+        tintype.export(lambda x: x * (1 / 0) if is_plain(x) else x, plain())
+    assert is_plain.__code__ is code
+
+
+def test_a_function_of_many_names_and_constants() -> None:
+    """Fetching the builtin takes a larger instruction there."""
+    body = "\n".join(f"    v{i} = n{i}; w = {i + 1000}.5" for i in range(300))
+    source = f"def model(x):\n    first = type(x)\n{body}\n    return x * 2 if type(x) is first is Tensor else x * 3"
+    names: dict[str, Any] = {f"n{i}": i for i in range(300)} | {"Tensor": torch.Tensor}
+    exec(source, names)
+    assert_same(tintype.export(names["model"], plain()).module()(*plain()), plain()[0] * 2)
 
 
 # --- refused ---------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ def write_observed(
         arguments = ", ".join(writer.bind(value) for value in observation.arguments)
         if subject is None:
             asked = f"{writer.bind(SURROUNDINGS[fact])}({arguments})"
+        elif fact == "is":
+            asked = f"({variables[int(subject)]} is {variables[observation.arguments[0]]})"
         elif fact in ("is_plain", "tensor_class"):
             asked = f"{writer.bind(answer_of)}({variables[int(subject)]}, {fact!r}, ())"
         else:
@@ -88,7 +90,12 @@ def check_observed(
                 recorder.observer.surroundings(recorder, fact, arguments, given)
         else:
             tensor = state_of(subject) if isinstance(subject, str) else leaves[subject]
-            given = answer_of(tensor, fact, arguments)
+            if fact == "is":
+                given = tensor is leaves[arguments[0]]
+                if recorder is not None:
+                    recorder.observer.compares_objects(observation.location)
+            else:
+                given = answer_of(tensor, fact, arguments)
             name = repr(subject) if isinstance(subject, str) else names[subject]
             if recorder is not None and isinstance(subject, str):
                 recorder.observer.asked_of_state(recorder, tensor, fact, given)

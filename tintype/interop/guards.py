@@ -40,6 +40,8 @@ def _question(observation: Observation) -> str:
     if subject is None:
         return f"torch.{fact}({spelled})"
     source = input_source(subject)
+    if fact == "is":
+        return f"({source} is {input_source(arguments[0])})"
     if fact == "tensor_class":
         return f"(type({source}).__module__ + '.' + type({source}).__qualname__)"
     if fact == "is_plain":

@@ -44,11 +44,15 @@ class Observation:
             return f"torch.{self.fact}{arguments}"
         if self.fact == "tensor_class":
             return f"type({name})"
+        if self.fact == "is":
+            return f"({name} is the tensor at position {self.arguments[0]})"
         return f"{name}.{self.fact}{arguments if FACTS[self.fact] else ''}"
 
 
 # What can be asked of a tensor, and whether it is asked by a call. A file may name nothing else.
 FACTS: dict[str, bool] = {
+    # the same object as another input, by its position
+    "is": True,
     "grad": False,
     "grad_fn": False,
     "is_conj": True,

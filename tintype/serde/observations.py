@@ -59,11 +59,17 @@ def decode_observations(
             raise FileFormatError(f"the program asks {subject!r:.80}, which is no tensor that it has")
         arguments = tuple(_from_file(values.decode(value)) for value in entry.arguments)
         answer = _from_file(values.decode(entry.answer))
+        if entry.fact == "is" and not _is_position(arguments, len(inputs)):
+            raise FileFormatError("the program compares an input with one that is not there")
         for value in (*arguments, *(answer if isinstance(answer, tuple) else (answer,))):
             if not isinstance(value, _PLAIN):
                 raise FileFormatError(f"an answer can't be a {type(value).__name__}")
         decoded.append(Observation(subject, entry.fact, arguments, answer, decode_location(entry.location)))
     return decoded
+
+
+def _is_position(arguments: tuple[Any, ...], count: int) -> bool:
+    return len(arguments) == 1 and type(arguments[0]) is int and 0 <= arguments[0] < count
 
 
 def _from_file(value: Any) -> Any:

@@ -53,6 +53,7 @@ from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.modes import watching_autocast
+from tintype.trace.object_questions import comparison_in, functions_of, questions_heard
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
@@ -131,6 +132,9 @@ class Capture:
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
+        self._functions = functions_of(module for _, module in self.modules)
+        # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
+        self._comparison = comparison_in(self._functions)
 
     def _is_taken(self, name: str) -> bool:
         """Whether something else of the program has a name that a graph inside of it is to have.
@@ -215,7 +219,8 @@ class Capture:
     def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
         sizes = self.sizes_of(position, tensor) if self.sizes_of is not None else None
         if sizes is None or sizes == tuple(tensor.shape):
-            return self.context.fake_of(tensor, node)
+            known = None if self._comparison is None else self.recorder.observer.input_of(tensor)
+            return self.context.fake_of(tensor, node) if known is None else known
         info = describe(tensor, self.context.storage_of(tensor))
         info.strides = symbolic_strides(info.sizes, info.strides, sizes)
         info.sizes = sizes
@@ -286,7 +291,9 @@ class Capture:
             args, kwargs = self.make_inputs()
             if after_inputs is not None:
                 after_inputs()
-            with capturing(self.recorder):
+            if self._comparison is not None:
+                self.recorder.observer.compares_objects(self._comparison)
+            with questions_heard(self._functions), capturing(self.recorder):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
                 refuse_changed_gradient_mode(self.recorder)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from tintype.errors import CaptureError, Location
 from tintype.fake.observed import raise_unknown
 from tintype.ir.observations import Observation, answer_of
 from tintype.symbolic.bridge import from_torch
@@ -77,6 +78,10 @@ class Observer:
         """There is an input that may be asked."""
         self._inputs[node] = (position, fake, example)
 
+    def input_of(self, example: torch.Tensor) -> FakeTensor | None:
+        """The fake of an example input that is there already."""
+        return next((fake for _, fake, known in self._inputs.values() if known is example), None)
+
     def add_state(self, node: Node, name: str, tensor: torch.Tensor) -> None:
         """There is a parameter or buffer."""
         self._state[node] = (name, tensor)
@@ -112,6 +117,21 @@ class Observer:
         if fact == "is_inference":
             self._about_inference()
         return answer
+
+    def compares_objects(self, line: Location | None) -> None:
+        """The program may ask which of its inputs are one object: from now on that is part of its contract."""
+        inputs = sorted(self._inputs.values(), key=lambda entry: entry[0])
+        for place, (position, fake, example) in enumerate(inputs):
+            for other, other_fake, other_example in inputs[place + 1 :]:
+                if (example is other_example) is not (fake is other_fake):
+                    raise CaptureError(
+                        f"the inputs at positions {position} and {other} are one tensor, and the program may compare "
+                        "them by what object they are (is, id()), which can't be captured",
+                        location=line,
+                        remedy="pass different tensors, or compare values",
+                    )
+                key = (position, "is", (other,))
+                self._found.setdefault(key, Observation(*key, fake is other_fake, line))
 
     def class_of(self, recorder: Recorder, fake: FakeTensor) -> Any:
         """The class of an input, or of a tensor that the program computed."""

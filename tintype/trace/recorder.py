@@ -653,6 +653,11 @@ class Recorder(TorchDispatchMode):
         if self.below_autograd and self._recording:
             self.modes.lost_gradients.add_hook(kind, hook)
 
+    def compares_objects(self) -> None:
+        """The program asks which of its tensors are one object."""
+        if self._recording:
+            self.observer.compares_objects(user_location())
+
     def class_of(self, fake: FakeTensor) -> Any:
         """The class that a tensor has for the program, which asked for it."""
         return self.observer.class_of(self, fake) if self._recording else torch.Tensor

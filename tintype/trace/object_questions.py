@@ -1,0 +1,174 @@
+"""Questions that no object hears of: ``type(x)``, ``id(x)``, ``x is y``.
+
+``type`` of a tensor without data is not what the program would see when it runs. So in the user's functions that call
+``type`` or ``id``, as far as they can be found from the model, those calls go to functions of ours while the program
+is captured: an instruction that fetches a builtin fetches a constant instead, and the function gets its own code back
+afterwards. ``x is y`` can't be replaced. A function that compares two of its variables so may be comparing inputs;
+then which of the inputs are one object becomes part of the contract.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import opcode
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from tintype.errors import Location
+from tintype.fake.tensor import FakeTensor
+from tintype.symbolic.location import is_internal
+
+_LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
+_PUSH_NULL, _NOP, _EXTENDED = dis.opmap["PUSH_NULL"], dis.opmap["NOP"], dis.opmap["EXTENDED_ARG"]
+_TWO_VARIABLES = frozenset({"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"})
+_VARIABLES = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
+
+
+def _type_of(*arguments: Any) -> Any:
+    """``type``."""
+    if len(arguments) == 1 and type(arguments[0]) is FakeTensor:
+        session = arguments[0].context.session
+        if session is not None and not arguments[0].is_own_parameter:
+            return session.class_of(arguments[0])
+        return torch.nn.Parameter if arguments[0].is_own_parameter else torch.Tensor
+    return type(*arguments)
+
+
+def _id_of(value: Any) -> int:
+    """``id``."""
+    if type(value) is FakeTensor and value.context.session is not None:
+        value.context.session.compares_objects()
+    return id(value)
+
+
+_REPLACEMENTS: dict[str, Callable[..., Any]] = {"type": _type_of, "id": _id_of}
+
+
+# --- code ------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def _replaced(code: CodeType) -> CodeType:
+    """Code in which calls of the builtins go to the functions here; the same code if it has none."""
+    constants = tuple(_replaced(value) if isinstance(value, CodeType) else value for value in code.co_consts)
+    changed = any(new is not old for new, old in zip(constants, code.co_consts, strict=True))
+    places = [place for name in _REPLACEMENTS if name in code.co_names for place in _calls_of(code, name)]
+    if not places:
+        return code.replace(co_consts=constants) if changed else code
+    text = bytearray(code.co_code)
+    for offset, name in places:
+        constants = (*constants, _REPLACEMENTS[name])
+        number = len(constants) - 1
+        load = [_EXTENDED, number >> 8, _LOAD_CONST, number & 255] if number > 255 else [_LOAD_CONST, number]
+        # what calls a function expects nothing beside it on the stack, from Python 3.13 on above it
+        both = [*load, _PUSH_NULL, 0] if sys.version_info >= (3, 13) else [_PUSH_NULL, 0, *load]
+        room = 2 + 2 * _caches()
+        assert len(both) <= room and number < 1 << 16
+        text[offset : offset + room] = bytes(both + [_NOP, 0] * ((room - len(both)) // 2))
+    return code.replace(co_code=bytes(text), co_consts=constants)
+
+
+def _calls_of(code: CodeType, name: str) -> list[tuple[int, str]]:
+    """Where code fetches a builtin to call it."""
+    instructions = list(dis.get_instructions(code))
+    return [
+        (instruction.offset, name)
+        for before, instruction in zip([None, *instructions], instructions)
+        if instruction.opcode == _LOAD_GLOBAL
+        and instruction.argval == name
+        and instruction.arg is not None
+        and instruction.arg & 1
+        and (before is None or before.opcode != _EXTENDED)
+    ]
+
+
+@functools.cache
+def _caches() -> int:
+    """How many units of code follow the instruction that fetches a global, for the interpreter's own use."""
+    entries: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
+    return entries["LOAD_GLOBAL"] if isinstance(entries, dict) else entries[_LOAD_GLOBAL]
+
+
+@functools.lru_cache(maxsize=4096)
+def _comparison(code: CodeType) -> Location | None:
+    """The line on which code compares two variables with ``is``."""
+    instructions = list(dis.get_instructions(code))
+    for first, second, instruction in zip(instructions, instructions[1:], instructions[2:]):
+        if instruction.opname != "IS_OP":
+            continue
+        if (first.opname in _VARIABLES and second.opname in _VARIABLES) or second.opname in _TWO_VARIABLES:
+            place = instruction.positions
+            line = place.lineno if place is not None and place.lineno is not None else code.co_firstlineno
+            return Location(code.co_filename, line, code.co_name)
+    inner = (_comparison(value) for value in code.co_consts if isinstance(value, CodeType))
+    return next((found for found in inner if found is not None), None)
+
+
+# --- functions -------------------------------------------------------------------------------------------
+
+
+def functions_of(modules: Iterable[torch.nn.Module]) -> list[FunctionType]:
+    """The user's functions that a model may call, as far as names tell: its methods, and functions they name."""
+    pending: list[tuple[Any, type | None]] = []
+    seen_classes: set[type] = set()
+    for module in modules:
+        own = vars(module).get("forward")
+        if own is not None:
+            pending.append((own, None))
+        if type(module) not in seen_classes:
+            seen_classes.add(type(module))
+            pending.append((getattr(type(module), "forward", None), type(module)))
+    found: dict[FunctionType, None] = {}
+    while pending:
+        function, owner = pending.pop()
+        function = getattr(function, "__func__", function)
+        if type(function) is not FunctionType or function in found or is_internal(function.__code__.co_filename):
+            continue
+        found[function] = None
+        pending += [(cell.cell_contents, owner) for cell in function.__closure__ or () if _is_filled(cell)]
+        for name in _names(function.__code__):
+            pending.append((function.__globals__.get(name), None))
+            if owner is not None:
+                pending.append((getattr(owner, name, None), owner))
+    return list(found)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return type(cell.cell_contents) is FunctionType
+    except ValueError:
+        return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: CodeType) -> tuple[str, ...]:
+    inner = [_names(value) for value in code.co_consts if isinstance(value, CodeType)]
+    return tuple(dict.fromkeys((*code.co_names, *(name for names in inner for name in names))))
+
+
+def comparison_in(functions: Iterable[FunctionType]) -> Location | None:
+    """The line of a function that compares two of its variables with ``is``; None if there is no such function."""
+    return next((line for function in functions if (line := _comparison(function.__code__)) is not None), None)
+
+
+@contextmanager
+def questions_heard(functions: Iterable[FunctionType]) -> Iterator[None]:
+    """Within it, calls of ``type`` and ``id`` in the functions go to those here."""
+    before: list[tuple[FunctionType, CodeType]] = []
+    try:
+        for function in functions:
+            code = function.__code__
+            new = _replaced(code)
+            if new is not code:
+                before.append((function, code))
+                function.__code__ = new
+        yield
+    finally:
+        for function, code in before:
+            function.__code__ = code
