@@ -53,7 +53,6 @@ class Model(nn.Module):
         self.steps += 1
         self.cache.copy_(value[0])
         value = self.dropout(self.frozen(self.norm(self.layer(value)))) + self.table + torch.rand(4)
-        random.random()
         if self.ending == "error":
             with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
                 self.new_attribute = 5
