@@ -217,3 +217,64 @@ def test_a_write_to_elements_that_share_memory_is_refused(write: Write) -> None:
     with pytest.raises(MutationError, match="share memory"):
         tintype.export(function, (torch.ones(4),), dynamic_shapes={"x": {0: Dim.AUTO}})
     assert Outcome.WRONG not in outcomes(function, ["n"], examples=(1, 2, 3))
+
+
+def _shift(y: torch.Tensor) -> None:
+    y[1:] = y[:-1]
+
+
+def _shift_columns(y: torch.Tensor) -> None:
+    y[:, 1:] += y[:, :-1]
+
+
+def _first_row(y: torch.Tensor) -> None:
+    y += y[0]
+
+
+def _transposed(y: torch.Tensor) -> None:
+    y[:3, :3] += y[:3, :3].t()
+
+
+@pytest.mark.parametrize("write", [_shift, _shift_columns, _first_row, _transposed])
+@pytest.mark.parametrize("varies", [False, True])
+def test_elements_that_are_read_while_they_are_written_are_refused(write: Write, varies: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        write(y)
+        return y
+
+    shapes = {"x": {0: Dim.AUTO}} if varies else None
+    with pytest.raises(MutationError, match="reads through another view"):
+        tintype.export(function, (torch.ones(4, 4),), dynamic_shapes=shapes)
+
+
+def _one_column(y: torch.Tensor) -> None:
+    y[:, 1] += y[:, 0]
+
+
+def _alternating(y: torch.Tensor) -> None:
+    flat = y.view(-1)
+    flat[::2] += flat[1::2]
+
+
+def _itself(y: torch.Tensor) -> None:
+    y += y.view(y.shape)
+
+
+def _other_half(y: torch.Tensor) -> None:
+    y[: y.shape[0] // 2] += y[y.shape[0] - y.shape[0] // 2 :]
+
+
+@pytest.mark.parametrize("write", [_one_column, _alternating, _itself, _other_half])
+@pytest.mark.parametrize("varies", [False, True])
+def test_elements_beside_those_that_are_written_can_be_read(write: Write, varies: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        write(y)
+        return y
+
+    shapes = {"x": {0: Dim.AUTO}} if varies else None
+    program = tintype.export(function, (torch.ones(5, 4),), dynamic_shapes=shapes)
+    for size in (2, 5, 6) if varies else (5,):
+        value = torch.randn(size, 4)
+        torch.testing.assert_close(program.module()(value), function(value))

@@ -38,6 +38,7 @@ from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms.emit import Emitter, evaluate, info_of
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
 from tintype.transforms.regions import dissolve_regions
+from tintype.transforms.shared_elements import share_elements
 from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, lies_within, overlaps, scatter_strided
 
 aten = torch.ops.aten
@@ -430,6 +431,12 @@ class Functionalization:
         if node.target not in _SAME_EVERYWHERE:
             if any(handle.crowded and overlaps(handle.info) for handle in handles):
                 return _written_overlap(node)
+        for argument in node.all_input_nodes:
+            read = self.handles.get(argument)
+            if read is None or read in handles:
+                continue
+            if any(handle.storage is read.storage and share_elements(handle.info, read.info) for handle in handles):
+                return _read_while_written(node)
         return None
 
     def _copied(self, handle: Handle, node: Node) -> Node:
@@ -704,6 +711,15 @@ def _written_overlap(node: Node | None) -> MutationError:
         "can't be captured",
         location=location_of(node),
         remedy="write to a copy: clone()",
+    )
+
+
+def _read_while_written(node: Node) -> MutationError:
+    return MutationError(
+        f"{node.target} writes to elements that it reads through another view, so that what is left depends on the "
+        "order in which it goes through them",
+        location=location_of(node),
+        remedy="read from a copy: clone()",
     )
 
 

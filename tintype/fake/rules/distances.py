@@ -12,7 +12,7 @@ from tintype.fake.rules.reductions import reduced_sizes
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, is_one, require_same, same
+from tintype.symbolic.sizes import contiguous_strides, is_one, is_stretched, require_same, same
 
 
 def _fresh(self: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
@@ -91,7 +91,8 @@ def tensordot(self: TensorInfo, other: TensorInfo, dims_self: Sequence[int], dim
     if len(first) != len(second):
         raise RuntimeError("both dimension lists should have same length")
     for one, two in zip(first, second, strict=True):
-        if is_one(self.sizes[one]) or is_one(other.sizes[two]):
+        own, others = self.sizes[one], other.sizes[two]
+        if is_one(own) or is_one(others) or is_stretched(own, others) or is_stretched(others, own):
             continue  # the other one is summed
         require_same(
             self.sizes[one],

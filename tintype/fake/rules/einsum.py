@@ -11,7 +11,7 @@ from tintype.fake.promotion import result_type
 from tintype.fake.rules.elementwise import common_device, elementwise
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one, require_same
+from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one, is_stretched, require_same
 
 # Labels of the dimensions that an ellipsis stands for: their number from the end, as a string.
 _Label = str
@@ -79,12 +79,16 @@ def einsum(equation: str, tensors: Sequence[TensorInfo], *, path: Sequence[int] 
         one, two = first.get(label), second.get(label)
         if one is None or two is None:
             continue
-        if not is_one(one[0]) and not is_one(two[0]):
+        if not _gives_way(one[0], two[0]) and not _gives_way(two[0], one[0]):
             _require_same(one[0], two[0], label)
             contracted.append(label)
     if contracted:
         return _matrix_product(plan, first, second, tensors)
     return _elementwise_product(plan, first, second, tensors)
+
+
+def _gives_way(size: Size, other: Size) -> bool:
+    return is_one(size) or is_stretched(size, other)
 
 
 def _require_same(one: Size, two: Size, label: _Label) -> None:
@@ -116,10 +120,10 @@ def _matrix_product(
     trivial = (1, 1)
     for position, label in enumerate(plan.kept):
         one, two = first.get(label, trivial)[0], second.get(label, trivial)[0]
-        if is_one(one):
+        if _gives_way(one, two):
             only_second.append(position)
             sizes.append(two)
-        elif is_one(two):
+        elif _gives_way(two, one):
             only_first.append(position)
             sizes.append(one)
         else:
