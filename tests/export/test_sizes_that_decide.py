@@ -264,6 +264,8 @@ SIZED: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "expand": (lambda x: x.expand(5, -1) + 1, ["n", 3]),
     "broadcast_tensors": (lambda x: torch.broadcast_tensors(x, torch.ones(5)), ["n"]),
     "mse_loss": (lambda x: F.mse_loss(x, torch.ones(3)), ["n"]),
+    "einsum": (lambda x: torch.einsum("ij,ij->i", x, torch.ones(5, 3)), ["n", 3]),
+    "average": (lambda x: F.adaptive_avg_pool2d(x[None], 1), ["n", 3]),
     "item": (lambda x: torch.ones(2) * x.item(), ["n"]),
     "first": (lambda x: x[0], ["n"]),
     "maximum": (lambda x: x.max(), ["n"]),
