@@ -50,6 +50,47 @@ def test_a_branch_that_writes_to_an_input() -> None:
     assert_like_eager(f, [(x, torch.tensor(True)), (x, torch.tensor(False))])
 
 
+def write_in_a_branch(x: torch.Tensor) -> torch.Tensor:
+    def write(row: torch.Tensor) -> torch.Tensor:
+        row.mul_(3)
+        return row + 1
+
+    x.logical_not_()
+    return tintype.cond(x.sum() > 0, write, lambda row: row - 1, (x[:, 0],))
+
+
+def write_in_a_step(x: torch.Tensor) -> torch.Tensor:
+    x.logical_not_()
+    row = x[:, 0]
+
+    def step(carry: torch.Tensor, value: torch.Tensor) -> Any:
+        row.add_(value)
+        return carry + row, value * 2
+
+    return tintype.scan(step, torch.zeros(3), torch.ones(2, 3))[0]
+
+
+def write_in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    x.logical_not_()
+    row = x.t()[0]
+
+    def body(value: torch.Tensor) -> Any:
+        row.add_(1)
+        return (value + row.sum(),)
+
+    return tintype.while_loop(lambda value: value < 9, body, (torch.zeros(()),))[0]
+
+
+@pytest.mark.parametrize("f", [write_in_a_branch, write_in_a_step, write_in_a_loop])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_function_writes_to_a_part_of_an_input_that_is_not_contiguous(f: Any, stage: str) -> None:
+    module = at_stage(stage, f, (torch.zeros(3, 8)[:, ::2],)).module()
+    for value in (0.0, 1.0):
+        given, wanted = (torch.full((3, 8), value)[:, ::2] for _ in range(2))
+        torch.testing.assert_close(module(given), f(wanted))
+        torch.testing.assert_close(given, wanted)
+
+
 def test_nested_branches() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         def outer(x: torch.Tensor) -> torch.Tensor:

@@ -63,7 +63,9 @@ def _lay_out_operands(functional: Functionalization, node: Node) -> None:
             wanted = info_of(inner)
             given = info_of(value) if isinstance(value, Node) else None
             if wanted is not None and given is not None and given.strides != wanted.strides:
-                node.replace_input_with(value, laid_out(functional.emit, value, wanted))
+                copy = laid_out(functional.emit, value, wanted)
+                functional.stand_for(copy, value)  # what the graph writes to the copy, it writes to the tensor
+                node.replace_input_with(value, copy)
 
 
 def functional_graphs(functional: Functionalization, node: Node) -> list[FunctionalGraph]:

@@ -485,6 +485,11 @@ class Functionalization:
         """The handle whose current value a node is."""
         return self.handles[value]
 
+    def stand_for(self, copy: Node, value: Node) -> None:
+        """Note that a node has the current value of what another one is, laid out in another way."""
+        if value in self.handles:
+            self.handles[copy] = self.handles[value]
+
     def replace(self, node: Node, value: Node) -> None:
         """Let a new node take an old one's place for all users."""
         old = node.meta.get("val")
