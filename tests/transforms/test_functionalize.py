@@ -449,6 +449,34 @@ def test_operators_without_a_functional_form_return_what_they_wrote_to() -> None
     check(program, matrix, row)
 
 
+DRAWS = {
+    "normal": lambda x: x.normal_(1, 2),
+    "bernoulli": lambda x: x.bernoulli_(0.5),
+    "bernoulli by a tensor": lambda x: x.bernoulli_(torch.full((4,), 0.5)),
+    "a transposed tensor": lambda x: x.reshape(2, 2).t().bernoulli_(0.5).reshape(4),
+    "uniform": lambda x: x.uniform_(),
+    "exponential": lambda x: x.exponential_(),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("decompose", [False, True])
+def test_random_numbers_written_in_place_have_a_gradient_of_zero(draw: Any, decompose: bool) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x * 3
+        return draw(y) * x + y
+
+    program = tintype.export(model, (torch.ones(4),))
+    module = (program.run_decompositions() if decompose else program).module()
+    outcomes = []
+    for function in (model, module):
+        torch.manual_seed(3)
+        x = torch.arange(4.0).requires_grad_()
+        result = function(x)
+        outcomes.append([result.detach(), *torch.autograd.grad(result.sum(), x)])
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
 def test_random_numbers_written_in_place() -> None:
     def program(x: torch.Tensor) -> Any:
         return x.normal_().add_(1), x[1:].normal_(2.0, 3.0)

@@ -13,6 +13,7 @@ Only nodes over written storages are touched, and each is visited once.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -52,6 +53,9 @@ WITHOUT_COUNTERPART: list[Rewrite] = []
 
 # Writes that leave the same in every element, so that elements may share memory.
 _SAME_EVERYWHERE = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
+
+# Operators that draw random numbers in a tensor's place and have no derivative; those that draw into it have one.
+_DRAWN_ANEW = frozenset({aten.bernoulli.p, aten.normal_functional.default})
 
 
 class Handle:
@@ -414,8 +418,11 @@ class Functionalization:
         options = {name: value for name, value in node.kwargs.items() if name not in writes}
         if counterpart is aten.copy.default:
             value = self._copied(handles[0], node)
-        elif counterpart is aten.bernoulli.p:
-            value = self._drawn(node.args[0], *node.args[1:], **options)
+        elif counterpart in _DRAWN_ANEW:
+            # what was there has no part in what is drawn; the operators of the same name know no derivative
+            tensor = self.emit.call(aten.detach.default, node.args[0])
+            draw = self._drawn if counterpart is aten.bernoulli.p else functools.partial(self.emit.call, counterpart)
+            value = draw(tensor, *node.args[1:], **options)
         else:
             value = self.emit.call(counterpart, *node.args, **options)
         several = isinstance(value.meta["val"], (list, tuple))
