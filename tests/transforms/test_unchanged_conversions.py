@@ -197,3 +197,38 @@ def test_other_sizes() -> None:
     for size in (1, 2, 5):
         x = Values(size).floats(size, 2)
         torch.testing.assert_close(exported.module()(x), program(x))
+
+
+# --- branches that return what they were given ---------------------------------------------------------------
+
+
+def _chosen(x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return tintype.cond(x.sum() > 0, lambda v: v, lambda v: v + 1, (value,))
+
+
+def test_a_branch_that_returns_an_operand_that_nobody_sees_afterwards() -> None:
+    def program(self: Any, x: torch.Tensor) -> torch.Tensor:
+        result = _chosen(x, x * 2)
+        result += 1
+        result[0].mul_(3)
+        return result
+
+    compare(lambda: Holder(program), lambda make: (matrix(make),), seeds=(0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("seen", ["the operand", "a view of it", "another result", "an input"])
+def test_a_branch_that_returns_an_operand_that_somebody_sees_afterwards(seen: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        value = x * 2
+        row = value[0]
+        result = _chosen(x, x if seen == "an input" else value)
+        other = _chosen(x, value)
+        result.add_(1)
+        return {"the operand": value, "a view of it": row * 2, "another result": other, "an input": result}[seen]
+
+    assert "frozen storage" in refused(program, torch.ones(2, 3))
+    training = tintype.export_for_training(program, (torch.ones(2, 3),)).module()
+    for sign in (1, -1):
+        x, y = torch.full((2, 3), sign * 1.5), torch.full((2, 3), sign * 1.5)
+        torch.testing.assert_close(training(x), program(y))
+        torch.testing.assert_close(x, y)

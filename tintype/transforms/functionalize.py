@@ -30,6 +30,7 @@ from tintype.ir.graph import (
     meta_of,
     name_in_order,
     output_node,
+    placeholders,
     set_meta,
 )
 from tintype.ir.process_switches import collector_paused
@@ -341,7 +342,7 @@ class Functionalization:
     def write(self, handle: Handle, value: Node) -> None:
         """Give a handle a new value, and with it everything it is a view of."""
         storage = handle.storage
-        if storage.frozen:
+        if storage.frozen and self._is_seen_later(storage):
             self.problems.append(_frozen(self.emit.at))
             return
         if any(is_zero(size) for size in handle.info.sizes):
@@ -516,6 +517,23 @@ class Functionalization:
         for storage in storages_of(node):
             if storage.frozen and storage.source is not None:
                 self.unchanged_copies.setdefault(storage.source, []).append(storage)
+
+    def _is_seen_later(self, frozen: Storage) -> bool:
+        """Whether somebody could see a write to the result of a branch in the memory of the operand it may be."""
+        source = frozen.source
+        if source is None:
+            return True
+        if any(source in storages_of(node) for node in placeholders(self.graph)):
+            return True
+        node = self.emit.at
+        assert node is not None
+        while node.op != "output":
+            node = node.next
+            for argument in node.all_input_nodes:
+                for storage in storages_of(argument):
+                    if storage is source or (storage is not frozen and storage.source is source):
+                        return True
+        return source.frozen and self._is_seen_later(source)
 
     def _spoil_copies(self, storage: Storage) -> None:
         """A write to the source of conversions that changed nothing: eager mode would show it in their results."""
