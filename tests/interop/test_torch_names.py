@@ -132,3 +132,17 @@ def test_operators_that_write_and_draw(name):
         torch.manual_seed(3)
         torch.testing.assert_close(made(given), expected)
         torch.testing.assert_close(given, wanted)
+
+
+def test_sizes_below_two_are_refused_where_the_program_refuses_them():
+    def model(x):
+        return x * 2 if all(size > 1 for size in x.shape) else x * 3
+
+    program = tintype.export(model, (torch.ones(3, 4),), dynamic_shapes="auto")
+    module = tintype.interop.to_torch(program).module()
+    torch.testing.assert_close(module(torch.ones(5, 2)), torch.full((5, 2), 2.0))
+    for sizes in ((1, 3), (3, 1)):
+        with pytest.raises(tintype.TintypeError):
+            program.module()(torch.ones(sizes))
+        with pytest.raises(AssertionError, match="Guard failed"):
+            module(torch.ones(sizes))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import CaptureError, MutationError
@@ -33,11 +33,12 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
+from tintype.trace.plan import plan_for
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import Emitter
-from tintype.transforms.functionalize import functionalize
+from tintype.transforms.functionalize import functionalize, location_of
 from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
-from tintype.transforms.memory import storages_of, written_storages
+from tintype.transforms.memory import storages_of, written_nodes, written_storages
 from tintype.transforms.views import base_of, laid_out
 
 aten = torch.ops.aten
@@ -92,6 +93,7 @@ class OutputPlan:
     is_leaf: bool = False
     # a view of a view that was made while gradients were disabled: gradients end there
     is_cut_off: bool = False
+    is_parameter: bool = False
     # position of the result that has the history of a view which got another one by a write to it after detach()
     history: int | None = None
 
@@ -213,7 +215,6 @@ class FunctionRecorder(JointRecorder):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.geometry_changes: list[tuple[FakeTensor, Any, tuple[Any, ...]]] = []
         self.makes_constant = False
 
     def constant(self, tensor: torch.Tensor) -> FakeTensor:
@@ -237,6 +238,7 @@ class FunctionCapture(JointCapture):
 
     recorder_class: type[FunctionRecorder] = FunctionRecorder
     recorder: FunctionRecorder
+    may_switch_gradients = True
 
     def __init__(self, *args: Any, with_gradients: bool, arguments: Arguments, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -277,7 +279,7 @@ class FunctionCapture(JointCapture):
         self._plan_outputs(outputs)
         written = self._written_with_history()
         self.tracked = [node for node, _ in written]
-        if not self.with_gradients:
+        if not self.with_gradients and not written and not self.differentiable:
             return []
         self.started = [value for _, value in written]
         self.started += [self.results[position] for position in sorted(self.differentiable)]
@@ -287,16 +289,38 @@ class FunctionCapture(JointCapture):
             if real.requires_grad and not self.recorder.has_new_history(real)
         ]
         self.sources += [(node, leaf) for node, leaf in self.leaves.items() if leaf.requires_grad]
+        given = {storage for node in placeholders(self.graph) for storage in storages_of(node)}
         tangents = [add_tangent(self.recorder, value, f"tangents_{i}") for i, value in enumerate(self.started, 1)]
+        before = last_node(self.graph)
         try:
             with torch.enable_grad():
-                return self.recorder.differentiate(self.started, tangents, [source for _, source in self.sources])
+                gradients = self.recorder.differentiate(
+                    self.started, tangents, [source for _, source in self.sources]
+                )
+                self._refuse_late_writes(before, given)
+                return gradients
         except RuntimeError as error:
             if not _BACKWARD_REFUSED.search(str(error)):
                 raise
             # to the function itself there is nothing wrong: eager mode raises this when somebody calls backward()
             self.backward_error = str(error)
             return []
+
+    def _refuse_late_writes(self, before: Node, given: set[Storage]) -> None:
+        """Refuse gradient rules that write to what the function was given: that happens when backward() is called,
+        and graphs write to nothing."""
+        node = before.next
+        while node.op != "root":
+            if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+                for argument in written_nodes(node, plan_for(node.target).writes):
+                    if not given.isdisjoint(storages_of(argument)):
+                        raise MutationError(
+                            f"a gradient rule writes to a tensor that the function was given or that the model holds "
+                            f"({node.target}), when backward() is called",
+                            location=location_of(node),
+                            remedy="return the value as a gradient, or collect it in a hook outside of the function",
+                        )
+            node = node.next
 
     def _written_with_history(self) -> list[tuple[Node, torch.Tensor]]:
         """The inputs, in order, whose new value gradients flow back from."""
@@ -353,6 +377,7 @@ class FunctionCapture(JointCapture):
         if start.op == "placeholder":  # one of several inputs that may share this memory
             source, root = start, start.meta["val"]
         plan = OutputPlan("view", requires_grad=leaf.requires_grad, is_leaf=leaf.is_leaf)
+        plan.is_parameter = isinstance(leaf, torch.nn.Parameter)
         from_input = source.op == "placeholder"
         if root is not fake and not from_input and fake.requires_grad and not root.requires_grad:
             # the history begins later than the memory: with what autograd takes for the base
@@ -389,7 +414,8 @@ class FunctionCapture(JointCapture):
         while step is not None:
             if step is origin or getattr(step, "variable", None) is owner:
                 return True
-            if len(step.next_functions) != 1:
+            # a torch.autograd.Function may return a view of its input and still have a gradient of its own
+            if len(step.next_functions) != 1 or isinstance(step, torch._C._FunctionBase):
                 return False
             step = step.next_functions[0][0]
         return False
@@ -413,6 +439,11 @@ class FunctionCapture(JointCapture):
         self.graph.output(tuple(nodes)).meta = NodeMeta()
         specs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name)) for node in nodes]
         return specs, self.out_tree
+
+
+def last_node(graph: Graph) -> Node:
+    """The last node that there is."""
+    return graph._root.prev
 
 
 def _geometry_and_value(node: Node) -> MutationError:
@@ -455,6 +486,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         )
         captured = capture.run()
     graph = captured.graph
+    _refuse_foreign_tensors(graph)
     environment = captured.context.environment
     if environment.symbols:
         AssertionWriter(graph, environment).write([(fact.condition, fact.message) for fact in environment.assertions])
@@ -498,13 +530,25 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
         [None if i in lenders else value for i, value in enumerate(values[: len(results)])],
         views,
         [_with_position(plan, index) for plan in capture.plans],
-        order if with_gradients else [],
+        order,
         [index[node] for (node, _), has in zip(capture.sources, found, strict=False) if has],
         values[len(capture.results) + len(capture.views) :],
         captured.out_spec,
         capture.grad_enabled_after,
         capture.backward_error,
     )
+
+
+def _refuse_foreign_tensors(graph: Graph) -> None:
+    """Refuse a function that was handed a tensor of an earlier capture: a cache kept it."""
+    for node in graph.nodes:
+        if any(argument.graph is not graph for argument in node.all_input_nodes):
+            raise CaptureError(
+                "the function uses a tensor that it made when it was captured before: something keeps tensors from "
+                "one call to the next (functools.lru_cache, a global)",
+                location=location_of(node),
+                remedy="make the tensor outside of the function, or where it is used, without the cache",
+            )
 
 
 def _add_empty_writes(
@@ -535,6 +579,36 @@ def _check_shared_memory(captured: CapturedGraph, inputs: list[Node]) -> None:
     shared = [group for group in groups.values() if len(group) > 1 and min(group) >= 0]
     if shared:
         raise SharedMemoryError(shared)
+
+
+def refuse_shared_memory(recording: Recording, state: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+    """Refuse a call in which memory that is written to is also that of another tensor, in a way that graphs don't
+    know: an argument that is state of the module as well, or two tensors over the same memory of somebody else's."""
+    count = len(state)
+    written = {write.position for write in recording.writes}
+    held = {tensor.untyped_storage()._cdata: position for position, tensor in enumerate(state)}
+    spans: list[tuple[int, int, int]] = []
+    for position, tensor in enumerate(inputs, count):
+        storage = tensor.untyped_storage()
+        other = held.get(storage._cdata)
+        if other is not None and (position in written or other in written):
+            raise MutationError(
+                "an argument shares memory with state that the function uses, and the function writes to it",
+                remedy="pass a copy (clone())",
+            )
+        if storage.nbytes() and type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_meta:
+            spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes(), position))
+    spans.sort()
+    end, last = 0, 0
+    for start, stop, position in spans:
+        if start < end and (position in written or last in written):
+            if inputs[position - count].untyped_storage()._cdata != inputs[last - count].untyped_storage()._cdata:
+                raise MutationError(
+                    "two arguments lie in the same memory without sharing a storage, and the function writes to it",
+                    remedy="pass copies (clone()), or views of one tensor",
+                )
+        if stop > end:
+            end, last = stop, position
 
 
 def _state(captured: CapturedGraph, inputs: list[Node]) -> list[tuple[InputSpec, Node]]:

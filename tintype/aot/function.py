@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from torch.fx import Graph, GraphModule
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
-from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record
+from tintype.aot.calls import Offsets, key_of, modes, offsets_of, state_key
+from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record, refuse_shared_memory
+from tintype.aot.reads import Reads
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
 from tintype.errors import InvalidRequestError, UnsupportedInputError
 from tintype.export.capture import EntryPoint
@@ -25,6 +28,9 @@ from tintype.transforms.partition import Partition, Partitioner, partition_by_de
 
 aten = torch.ops.aten
 
+# how many kinds of calls a function keeps graphs for
+CACHE_SIZE = 64
+
 # (graph, fakes in place of its inputs) -> what is called in its place
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
@@ -36,10 +42,30 @@ def as_it_is(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[.
     return compile_graph(graph_module)
 
 
+class CachedGraphs:
+    """Graphs, and what must still be as it was for them to be used again."""
+
+    __slots__ = ("compiled", "key", "merged", "reads", "state")
+
+    def __init__(
+        self,
+        key: Any,
+        compiled: CompiledGraphs,
+        merged: list[list[int]],
+        reads: Reads,
+        state: list[Any],
+    ) -> None:
+        self.key = key
+        self.compiled = compiled
+        self.merged = merged
+        self.reads = reads
+        self.state = state
+
+
 class CompiledFunction:
     """A function that runs as compiled graphs. They are made when it is called, once for each kind of arguments.
 
-    ``partitions`` holds what was saved and recomputed, for each pair of graphs that was made.
+    ``partitions`` holds what was saved and recomputed, for each pair of graphs that is kept.
     """
 
     def __init__(
@@ -50,6 +76,7 @@ class CompiledFunction:
         bw_compiler: Compiler,
         partitioner: Partitioner,
         decompositions: Mapping[Any, Callable[..., Any]] | None,
+        cache_size: int = CACHE_SIZE,
     ) -> None:
         self._function = function
         self._root = root
@@ -58,44 +85,77 @@ class CompiledFunction:
         self._bw_compiler = bw_compiler
         self._partitioner = partitioner
         self._decompositions = decompositions
-        self._compiled: dict[Any, tuple[CompiledGraphs, list[list[int]]]] = {}
-        self.partitions: list[Partition] = []
+        self._cache_size = cache_size
+        self._compiled: dict[Any, list[CachedGraphs]] = {}
+        # the same, those first that were not used for longest
+        self._order: OrderedDict[CachedGraphs, None] = OrderedDict()
+        # keys of calls for which it matters where in their memory tensors begin
+        self._with_offsets: set[Any] = set()
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """What was saved and recomputed, for each pair of graphs that is kept."""
+        return [entry.compiled.partition for entry in self._order if entry.compiled.partition is not None]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        leaves, compiled, merged = self.prepare(*args, **kwargs)
-        arguments = Arguments(leaves, merged)
-        state = [
-            self._state.get(source) if isinstance(source, str) else source for source in compiled.recording.state
-        ]
+        leaves, spec = tree.flatten((args, kwargs))
+        entry, state = self._find(leaves, spec)
+        compiled = entry.compiled
+        arguments = Arguments(leaves, entry.merged)
+        if compiled.recording.writes:
+            refuse_shared_memory(compiled.recording, state, arguments.inputs)
         return compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
 
-    def prepare(self, /, *args: Any, **kwargs: Any) -> tuple[list[Any], CompiledGraphs, list[list[int]]]:
-        """Make the graphs for a call, or find them: returns the flat arguments, the graphs, and which arguments they
-        take as views of one tensor."""
-        leaves, spec = tree.flatten((args, kwargs))
-        key = (spec, self._key(leaves))
-        found = self._compiled.get(key)
-        if found is None:
-            found = self._compiled[key] = self._compile(leaves, spec)
-        return (leaves, *found)
+    def prepare(self, /, *args: Any, **kwargs: Any) -> CompiledGraphs:
+        """Make the graphs for a call, or find them."""
+        return self._find(*tree.flatten((args, kwargs)))[0].compiled
 
     # --- which graphs --------------------------------------------------------------------------------------
 
-    def _key(self, leaves: list[Any]) -> Any:
-        """What decides which graphs a call needs."""
-        seen: dict[int, int] = {}
-        memories: dict[int, int] = {}
-        described = [_describe(leaf, position, seen, memories) for position, leaf in enumerate(leaves)]
-        return (*described, torch.is_grad_enabled(), _autocast_key(), self._root_key())
+    def _find(self, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CachedGraphs, list[torch.Tensor]]:
+        """The graphs for a call, and the state that they take."""
+        key: Any = (spec, key_of(leaves), modes())
+        try:
+            if key in self._with_offsets:
+                key = (key, offsets_of(leaves))
+            entries = self._compiled.get(key, ())
+        except TypeError:
+            for leaf in leaves:
+                _check_leaf(leaf)
+            raise
+        for entry in entries:
+            if entry.reads.unchanged():
+                state = self._state_of(entry.compiled.recording)
+                if state_key(state) == entry.state:
+                    self._order.move_to_end(entry)
+                    return entry, state
+        return self._add(key, leaves, spec)
 
-    def _root_key(self) -> Any:
-        if self._root is None:
-            return None
-        modules = list(self._root.modules())
-        return (
-            tuple([module.training for module in modules]),
-            tuple([parameter.requires_grad for parameter in self._root.parameters()]),
-        )
+    def _state_of(self, recording: Recording) -> list[torch.Tensor]:
+        return [self._state.get(source) if isinstance(source, str) else source for source in recording.state]
+
+    def _add(self, key: Any, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CachedGraphs, list[torch.Tensor]]:
+        """Make the graphs for a call; those that were not used for longest make way for them."""
+        objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
+        reads = Reads(self._function, self._root, objects)
+        compiled, merged = self._compile(leaves, spec)
+        if (
+            key not in self._with_offsets
+            and not isinstance(key[-1], Offsets)
+            and _depends_on_offsets(compiled, reads)
+        ):
+            self._with_offsets.add(key)
+            key = (key, offsets_of(leaves))
+        state = self._state_of(compiled.recording)
+        entry = CachedGraphs(key, compiled, merged, reads, state_key(state))
+        self._compiled.setdefault(key, []).append(entry)
+        self._order[entry] = None
+        while len(self._order) > self._cache_size:
+            oldest, _ = self._order.popitem(last=False)
+            self._compiled[oldest.key].remove(oldest)
+            if not self._compiled[oldest.key]:
+                del self._compiled[oldest.key]
+        return entry, state
 
     # --- making them ---------------------------------------------------------------------------------------
 
@@ -143,7 +203,6 @@ class CompiledFunction:
             joint.graph = self._decomposed(recording, graph)
         partition = self._partitioner(joint)
         _copy_saved_inputs(partition, {write.position for write in recording.writes})
-        self.partitions.append(partition)
         return CompiledGraphs(
             recording,
             partition,
@@ -169,24 +228,16 @@ class CompiledFunction:
         return compiler(graph_module(graph, "CompiledGraph"), examples)
 
 
-def _describe(leaf: Any, position: int, seen: dict[int, int], memories: dict[int, int]) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return (type(leaf), leaf)
-    first = seen.setdefault(id(leaf), position)
-    if first != position:
-        return first
-    if leaf.layout is not torch.strided:
-        return leaf.layout
-    memory = memories.setdefault(leaf.untyped_storage()._cdata, position)
-    shared = () if memory == position else (memory, leaf.storage_offset())
-    history = (leaf.requires_grad, leaf.is_leaf)
-    return (type(leaf), leaf.dtype, leaf.device, leaf.size(), leaf.stride(), history, leaf.is_conj(), shared)
+_OFFSETS = frozenset({"storage_offset", "sym_storage_offset", "as_strided", "as_strided_", "untyped_storage"})
 
 
-def _autocast_key() -> Any:
-    if not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda"):
-        return None
-    return tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda"))
+def _depends_on_offsets(compiled: CompiledGraphs, reads: Reads) -> bool:
+    """Whether it matters where in its memory an input begins: somebody may have asked, or as_strided counts from the
+    start of the memory."""
+    if not _OFFSETS.isdisjoint(reads.names):
+        return True
+    graphs = (compiled.recording.captured.graph, compiled.epilogue.graph)
+    return any(list(graph.find_nodes(op="call_function", target=aten.as_strided.default)) for graph in graphs)
 
 
 def _check_leaf(leaf: Any) -> None:
@@ -228,11 +279,14 @@ def function(
     partitioner: str | Partitioner = "default",
     memory_budget: float | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    cache_size: int = CACHE_SIZE,
 ) -> CompiledFunction:
     """A function whose forward and backward run as compiled graphs, and which else behaves as the function itself.
 
     Graphs are recorded when it is called, once for each kind of arguments (sizes, dtypes, what requires gradients,
-    what shares memory, values of what is no tensor). ``fw_compiler`` and ``bw_compiler`` take a graph module and
+    what shares memory, values of what is no tensor), and again where what the function's code reads of globals,
+    closures and attributes has changed. Graphs for ``cache_size`` kinds of calls are kept, those that were used last.
+    ``fw_compiler`` and ``bw_compiler`` take a graph module and
     example inputs and return what is to be called; by default graphs run as they are. ``partitioner`` decides what
     is saved for the backward graph: ``"default"`` as much as autograd would, ``"min_cut"`` as little as possible,
     within a ``memory_budget`` from 0 to 1. ``decompositions`` are applied to the joint graph first.
@@ -258,6 +312,7 @@ def function(
         bw_compiler or fw_compiler,
         chosen_partitioner(partitioner, memory_budget),
         decompositions,
+        cache_size,
     )
 
 
@@ -313,6 +368,7 @@ def module(
     partitioner: str | Partitioner = "default",
     memory_budget: float | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    cache_size: int = CACHE_SIZE,
 ) -> CompiledModule:
     """A module with the parameters and buffers of a model whose forward and backward run as compiled graphs.
 
@@ -337,6 +393,7 @@ def module(
             partitioner=partitioner,
             memory_budget=memory_budget,
             decompositions=decompositions,
+            cache_size=cache_size,
         ),
     )
 

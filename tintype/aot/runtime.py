@@ -47,6 +47,7 @@ class CompiledGraphs:
         self.backward = backward
         self.epilogue = epilogue
         self.value_count = len(recording.writes) + len(recording.results) + epilogue.number_count
+        self.has_gradients = backward is not None or recording.backward_error is not None
         differentiable = set(recording.tangents)
         self.constant_values = [i for i in range(self.value_count) if i not in differentiable]
         values = [*(write.value for write in recording.writes), *recording.results]
@@ -65,6 +66,19 @@ class CompiledGraphs:
         """The function's outputs, for the inputs of the graph and the caller's own arguments.
 
         ``unaware`` are arguments that are written to behind autograd's back."""
+        if self.has_gradients and not torch.is_grad_enabled():
+            # parts of the function ran with gradients enabled, whatever the mode around it
+            with torch.enable_grad():
+                outputs = self._run(inputs, arguments, state, unaware)
+        else:
+            outputs = self._run(inputs, arguments, state, unaware)
+        if torch.is_grad_enabled() != self.recording.grad_enabled_after:
+            torch.set_grad_enabled(self.recording.grad_enabled_after)
+        return tree.unflatten(outputs, self.recording.out_spec)
+
+    def _run(
+        self, inputs: Sequence[torch.Tensor], arguments: Sequence[Any], state: StateAccess, unaware: Sequence[Any]
+    ) -> list[Any]:
         with _autocast_off():
             if self.backward is not None:
                 values = CompiledFunctionNode.apply(self, *inputs)
@@ -83,9 +97,7 @@ class CompiledGraphs:
         outputs = self._outputs(inputs, arguments, values[len(self.recording.writes) :], views)
         for change in self.recording.geometry_changes:
             change.operator(arguments[change.position], *change.arguments)
-        if torch.is_grad_enabled() != self.recording.grad_enabled_after:
-            torch.set_grad_enabled(self.recording.grad_enabled_after)
-        return tree.unflatten(outputs, self.recording.out_spec)
+        return outputs
 
     def _outputs(self, inputs: Any, arguments: Any, results: Any, views: Any) -> list[Any]:
         outputs: list[Any] = []
@@ -96,11 +108,26 @@ class CompiledGraphs:
                 continue
             value = sources[plan.kind][plan.value]
             if plan.history is not None:
-                value = value.detach().copy_(results[plan.history])
+                value = _ViewWithHistory.apply(value, results[plan.history])
             elif plan.kind in ("view", "result"):
                 value = _with_history(value, plan)
+            if plan.is_parameter:
+                value = torch.nn.Parameter(value.detach(), plan.requires_grad)
             outputs.append(value)
         return outputs
+
+
+class _ViewWithHistory(torch.autograd.Function):
+    """A view with the history of a value that is the same, but was computed: by a ``torch.autograd.Function`` that
+    returns a view of its input, or by a write to what had been detached."""
+
+    @staticmethod
+    def forward(ctx: Any, view: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return view.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None, gradient
 
 
 def _with_history(value: torch.Tensor, plan: OutputPlan) -> torch.Tensor:

@@ -164,6 +164,8 @@ class _Inference:
 
     def from_meta(self, result: Any) -> Any:
         if isinstance(result, torch.Tensor):
+            if result.layout is not torch.strided:
+                raise NoMetaKernel(f"its result is a {result.layout} tensor, which can't be captured")
             storage = self.storages.get(result.untyped_storage()._cdata)
             base = next((i for i in self.infos if storage is not None and i.storage is storage), None)
             offset = from_torch(result.storage_offset())

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,9 @@ import torch
 from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
 from tintype.export.sharing import MemoryChecks
+from tintype.interop.torch_names import UNWRITABLE
 from tintype.ir.observations import FACTS, Observation
+from tintype.ir.signature import ConstantArgument, InputKind
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
 
@@ -61,24 +63,46 @@ def _answer(answer: Any, sources: Mapping[Symbol, str]) -> str:
     return repr(answer)
 
 
-_OTHERS = {
-    int: "isinstance({0}, (bool, float))",
-    float: "isinstance({0}, int)",
-    bool: "(isinstance({0}, (int, float)) and not isinstance({0}, bool))",
-}
+def constant_guards(program: ExportedProgram) -> Iterator[str]:
+    """Checks of the inputs that a program was specialised on: torch itself compares with ``==``, for some types."""
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    for position, spec in enumerate(specs):
+        if isinstance(spec.arg, ConstantArgument):
+            yield from _value_guards(input_source(position), spec.arg.value, spec.arg.name)
 
 
-def constant_guards(values: Sequence[Any]) -> list[str]:
-    """Numbers that a program was made for: torch takes 1.0 and True for 1, and -0.0 for 0.0."""
-    lines = []
-    for position, value in enumerate(values):
-        source = input_source(position)
-        # when torch captures its program again, numbers are symbolic: those are none of the wrong types
-        if type(value) in _OTHERS:
-            lines.append(f"not {_OTHERS[type(value)].format(source)}")
-        if type(value) is float and value == 0:
-            lines.append(f"math.copysign(1, {source}) == {math.copysign(1, value)}")
-    return lines
+def _value_guards(source: str, value: Any, name: str) -> Sequence[str]:
+    if value is None:
+        return [f"{source} is None"]
+    if isinstance(value, str) and (UNWRITABLE.search(value) or "'" in value):
+        raise InvalidRequestError(
+            f"a program of torch's can't have been specialised on the text {value!r} (input {name!r}): torch writes "
+            "it into code without quoting it",
+            remedy="export the model with the text as a constant of its own",
+        )
+    kind = type(value)
+    if kind in _SYMBOLIC:  # when torch captures its program again, numbers are symbolic
+        types = f"type({source}) in ({kind.__name__}, {_SYMBOLIC[kind]})"
+        is_zero = kind is float and value == 0
+        return [types, f"math.copysign(1, {source}) == {math.copysign(1, value)}"] if is_zero else [types]
+    if kind is str:
+        return [f"type({source}) is str"]
+    if kind is complex and value - value == 0:
+        return [f"type({source}) is complex", f"str({source}) == '{value}'"]
+    if kind.__module__ == "torch":  # dtypes, devices, layouts, memory formats
+        return [f"str({source}) == '{value}'"]
+    return ()
+
+
+_SYMBOLIC = {int: "torch.SymInt", float: "torch.SymFloat", bool: "torch.SymBool"}
+
+
+def small_bounds(program: ExportedProgram) -> Iterator[str]:
+    """Lower bounds of sizes up to 2, which torch takes for granted and does not check."""
+    for position, expectation in enumerate(program._input_checks().expectations):
+        for dimension, bounds in enumerate(expectation.ranges if expectation.dtype is not None else ()):
+            if bounds is not None and 0 < bounds.lower <= 2:
+                yield f"{input_source(position)}.size()[{dimension}] >= {bounds.lower}"
 
 
 def memory_guards(program: ExportedProgram) -> list[str]:

@@ -26,11 +26,16 @@ from tintype.export import ExportedProgram, Stage
 from tintype.export.owned_state import OwnedState
 from tintype.export.program import ModuleCallEntry
 from tintype.fake.tensor import FakeTensor
-from tintype.interop.guards import constant_guards, input_source, memory_guards, observation_guards
+from tintype.interop.guards import (
+    constant_guards,
+    input_source,
+    memory_guards,
+    observation_guards,
+    small_bounds,
+)
 from tintype.interop.numbers import NumberTranslation, value_ranges
 from tintype.interop.torch_names import (
     argument_names,
-    checks_of_constants,
     node_names,
     refuse_keys,
     refuse_state_names,
@@ -100,7 +105,7 @@ class Translation:
             constants={name: state[name] for name in program.constants if name not in self.parameters},
             verifiers=[verifier],
         )
-        translated._guards_code = [*self._guards(), *checks_of_constants(program)]
+        translated._guards_code = self._guards()
         return translated
 
     # --- graphs --------------------------------------------------------------------------------------------
@@ -225,7 +230,9 @@ class Translation:
             f"{source} == {python_source(size, sources)}" for source, size in related if size.symbols <= set(sources)
         ]
         observed = observation_guards(self.program._observations, sources)
-        return [*sizes, *constant_guards(values), *observed, *memory_guards(self.program)]
+        program = self.program
+        constants, bounds = constant_guards(program), small_bounds(program)
+        return [*sizes, *constants, *bounds, *observed, *memory_guards(program)]
 
     # --- signatures ----------------------------------------------------------------------------------------
 

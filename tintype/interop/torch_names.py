@@ -12,7 +12,6 @@ from __future__ import annotations
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch.fx import Graph, GraphModule
@@ -22,12 +21,11 @@ from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram
 from tintype.ir.graph import placeholders
 from tintype.ir.names import free_name, names_in_code
-from tintype.ir.signature import STATE_KINDS, ConstantArgument, InputKind
+from tintype.ir.signature import STATE_KINDS, InputKind
 
 # what torch's module has besides what every GraphModule has
 _OF_THE_MODULE = ("_guards_fn", "_in_spec", "_out_spec", "range_constraints", "validate_inputs")
-_SYMBOLIC = {int: "torch.SymInt", float: "torch.SymFloat", bool: "torch.SymBool"}
-_UNWRITABLE = re.compile(r"""["\\\n\r]""")
+UNWRITABLE = re.compile(r"""["\\\n\r]""")
 
 
 def refuse_state_names(program: ExportedProgram) -> None:
@@ -42,7 +40,7 @@ def refuse_state_names(program: ExportedProgram) -> None:
         if first in taken:
             raise _refused(spec.target, f"the modules that torch makes of programs have an attribute {first!r}")
         for part in parts:
-            if keyword.iskeyword(part) or _UNWRITABLE.search(part) or _is_changed_by_python(part):
+            if keyword.iskeyword(part) or UNWRITABLE.search(part) or _is_changed_by_python(part):
                 raise _refused(spec.target, f"torch writes {part!r} into code, where it can't stand")
 
 
@@ -105,34 +103,3 @@ def _global_name(function: Any) -> str:
     """How fx calls a function in its code."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     return re.sub(r"\W", "_", f"{module}.{name}")
-
-
-def checks_of_constants(program: ExportedProgram) -> Iterator[str]:
-    """Checks of the inputs that a program was specialised on: torch itself compares with ``==``, for some types."""
-    specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
-    for position, spec in enumerate(specs):
-        if isinstance(spec.arg, ConstantArgument):
-            yield from _checks(f"L['flat_args'][{position}]", spec.arg.value, spec.arg.name)
-
-
-def _checks(source: str, value: Any, name: str) -> Sequence[str]:
-    if value is None:
-        return [f"{source} is None"]
-    if isinstance(value, str) and (_UNWRITABLE.search(value) or "'" in value):
-        raise InvalidRequestError(
-            f"a program of torch's can't have been specialised on the text {value!r} (input {name!r}): torch writes "
-            "it into code without quoting it",
-            remedy="export the model with the text as a constant of its own",
-        )
-    kind = type(value)
-    if kind is float and value == 0:
-        return [f"type({source}) is float", f"str({source}) == '{value}'"]
-    if kind in _SYMBOLIC:  # torch's own tools trace with symbolic numbers of that value
-        return [f"type({source}) in ({kind.__name__}, {_SYMBOLIC[kind]})"]
-    if kind is str:
-        return [f"type({source}) is str"]
-    if kind is complex and value - value == 0:
-        return [f"type({source}) is complex", f"str({source}) == '{value}'"]
-    if kind.__module__ == "torch":  # dtypes, devices, layouts, memory formats
-        return [f"str({source}) == '{value}'"]
-    return ()

@@ -101,6 +101,8 @@ class Capture:
     """One capture: makes the graph's inputs, runs the program on fakes, collects its outputs."""
 
     recorder_class: type[Recorder] = Recorder
+    # whether who runs the graph can leave gradients switched on or off afterwards, as the program did
+    may_switch_gradients = False
 
     def __init__(
         self,
@@ -296,7 +298,8 @@ class Capture:
             with questions_heard(self._functions), capturing(self.recorder):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
-                refuse_changed_gradient_mode(self.recorder)
+                if not self.may_switch_gradients:
+                    refuse_changed_gradient_mode(self.recorder)
             self.recorder.modes.label(self.graph)
             output_specs, out_spec = self._make_outputs(outputs)
         except CaptureInterrupted as interrupted:

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tintype.errors import CaptureError
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite
+from tintype.symbolic.location import user_location
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -146,7 +148,17 @@ def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
 
 
+def _assign_data(tensor: torch.Tensor, value: Any) -> Any:
+    """Above autograd the assignment is no operator."""
+    raise CaptureError(
+        "the program assigns to the .data of a tensor, which can't be captured",
+        location=user_location(),
+        remedy="write to the tensor in place instead: with torch.no_grad(): tensor.copy_(value)",
+    )
+
+
 _REWRITES: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.data.__set__: _assign_data,  # type: ignore[attr-defined]
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.tensor: _tensor,

@@ -54,6 +54,8 @@ def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
     """Whether a tensor is an input or part of the model, also where eager mode would return one from to()."""
     if tensor.info.storage.frozen or is_converted(recorder, tensor):
         return True
+    if any(changed is tensor for changed, *_ in recorder.geometry_changes):
+        return True  # no placeholder has it as its value any more
     return any(node.meta.get("val") is tensor for node in recorder.graph.find_nodes(op="placeholder"))
 
 

@@ -114,6 +114,8 @@ class Recorder(TorchDispatchMode):
         self._function_mode: SymbolicFunctionMode | None = None
         # whether something else of the program has a name that a graph inside of it is to have
         self.is_taken: Callable[[str], bool] = lambda name: False
+        # inputs whose geometry was changed, where that is possible: tensor, operator, arguments
+        self.geometry_changes: list[tuple[FakeTensor, Any, tuple[Any, ...]]] = []
         self._graph_counts: dict[str, int] = {}
         # functions that were recorded into graphs inside of this one, by what their calls have in common
         self.regions: dict[Any, Any] = {}

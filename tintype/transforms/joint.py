@@ -133,6 +133,14 @@ class JointRecorder(Recorder):
         self.in_backward = True
         try:
             results = torch.autograd.grad(outputs, inputs, tangents, allow_unused=True)
+        except RuntimeError as error:
+            if "use_reentrant=True" not in str(error):
+                raise
+            raise CaptureError(
+                "the program uses torch.utils.checkpoint with use_reentrant=True, which calls backward() inside of "
+                "backward() and can't be captured",
+                remedy="use checkpoint(..., use_reentrant=False)",
+            ) from error
         finally:
             self.in_backward = False
         return [None if result is None else self._as_fake(result) for result in results]

@@ -1,0 +1,355 @@
+"""Graphs are only used again where a call needs the same ones, and only so many are kept."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import tintype
+from tintype.errors import MutationError, UnsupportedInputError
+
+# --- arguments -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(0.0, -0.0), (1, True), (1, 1.0), (0, False), (0j, -0j), (complex(0, 0.0), complex(0, -0.0)), ("1", 1), (2, 3)],
+    ids=str,
+)
+def test_values_count_bit_for_bit(first: Any, second: Any) -> None:
+    def function(x: torch.Tensor, value: Any) -> Any:
+        return x * value if not isinstance(value, str) else x, repr(value)
+
+    compiled = tintype.aot.function(function)
+    x = torch.arange(3)
+    for value in (first, second, first):
+        (found, text), (expected, expected_text) = compiled(x, value), function(x, value)
+        assert str(found) == str(expected) and text == expected_text
+
+
+def test_every_nan_is_one() -> None:
+    compiled = tintype.aot.function(lambda x, value: x + value)
+    for _ in range(3):
+        compiled(torch.ones(2), float("nan"))
+    assert len(compiled._order) == 1
+
+
+def test_negated_and_conjugated_tensors_are_other_tensors() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x * 2, x.is_neg(), x.is_conj()
+
+    compiled = tintype.aot.function(function)
+    z = torch.randn(3, dtype=torch.complex64)
+    for x in (z.imag, torch.conj(z).imag, z.imag, z, torch.conj(z), z.resolve_conj()):
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_a_write_to_a_negated_tensor() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1)
+
+    compiled = tintype.aot.function(function)
+    for view in (lambda z: z.imag, lambda z: torch.conj(z).imag):
+        given = torch.randn(3, dtype=torch.complex64)
+        wanted = given.clone()
+        torch.testing.assert_close(compiled(view(given)), function(view(wanted)))
+        torch.testing.assert_close(given, wanted)
+
+
+def test_overlapping_views_at_other_places() -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return b * 2
+
+    compiled = tintype.aot.function(function)
+    for size in (8, 20):
+        for first, second in [(0, 1), (1, 0), (2, 0), (1, 3), (3, 4), (0, 4), (0, 0)]:
+            given = torch.arange(float(size))
+            wanted = given.clone()
+            found = compiled(given[first : first + 4], given[second : second + 4])
+            torch.testing.assert_close(found, function(wanted[first : first + 4], wanted[second : second + 4]))
+            torch.testing.assert_close(given, wanted)
+
+
+def test_where_a_tensor_begins_counts_if_somebody_looks() -> None:
+    looking = tintype.aot.function(lambda x: x * x.storage_offset())
+    plain = tintype.aot.function(lambda x: x * 2)
+    memory = torch.ones(8)
+    for start in (1, 3, 5):
+        assert looking(memory[start : start + 2]).tolist() == [start, start]
+        assert plain(memory[start : start + 2]).tolist() == [2, 2]
+    assert len(looking._order) == 3 and len(plain._order) == 1
+
+
+def test_memory_that_tensors_share_without_a_storage() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return y * 2
+
+    compiled = tintype.aot.function(function)
+    compiled(torch.zeros(4), torch.zeros(4))
+    memory = numpy.arange(8, dtype=numpy.float32)
+    with pytest.raises(MutationError, match="lie in the same memory"):
+        compiled(torch.from_numpy(memory[:4]), torch.from_numpy(memory[2:6]))
+    compiled(torch.from_numpy(memory[:4]), torch.from_numpy(memory[4:]))
+    assert memory.tolist() == [1, 2, 3, 4, 4, 5, 6, 7]
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x * 2 + self.count
+
+
+def test_an_argument_that_is_state_as_well() -> None:
+    model = Counter()
+    compiled = tintype.aot.module(model)
+    assert compiled(torch.ones(2)).tolist() == [3, 3]
+    for argument in (model.count, model.count[:], model.count.view(2)):
+        with pytest.raises(MutationError, match="shares memory with state"):
+            compiled(argument)
+    assert compiled(torch.ones(2)).tolist() == [4, 4]
+
+
+def test_modes_of_the_thread() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor([1.5])
+
+    compiled = tintype.aot.function(function)
+    x = torch.ones(2, dtype=torch.int32)
+    assert compiled(x).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert compiled(x).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.inference_mode():
+        assert compiled(x).is_inference()
+
+
+def test_the_dtype_of_a_model_changes() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    compiled = tintype.aot.module(model)
+    compiled(torch.randn(3, 2))
+    model.double()
+    x = torch.randn(3, 2, dtype=torch.float64)
+    torch.testing.assert_close(compiled.eval()(x), model.eval()(x))
+    model[0].weight.requires_grad_(False)
+    compiled(x).sum().backward()
+    assert model[0].weight.grad is None and model[0].bias.grad is not None
+
+
+def test_symbolic_fakes_are_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    sizes = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(torch.ones(3), symbolic_context=sizes)
+    with pytest.raises(UnsupportedInputError, match="symbolic sizes can't be given to a compiled function"):
+        tintype.aot.function(lambda x: x * 2)(fake)
+
+
+def test_arguments_that_can_not_be_compared() -> None:
+    with pytest.raises(UnsupportedInputError, match="is not something a compiled function can take"):
+        tintype.aot.function(lambda x, y: x)(torch.ones(2), numpy.ones(2))
+
+
+# --- what a function reads -----------------------------------------------------------------------------------
+
+SCALE = 2.0
+WEIGHT = torch.ones(1)
+TABLE = {"scale": 2.0, "nested": [1.0, {"deep": 1.0}]}
+CONFIG = types.SimpleNamespace(scale=2.0)
+
+
+def scale() -> float:
+    return SCALE
+
+
+class Settings:
+    scale = 2.0
+    __slots__ = ("other",)
+
+    def __init__(self) -> None:
+        self.other = 1.0
+
+    @property
+    def both(self) -> float:
+        return self.scale * self.other
+
+
+SETTINGS = Settings()
+
+
+def set_global(name: str, value: Any) -> None:
+    globals()[name] = value
+
+
+READERS: dict[str, tuple[Any, Any, Any]] = {
+    "a global": (lambda x: x * SCALE, lambda: set_global("SCALE", 3.0), lambda: set_global("SCALE", 2.0)),
+    "a function's global": (
+        lambda x: x * scale(),
+        lambda: set_global("SCALE", 3.0),
+        lambda: set_global("SCALE", 2.0),
+    ),
+    "a function": (
+        lambda x: x * scale(),
+        lambda: set_global("scale", lambda: 5.0),
+        lambda: set_global("scale", SCALE_OF),
+    ),
+    "a tensor": (
+        lambda x: x * WEIGHT,
+        lambda: set_global("WEIGHT", torch.full((1,), 4.0)),
+        lambda: set_global("WEIGHT", torch.ones(1)),
+    ),
+    "a dictionary": (lambda x: x * TABLE["scale"], lambda: TABLE.update(scale=3.0), lambda: TABLE.update(scale=2.0)),
+    "a nested container": (
+        lambda x: x * TABLE["nested"][1]["deep"],
+        lambda: TABLE["nested"][1].update(deep=3.0),
+        lambda: TABLE["nested"][1].update(deep=1.0),
+    ),
+    "an attribute": (
+        lambda x: x * CONFIG.scale,
+        lambda: setattr(CONFIG, "scale", -0.0),
+        lambda: setattr(CONFIG, "scale", 0.0),
+    ),
+    "getattr": (
+        lambda x: x * getattr(CONFIG, "scale"),  # noqa: B009  (that is what is tested)
+        lambda: setattr(CONFIG, "scale", 3.0),
+        lambda: setattr(CONFIG, "scale", 2.0),
+    ),
+    "a property and a slot": (
+        lambda x: x * SETTINGS.both,
+        lambda: setattr(SETTINGS, "other", 7.0),
+        lambda: setattr(SETTINGS, "other", 1.0),
+    ),
+    "an attribute of a class": (
+        lambda x: x * SETTINGS.both,
+        lambda: setattr(Settings, "scale", 7.0),
+        lambda: setattr(Settings, "scale", 2.0),
+    ),
+    "a partial function": (
+        functools.partial(lambda table, x: x * table["scale"], TABLE),
+        lambda: TABLE.update(scale=3.0),
+        lambda: TABLE.update(scale=2.0),
+    ),
+}
+SCALE_OF = scale
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_a_function_reads_may_change(name: str) -> None:
+    function, change, put_back = READERS[name]
+    compiled = tintype.aot.function(function)
+    x = torch.ones(1)
+    put_back()
+    try:
+        for act in (lambda: None, change, change, put_back):
+            act()
+            assert str(compiled(x)) == str(function(x))
+            torch.testing.assert_close(compiled(x), function(x))
+    finally:
+        put_back()
+    assert len(compiled._order) <= 4
+
+
+def test_closures_may_change() -> None:
+    factor = 2.0
+    weight = torch.ones(1)
+    layer = nn.Dropout(0.0)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return layer(x * factor * weight)
+
+    compiled = tintype.aot.function(function)
+    x = torch.ones(64)
+    assert compiled(x)[0] == 2
+    factor = 3.0
+    assert compiled(x)[0] == 3
+    weight = torch.full((1,), 2.0)
+    assert compiled(x)[0] == 6
+    layer.p = 1.0
+    assert compiled(x)[0] == 0
+    layer.eval()
+    assert compiled(x)[0] == 6
+
+
+def test_attributes_of_a_model_may_change() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = 1.0
+            self.steps = [nn.Linear(1, 1, bias=False)]
+            self.layer = nn.Linear(1, 1, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for step in self.steps:
+                x = step(x)
+            return self.layer(x) * self.scale
+
+    model = Model()
+    compiled = tintype.aot.module(model)
+    x = torch.ones(1, 1)
+
+    def check() -> None:
+        torch.testing.assert_close(compiled(x), model(x))
+
+    check()
+    model.scale = 3.0
+    check()
+    model.steps.append(nn.Linear(1, 1))
+    check()
+    model.steps[0].weight = nn.Parameter(torch.full((1, 1), 5.0))
+    check()
+    model.layer = nn.Linear(1, 1)
+    check()
+    model.layer.weight = nn.Parameter(torch.full((1, 1), 7.0))
+    check()
+    model.layer.register_forward_hook(lambda module, args, output: output * 2)
+    check()
+
+
+def test_a_replaced_buffer_is_no_change() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mean = self.mean * 0.5 + x
+            return x - self.mean
+
+    model, eager = Model(), Model()
+    compiled = tintype.aot.module(model)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(torch.ones(2)), eager(torch.ones(2)))
+    assert len(compiled._compiled._order) == 1
+
+
+# --- the cache -----------------------------------------------------------------------------------------------
+
+
+def test_so_many_graphs_are_kept() -> None:
+    compiled = tintype.aot.function(lambda x, factor: x * factor, cache_size=3)
+    x = torch.ones(1, requires_grad=True)
+    for factor in (1, 2, 3, 1, 4, 5, 1):
+        assert compiled(x, factor).item() == factor
+    assert len(compiled._order) == len(compiled._compiled) == len(compiled.partitions) == 3
+    kept = [entry.key for entry in compiled._order]
+    compiled(x, 4)
+    compiled(x, 5)
+    assert {str(entry.key) for entry in compiled._order} == {str(key) for key in kept}
+    module = tintype.aot.module(nn.ReLU(), cache_size=1)
+    for size in (1, 2, 3):
+        module(torch.ones(size))
+    assert len(module._compiled._order) == 1

@@ -1,0 +1,280 @@
+"""Gradients of compiled functions where autograd's graph is not what the memory suggests; and what is refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import tintype
+from tests.aot.comparison import check
+from tintype.errors import CaptureError, MutationError, UnsupportedOperatorError
+
+
+class Reversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+class ReversalOfView(Reversal):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+
+class Transposition(Reversal):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.t()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.t() * 3
+
+
+class Row(Reversal):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return torch.stack([gradient * 5, gradient])
+
+
+PROGRAMS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "of an input": lambda f, x: f.apply(x),
+    "of an intermediate": lambda f, x: f.apply(x * 2),
+    "and more": lambda f, x: f.apply(x) * 2,
+    "beside another": lambda f, x: (f.apply(x), x + 1),
+    "twice": lambda f, x: (f.apply(x), f.apply(x)),
+    "of a view": lambda f, x: f.apply(x.view(2, 3)),
+    "and a view of it": lambda f, x: f.apply(x).flatten(),
+    "beside its input": lambda f, x: (lambda y: (f.apply(y), y))(x * 2),
+    "of itself": lambda f, x: f.apply(f.apply(x * 1).reshape(2, 3) * 1),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("function", [Reversal, ReversalOfView, Transposition, Row])
+@pytest.mark.parametrize("leaf", [True, False], ids=["leaf", "result"])
+def test_functions_that_return_a_view_of_their_input(function: Any, program: str, leaf: bool) -> None:
+    def call(x: torch.Tensor) -> Any:
+        return PROGRAMS[program](function, x)
+
+    if function is Row and program == "of itself":
+        call = Row.apply  # a row has no rows
+
+    given, wanted = (torch.arange(6.0).view(2, 3).requires_grad_() for _ in range(2))
+    found, expected = tintype.aot.function(call)(given if leaf else given * 1), call(wanted if leaf else wanted * 1)
+    found, expected = (value if isinstance(value, tuple) else (value,) for value in (found, expected))
+    torch.testing.assert_close(found, expected)
+    assert [value.requires_grad for value in found] == [value.requires_grad for value in expected]
+    weights = [torch.randn_like(value) for value in expected]
+    for outputs, leaf_tensor in ((found, given), (expected, wanted)):
+        torch.autograd.backward(outputs, weights)
+        assert leaf_tensor.grad is not None
+    torch.testing.assert_close(given.grad, wanted.grad)
+
+
+def test_such_a_view_shares_memory_and_its_input_is_not_written_to() -> None:
+    x = torch.ones(3, requires_grad=True)
+    version = x._version
+    result = tintype.aot.function(Reversal.apply)(x)
+    assert result.data_ptr() == x.data_ptr() and x._version == version
+
+
+def in_enabled_region(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.enable_grad():
+        y = x * w
+    return y, x + w
+
+
+def in_disabled_region(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.no_grad():
+        y = x * w
+        with torch.enable_grad():
+            z = (y + w).sin()
+    return y, z
+
+
+def writes_in_enabled_region(x: torch.Tensor, w: torch.Tensor) -> Any:
+    with torch.enable_grad():
+        x.mul_(w)
+    return x + 1
+
+
+@pytest.mark.parametrize("function", [in_enabled_region, in_disabled_region, writes_in_enabled_region])
+@pytest.mark.parametrize("outside", [torch.no_grad, torch.enable_grad])
+def test_gradients_that_are_enabled_inside(function: Any, outside: Any) -> None:
+    seen = []
+    for call in (function, tintype.aot.function(function)):
+        x, w = torch.arange(1.0, 4.0), torch.arange(2.0, 5.0).requires_grad_()
+        with outside():
+            results = call(x, w)
+        results = results if isinstance(results, tuple) else (results,)
+        flags = [value.requires_grad for value in (*results, x)]
+        outputs = [value for value in (*results, x) if value.requires_grad]
+        if outputs:
+            torch.autograd.backward(outputs, [torch.ones_like(value) for value in outputs])
+        seen.append((flags, [value.detach() for value in results], w.grad))
+    assert seen[0][0] == seen[1][0]
+    torch.testing.assert_close(seen[1][1:], seen[0][1:])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: (a.t_(), b.t_(), a * 2)[2],
+        lambda a, b: (a.t_(), b.mul_(2), a * b)[2],
+        lambda a, b: (a.mul_(2), b.t_(), a + 0)[2],
+        lambda a, b: (a.unsqueeze_(0), b.transpose_(1, 2), a.sum(0))[2],
+        lambda a, b: (a.unsqueeze_(0), b.squeeze_(0), b + 1)[2],
+        lambda a, b: (a.t_(), a.t_(), a.t_(), b.sum(0))[3],
+    ],
+)
+@pytest.mark.parametrize("twice", [True, False])
+def test_one_tensor_twice_with_another_geometry(function: Any, twice: bool) -> None:
+    seen = []
+    for call in (function, tintype.aot.function(function)):
+        a = torch.arange(6.0).view(2, 3)
+        b = a if twice else torch.arange(6.0).view(2, 3)
+        try:
+            result = call(a, b)
+        except (RuntimeError, IndexError):  # of sizes that don't fit, where there are two tensors
+            result = None
+        seen.append((result, a, a.stride(), b, b.stride()))
+    if seen[0][0] is not None:
+        assert [value for value in seen[0] if isinstance(value, tuple)] == [
+            value for value in seen[1] if isinstance(value, tuple)
+        ]
+        torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_parameters_made_inside() -> None:
+    def function(x: torch.Tensor) -> Any:
+        made = nn.Parameter(x * 2)
+        return made, made * 3, nn.Parameter(x, requires_grad=False)
+
+    for call in (function, tintype.aot.function(function)):
+        made, used, frozen = call(torch.ones(2))
+        assert type(made) is nn.Parameter and made.is_leaf and made.requires_grad and used.requires_grad
+        assert type(frozen) is nn.Parameter and not frozen.requires_grad
+        assert made.tolist() == [2, 2] and used.tolist() == [6, 6]
+
+
+def test_loops_and_their_gradients() -> None:
+    def loop(x: torch.Tensor) -> torch.Tensor:
+        start = torch.tensor(0)
+        return tintype.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * x), (start, x.detach() * 1))[1]
+
+    x, y = (torch.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    for function in (loop, lambda x: loop(x.detach()) * x):
+        found = tintype.aot.function(function)(x)
+        expected = function(y)
+        torch.testing.assert_close(found, expected)
+        assert found.requires_grad is expected.requires_grad
+        found.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+# --- what is refused -----------------------------------------------------------------------------------------
+
+
+class WritesWhenGoingBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, statistic: torch.Tensor) -> torch.Tensor:
+        ctx.statistic = statistic
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        ctx.statistic.add_(gradient)
+        return gradient * 2, None
+
+
+def test_a_gradient_rule_that_writes_to_what_the_function_was_given() -> None:
+    x, statistic = torch.ones(2, requires_grad=True), torch.zeros(2)
+    with pytest.raises(MutationError, match="a gradient rule writes to a tensor that the function was given"):
+        tintype.aot.function(WritesWhenGoingBack.apply)(x, statistic)
+    with pytest.raises(MutationError, match="a gradient rule writes to a tensor"):
+        tintype.aot.function(lambda x: WritesWhenGoingBack.apply(x, statistic[:]))(x)
+    assert statistic.tolist() == [0, 0]
+
+
+def test_a_gradient_rule_may_write_to_its_own_gradient() -> None:
+    class Tripled(Reversal):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient.mul_(3)
+
+    x = torch.ones(2, requires_grad=True)
+    (tintype.aot.function(Tripled.apply)(x) * 1).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_checkpoints() -> None:
+    layer = nn.Linear(2, 2)
+
+    def function(x: torch.Tensor, reentrant: bool) -> torch.Tensor:
+        return checkpoint(lambda y: layer(y).relu(), x, use_reentrant=reentrant).sum()
+
+    with pytest.raises(CaptureError, match="use_reentrant=True"):
+        tintype.aot.function(function)(torch.ones(1, 2, requires_grad=True), True)
+
+    def arguments() -> Any:
+        x = torch.ones(1, 2, requires_grad=True)
+        return (x, False), (x,)
+
+    check(function, arguments)
+
+
+@pytest.mark.parametrize("layer", [nn.Embedding(4, 3, sparse=True), nn.EmbeddingBag(4, 3, sparse=True, mode="sum")])
+def test_sparse_gradients_are_refused_by_name(layer: nn.Module) -> None:
+    with pytest.raises(UnsupportedOperatorError, match="sparse"):
+        tintype.aot.module(layer)(torch.tensor([[1, 2]]))
+    with torch.no_grad():
+        torch.testing.assert_close(tintype.aot.module(layer)(torch.tensor([[1, 2]])), layer(torch.tensor([[1, 2]])))
+
+
+def test_other_memory_is_refused_by_name() -> None:
+    def sets(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.set_(y)
+        return x + 1
+
+    def assigns(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.data = y
+        return x + 1
+
+    with pytest.raises(MutationError, match="gives a tensor other memory"):
+        tintype.aot.function(sets)(torch.ones(2), torch.zeros(2))
+    with pytest.raises(CaptureError, match=r"assigns to the \.data of a tensor"):
+        tintype.aot.function(assigns)(torch.ones(2), torch.zeros(2))
+    with pytest.raises(CaptureError, match=r"assigns to the \.data of a tensor"):
+        tintype.export_joint(lambda x, y: assigns(x, y).sum(), (torch.ones(2, requires_grad=True), torch.zeros(2)))
+
+
+def test_tensors_that_a_cache_keeps_from_an_earlier_capture_are_refused() -> None:
+    @functools.lru_cache
+    def mask(size: int) -> torch.Tensor:
+        return torch.ones(size, size).tril()
+
+    compiled = tintype.aot.function(lambda x: x @ mask(x.shape[1]))
+    compiled(torch.ones(4, 3))
+    with pytest.raises(CaptureError, match="something keeps tensors from one call to the next"):
+        compiled(torch.ones(2, 3))

@@ -1,0 +1,149 @@
+"""What tells two calls of a compiled function apart: everything about the arguments that its graphs may depend on.
+
+Tensors count by type, dtype, device, sizes, strides, history and the bits that make them negative or conjugated, and
+by which of them are the same or share memory, and where; everything else by its type and value, bit for bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.errors import UnsupportedInputError
+
+
+def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """A value that is equal for two lists of flat arguments if the same graphs do for both."""
+    seen: dict[int, int] = {}
+    memories: dict[int, list[torch.Tensor]] = {}
+    found: list[Any] = []
+    for position, leaf in enumerate(leaves):
+        if not isinstance(leaf, torch.Tensor):
+            found.append(_value(leaf))
+            continue
+        first = seen.setdefault(id(leaf), position)
+        if first != position:
+            found.append(first)
+        elif leaf.layout is not torch.strided:
+            found.append(leaf.layout)
+        else:
+            found.append(_tensor(leaf))
+            memories.setdefault(leaf.untyped_storage()._cdata, []).append(leaf)
+    if len(memories) != len(seen):
+        found += [_sharing(tensors) for tensors in memories.values()]
+    return tuple(found)
+
+
+def modes() -> tuple[Any, ...]:
+    """The modes of the thread that a function's operators depend on."""
+    functions = torch._C._len_torch_function_stack()
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.get_default_device() if functions else None,
+        _autocast(),
+    )
+
+
+_autocast_on_cpu = torch.is_autocast_cpu_enabled
+_autocast_on_cuda = functools.partial(torch.is_autocast_enabled, "cuda")
+
+
+def _autocast() -> Any:
+    if not _autocast_on_cpu() and not _autocast_on_cuda():
+        return None
+    return tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda"))
+
+
+class Offsets(tuple[int, ...]):
+    """Where in their memory the tensors among the arguments begin."""
+
+
+def offsets_of(leaves: Sequence[Any]) -> Offsets:
+    """Where in their memory the tensors among the arguments begin."""
+    return Offsets(
+        int(leaf.storage_offset())
+        for leaf in leaves
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+    )
+
+
+def state_key(state: Sequence[torch.Tensor]) -> list[Any]:
+    """What graphs depend on of the tensors that a function finds in a module or elsewhere."""
+    return [
+        (tensor.dtype, tensor.size(), tensor.stride(), tensor.requires_grad, tensor.is_leaf, tensor.device)
+        for tensor in state
+    ]
+
+
+def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    kind = type(tensor)
+    sizes = tensor.size()
+    if kind is not torch.Tensor and any(not isinstance(size, int) for size in sizes):
+        raise UnsupportedInputError(
+            f"a {kind.__name__} with symbolic sizes can't be given to a compiled function",
+            remedy="pass tensors of fixed sizes, or export the function with dynamic_shapes",
+        )
+    return (
+        kind,
+        tensor.dtype,
+        tensor.device,
+        sizes,
+        tensor.stride(),
+        tensor.requires_grad,
+        tensor.is_leaf,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+def _sharing(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """How tensors lie in one memory, and what they are views of."""
+    if len(tensors) == 1:
+        return ()
+    bases = [tensor if tensor._base is None else tensor._base for tensor in tensors]
+    positions: dict[int, int] = {}
+    places = [
+        (positions.setdefault(id(base), len(positions)), tensor.storage_offset())
+        for tensor, base in zip(tensors, bases, strict=True)
+    ]
+    described = [
+        (base.dtype, base.size(), base.stride(), base.storage_offset(), base.requires_grad, base.is_leaf)
+        for base in bases
+    ]
+    return (*places, *described, tensors[0].untyped_storage().nbytes())
+
+
+def _value(leaf: Any) -> Any:
+    """A value by its type and its bits: 0.0 and -0.0 are equal, and so are 1 and True."""
+    kind = type(leaf)
+    if kind is float:
+        return (kind, struct.pack("<d", leaf))
+    if kind is complex:
+        return (kind, struct.pack("<dd", leaf.real, leaf.imag))
+    return (kind, leaf)
+
+
+def same_value(first: Any, second: Any) -> bool:
+    """Whether two values that can't change are the same, bit for bit."""
+    if first is second:
+        return True
+    kind = type(first)
+    if kind is not type(second):
+        return False
+    if kind in (tuple, frozenset):
+        if len(first) != len(second):
+            return False
+        return first == second if kind is frozenset else all(map(same_value, first, second))
+    return kind in PLAIN and _value(first) == _value(second)
+
+
+# types whose values can't change
+PLAIN = frozenset(
+    {int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
