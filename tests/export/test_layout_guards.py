@@ -23,6 +23,15 @@ def test_the_order_of_dimensions_in_a_result_is_no_guard() -> None:
         compare(program.module(), every_third, (torch.randn(height, width),))
 
 
+def test_a_look_at_the_layout_of_a_finished_program_decides_nothing() -> None:
+    shapes = {"x": {0: Dim("h"), 1: Dim("w")}}
+    program = tintype.export(every_third, (torch.ones(3, 6),), dynamic_shapes=shapes)
+    before = str(program.contract())
+    values = [node.meta["val"] for node in program.graph.nodes if node.op == "call_function"]
+    assert all(len(value.stride()) == 2 for value in values)
+    assert str(program.contract()) == before
+
+
 def test_a_program_that_looks_at_the_layout_rests_on_it() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x[:, ::3].permute(1, 0) * 2

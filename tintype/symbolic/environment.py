@@ -108,6 +108,7 @@ class Environment(Table):
     def finish(self) -> None:
         """Say that the program is there: its facts are its contract now, and nothing may be added to them."""
         self._finished = True
+        self.assumptions.clear()  # whoever looks at layouts now is not the program
 
     def copy(self) -> tuple[Environment, Translation]:
         """An environment that knows the same and can learn more, and the way of expressions into it."""
