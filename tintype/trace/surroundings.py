@@ -6,9 +6,10 @@ that no operator draws, is refused.
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def _asking_recorder() -> Recorder | None:
     return recorder if recorder is not None and recorder.is_recording else None
 
 
-def _watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _watched(there: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def ask(*args: Any, **kwargs: Any) -> Any:
         answer = function(*args, **kwargs)
         recorder = _asking_recorder()
@@ -65,7 +66,7 @@ def _watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-def _refused(name: str, function: Callable[..., Any], remedy: str) -> Callable[..., Any]:
+def _refused(function: Callable[..., Any], name: str, remedy: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if _asking_recorder() is not None:
             raise CaptureError(
@@ -90,12 +91,20 @@ def _watched_gradients(self: Any, mode: bool) -> None:
     _set_gradients(self, mode)
 
 
-def _python_generators() -> Iterator[tuple[Any, Any]]:
-    """The modules whose functions draw random numbers that no operator draws, with what they draw from."""
-    yield random, random._inst
-    arrays = sys.modules.get("numpy")
-    if arrays is not None:
-        yield arrays.random, arrays.random.mtrand._rand
+@functools.cache
+def _drawing_functions(with_arrays: bool) -> list[tuple[Any, str]]:
+    """The functions that draw random numbers which no operator draws: those of Python's and NumPy's one generator."""
+    generators: list[tuple[Any, Any]] = [(random, random._inst)]
+    if with_arrays:
+        import numpy
+
+        generators.append((numpy.random, numpy.random.mtrand._rand))
+    return [
+        (module, name)
+        for module, generator in generators
+        for name, function in vars(module).items()
+        if getattr(function, "__self__", None) is generator and callable(function)
+    ]
 
 
 def _format_number(self: Any, specification: str) -> str:
@@ -108,25 +117,30 @@ def _format_number(self: Any, specification: str) -> str:
     return str(number) if isinstance(number, Expr) else format(number, specification)
 
 
+# (owner, name), what is there and what stands in for it: made once, since exports of small models are that quick
+_stand_ins: dict[tuple[int, str], tuple[Any, Any]] = {}
+
+
 def _watch() -> list[tuple[Any, str, Any]]:
     before: list[tuple[Any, str, Any]] = []
 
-    def put(owner: Any, name: str, value: Any) -> None:
-        before.append((owner, name, vars(owner).get(name, _INHERITED)))
-        setattr(owner, name, value)
+    def put(owner: Any, name: str, make: Callable[..., Any], *arguments: Any) -> None:
+        there = vars(owner).get(name, _INHERITED)
+        known = _stand_ins.get((id(owner), name))
+        if known is None or known[0] is not there:
+            known = _stand_ins[id(owner), name] = (there, make(there, *arguments))
+        before.append((owner, name, there))
+        setattr(owner, name, known[1])
 
     for name, function in SURROUNDINGS.items():
-        put(torch, name, _watched(name, function))
+        put(torch, name, _watched, name, function)
     for name, owner in _SETTERS.items():
-        attribute = name.rpartition(".")[2]
-        put(owner, attribute, _refused(f"torch.{name}", getattr(owner, attribute), _BEFORE))
-    for module, generator in _python_generators():
-        for name, function in list(vars(module).items()):
-            if getattr(function, "__self__", None) is generator and callable(function):
-                put(module, name, _refused(f"{module.__name__}.{name}", function, _WITH_TORCH))
-    put(torch.set_grad_enabled, "__init__", _watched_gradients)
+        put(owner, name.rpartition(".")[2], _refused, f"torch.{name}", _BEFORE)
+    for module, name in _drawing_functions("numpy" in sys.modules):
+        put(module, name, _refused, f"{module.__name__}.{name}", _WITH_TORCH)
+    put(torch.set_grad_enabled, "__init__", lambda there: _watched_gradients)
     for symbolic in (torch.SymInt, torch.SymFloat):
-        put(symbolic, "__format__", _format_number)
+        put(symbolic, "__format__", lambda there: _format_number)
     return before
 
 
