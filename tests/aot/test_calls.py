@@ -353,3 +353,11 @@ def test_so_many_graphs_are_kept() -> None:
     for size in (1, 2, 3):
         module(torch.ones(size))
     assert len(module._compiled._order) == 1
+
+
+def test_keys_of_calls_whose_places_count_are_not_kept_for_ever() -> None:
+    compiled = tintype.aot.function(lambda x: x + x.storage_offset(), cache_size=2)
+    for size in (1, 2, 3, 4, 1):
+        for start in (0, 1, 2):
+            assert compiled(torch.zeros(8)[start : start + size]).tolist() == [start] * size
+    assert len(compiled._with_offsets) <= 2 and len(compiled._order) == 2

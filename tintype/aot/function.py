@@ -144,6 +144,8 @@ class CompiledFunction:
             and not isinstance(key[-1], Offsets)
             and _depends_on_offsets(compiled, reads)
         ):
+            if len(self._with_offsets) >= self._cache_size:
+                self._with_offsets.clear()  # then it turns out again for each of them
             self._with_offsets.add(key)
             key = (key, offsets_of(leaves))
         state = self._state_of(compiled.recording)
