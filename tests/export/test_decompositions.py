@@ -107,7 +107,8 @@ def test_decomposed_programs_can_be_retraced() -> None:
     decomposed = tintype.export(Block().eval(), (value,)).run_decompositions()
     again = tintype.export(decomposed.module(), (value,))
     again.validate()
-    assert targets(again) == targets(decomposed)
+    # modules take inputs of any layout, so that a view of what the example's layout decides is a reshape in them
+    assert targets(again.run_decompositions()) == targets(decomposed)
     assert_same(again.module()(value), decomposed.module()(value))
 
 

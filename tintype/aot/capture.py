@@ -35,8 +35,8 @@ from tintype.symbolic.bridge import from_torch
 from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
 from tintype.trace.plan import plan_for
 from tintype.transforms.assertions import AssertionWriter
-from tintype.transforms.emit import Emitter
-from tintype.transforms.functionalize import functionalize, location_of
+from tintype.transforms.emit import Emitter, location_of
+from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
 from tintype.transforms.views import base_of, laid_out

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import InputMismatchError, InputStructureError
+from tintype.errors import InputMismatchError, InputStructureError, Location
 from tintype.export.codegen import Writer, spell
 from tintype.export.observed import StateOf, check_observed, write_observed
 from tintype.export.sharing import MemoryChecks
@@ -31,10 +31,11 @@ class Expectation:
     """What one leaf of the inputs must be: a tensor like this, a number that varies, or a value equal to that one.
 
     ``sizes`` are those of the tensor, or the number itself; ``ranges`` the bounds of those that may vary (None for a
-    fixed size).
+    fixed size). ``strides`` are there where the program rests on the layout of the tensor, ``because`` is the line
+    that makes it so.
     """
 
-    __slots__ = ("dtype", "path", "ranges", "sizes", "value")
+    __slots__ = ("because", "dtype", "path", "ranges", "sizes", "strides", "value")
 
     def __init__(
         self, path: tree.KeyPath, value: Any, sizes: tuple[Size, ...] = (), ranges: Sequence[Range | None] = ()
@@ -44,6 +45,8 @@ class Expectation:
         self.dtype: torch.dtype | None = value.dtype if isinstance(value, TensorInfo) else None
         self.sizes = sizes
         self.ranges = tuple(ranges)
+        self.strides: tuple[Size, ...] | None = None
+        self.because: Location | None = None
 
     def where(self) -> str:
         """The place of this input in a call."""
@@ -76,6 +79,21 @@ class Expectation:
             raise InputMismatchError(
                 f"Expected input at {where}.dtype to be {self.dtype}, but got {given.dtype}",
                 remedy=f"convert the input with .to({self.dtype}), or export the program for {given.dtype}",
+            )
+        if self.strides is not None:
+            self._check_strides(given, symbols)
+
+    def _check_strides(self, given: torch.Tensor, symbols: dict[Symbol, int]) -> None:
+        assert self.strides is not None
+        expected = [evaluate(stride, symbols) if isinstance(stride, Expr) else stride for stride in self.strides]
+        differs = [a != b for a, b, size in zip(expected, given.stride(), given.shape, strict=True) if size > 1]
+        if any(differs) and given.numel():
+            raise InputMismatchError(
+                f"Expected input at {self.where()} to have the strides {expected}, but got {list(given.stride())}: "
+                "the program writes to memory, and which tensors share it depends on that",
+                location=self.because,
+                remedy="pass it in the layout of the example (x.contiguous() if that was contiguous), export with an "
+                "example in this layout, or clone() before the write",
             )
 
     def _check_number(self, given: Any, symbols: dict[Symbol, int]) -> None:
@@ -305,6 +323,8 @@ def _write_tensor_check(
         writer.line(
             f"if not (isinstance({name}, {kind}) and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}"
         )
+        if expectation.strides is not None:
+            writer.line(f"if {name}.stride() != {expectation.strides!r}: {report}")
         return
     shape = writer.fresh("shape")
     writer.line(f"if not isinstance({name}, {kind}): {report}")
@@ -330,6 +350,8 @@ def _write_tensor_check(
         writer.line(line)
     if related:
         writer.line(f"if not ({' and '.join(related)}): {report}")
+    if expectation.strides is not None:
+        writer.line(report)
 
 
 def _bind_symbol(symbol: Symbol, size: Expr, actual: str, known: dict[Symbol, str]) -> str:

@@ -42,6 +42,8 @@ from tintype.ir.signature import (
 from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.buffer_assignments import REPLACES
+from tintype.transforms.doubts import asserted_layouts
+from tintype.transforms.layouts import take_any_layout
 from tintype.transforms.memory import storages_of, written_storages
 from tintype.transforms.views import base_of
 
@@ -258,15 +260,20 @@ class ExportedProgram:
         )
 
     def _input_checks(self) -> InputChecks:
-        values = [
-            node.meta["val"]
+        inputs = [
+            node
             for node, spec in zip(placeholders(self.graph), self.graph_signature.input_specs, strict=True)
             if spec.kind is InputKind.USER_INPUT
         ]
+        values = [node.meta["val"] for node in inputs]
         # containers are made of values like those they had: some look at what they are made of
         example = tree.unflatten(values, self.call_spec.in_spec)
         paths = [path for path, _ in tree.flatten_with_paths(example)[0]]
         expectations = [self._expectation(path, value) for path, value in zip(paths, values, strict=True)]
+        for node, strides, line in asserted_layouts(self.graph):
+            if node in inputs:
+                expectation = expectations[inputs.index(node)]
+                expectation.strides, expectation.because = self._accepted(strides)[0], line
         memory = None if self._stage is Stage.TRAINING else MemoryChecks(self.graph, self.graph_signature)
         return InputChecks(expectations, self.call_spec.in_spec, self._observations, memory)
 
@@ -463,6 +470,8 @@ def _unlift(program: ExportedProgram, values: dict[Node, Node]) -> Graph:
         else:
             values[node] = graph.node_copy(node, values.__getitem__)
     _write_back(graph, old, program, values)
+    if program.stage is not Stage.TRAINING:
+        take_any_layout(graph, signature.output_specs)
     return graph
 
 

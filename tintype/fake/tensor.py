@@ -20,6 +20,7 @@ from tintype.symbolic.sizes import product
 if TYPE_CHECKING:
     from tintype.fake.context import FakeContext
 
+aten = torch.ops.aten
 _make = torch.Tensor._make_wrapper_subclass
 _set_conjugate = torch._C._set_conj
 _set_negative = torch._C._set_neg
@@ -105,6 +106,10 @@ class FakeTensor(ObservedTensor):
         self.info.requires_grad = requires_grad
         self.has_own_gradient_flag = requires_grad
         return self
+
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
+        # torch's own method answers by itself where the example lies in that format; other inputs may not
+        return aten.contiguous.default(self, memory_format=memory_format)
 
     def tolist(self) -> Any:
         return self.context.values_of(self)
@@ -207,8 +212,6 @@ def _contiguous_in(info: TensorInfo, memory_format: torch.memory_format = torch.
         return False
     return same_strides(info.sizes, info.strides, strides_for_format(info, memory_format))
 
-
-aten = torch.ops.aten
 
 QUESTIONS: dict[Any, Callable[..., Any]] = {
     aten.sym_size.default: lambda info: [to_torch(size) for size in info.sizes],

@@ -47,6 +47,7 @@ from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.bridge import from_torch as our_number
 from tintype.symbolic.expression import Symbol
+from tintype.transforms.layouts import views_by_layout
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 ROOT_KEY = "L__self__"  # what torch calls the root in a node's module stack
@@ -114,6 +115,9 @@ class Translation:
         """A copy of a graph with values and origins that torch understands; ``names`` are new names of inputs."""
         graph = Graph()
         values: dict[Node, Node] = {}
+        by_layout: set[Node] = set()
+        if self.program.stage is not Stage.TRAINING:
+            by_layout.update(views_by_layout(old, self.program.graph_signature.output_specs))
         for node in old.nodes:
             if node.op == "placeholder":
                 new = add_placeholder(graph, names.get(node.name, node.name))
@@ -121,7 +125,7 @@ class Translation:
                 _check_call(node)
                 new = graph.create_node(
                     node.op,
-                    _their_target(node.target),
+                    torch.ops.aten.reshape.default if node in by_layout else _their_target(node.target),
                     torch.fx.node.map_arg(node.args, values.__getitem__),
                     torch.fx.node.map_arg(node.kwargs, values.__getitem__),
                     name=node.name,

@@ -95,6 +95,12 @@ class Origin:
         self.sequence: int | None = None
         self.backward = False
 
+    def of_function(self, function: str) -> Origin:
+        """The same place, as that of another function."""
+        origin = Origin(self.call, self.steps, function, self.serial, self.text)
+        origin.sequence, origin.backward = self.sequence, self.backward
+        return origin
+
     def of_gradient(self, sequence: int) -> Origin:
         """The origin of what computes the gradient of this step."""
         origin = Origin(self.call, self.steps, text=self.text)

@@ -42,6 +42,18 @@ KEPT_WHOLE = frozenset(
     for name in packet.overloads()
 )
 
+# A view or a copy, as the layout of an input says: core ATen has either, but no operator that is both. They stay
+# where a caller can tell which it was.
+VIEWS_OR_COPIES = frozenset(
+    {
+        torch.ops.aten.reshape.default,
+        torch.ops.aten.flatten.using_ints,
+        torch.ops.aten.contiguous.default,
+        torch.ops.aten.ravel.default,
+        torch.ops.aten.to.dtype,
+    }
+)
+
 
 def verify(
     graph_module: GraphModule, signature: ExportGraphSignature, stage: str, state: Collection[str] | None = None
@@ -222,7 +234,12 @@ def _check_core(node: Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return alike
-    if target in KEPT_WHOLE or torch.Tag.core in target.tags or target.namespace != "aten":
+    if (
+        target in KEPT_WHOLE
+        or target in VIEWS_OR_COPIES
+        or torch.Tag.core in target.tags
+        or target.namespace != "aten"
+    ):
         return alike
     if not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
         return alike

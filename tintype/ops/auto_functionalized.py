@@ -22,8 +22,8 @@ from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.subgraphs import captured
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
-from tintype.transforms.emit import info_of
-from tintype.transforms.functionalize import WITHOUT_COUNTERPART, Functionalization, Handle, location_of
+from tintype.transforms.emit import info_of, location_of
+from tintype.transforms.functionalize import WITHOUT_COUNTERPART, Functionalization, Handle
 
 target = torch.ops.higher_order.auto_functionalized
 

@@ -14,8 +14,8 @@ from tintype.fake.tensor import make_fake
 from tintype.ir.graph import graphs_of, meta_of, output_node, placeholders, set_meta
 from tintype.ir.operators import OPERATORS
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
-from tintype.transforms.emit import info_of
-from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite, location_of
+from tintype.transforms.emit import info_of, location_of
+from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite
 from tintype.transforms.views import laid_out
 
 

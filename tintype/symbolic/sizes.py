@@ -119,6 +119,17 @@ def generally_at_least(left: Size, right: Size) -> bool:
     return _decided(condition) if general is None else general
 
 
+def usually_at_least(left: Size, right: Size) -> bool:
+    """Whether ``left >= right`` for sizes in general, or else in the example; never a guard."""
+    if type(left) is int and type(right) is int:
+        return left >= right
+    condition = ge(left, right)
+    if isinstance(condition, bool):
+        return condition
+    general = condition.environment.general_answer(condition)
+    return bool(condition.environment.hint(condition) if general is None else general)
+
+
 def usually_less(left: Size, right: Size) -> bool:
     """Whether ``left < right`` in general, or else in the example: for the layout of a result, which most programs
     never look at. Those that do rest on it then (``Environment.settle_assumptions``)."""

@@ -10,14 +10,12 @@ from typing import Any
 import torch
 
 from tintype.errors import CaptureError
-from tintype.fake.info import strides_for_format
 from tintype.fake.rules.factories import target_device
-from tintype.fake.rules.views import infer_size, view_strides
 from tintype.fake.tensor import QUESTIONS, FakeTensor, answer
 from tintype.symbolic import Expr, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
-from tintype.symbolic.sizes import decided_same, product
+from tintype.symbolic.sizes import decided_same
 from tintype.trace.conversions import unchanged
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import NOT_HANDLED, Recorder
@@ -66,20 +64,14 @@ def _convert(
         options["device"] = device = target_device(device)
     if layout is not None and layout is not torch.strided:
         raise CaptureError(f"a conversion to layout {layout} can't be captured", location=user_location())
-    same_format = (
-        memory_format is None
-        or memory_format is torch.preserve_format
-        or strides_for_format(info, memory_format) == info.strides
-    )
-    if memory_format is not None and not same_format:
+    keeps_format = memory_format is None or memory_format is torch.preserve_format
+    if not keeps_format:
         options["memory_format"] = memory_format
-    if (
-        not copy
-        and (dtype is None or dtype is info.dtype)
-        and (device is None or device == info.device)
-        and same_format
-    ):
-        return unchanged(recorder, tensor, fake, options)
+    if not copy and (dtype is None or dtype is info.dtype) and (device is None or device == info.device):
+        if keeps_format:
+            return unchanged(recorder, tensor, fake, options)
+        # a copy or the tensor itself, as its layout says
+        return recorder.record(aten.to.dtype, fake, info.dtype, False, False, memory_format)
     return recorder.record(aten._to_copy.default, fake, **options)
 
 
@@ -108,31 +100,7 @@ def _type_as(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return _convert(recorder, args[0], args[1].dtype, device=args[1].device)
 
 
-# --- reshaping -------------------------------------------------------------------------------------------
-
-
-@intercept(aten.reshape.default)
-def _reshape(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    tensor, shape = args
-    info = (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info
-    sizes = infer_size([from_torch(size) for size in shape], product(info.sizes))
-    if view_strides(info.sizes, info.strides, sizes) is not None:
-        return recorder.record(aten.view.default, tensor, list(shape))
-    copy = recorder.record(aten.clone.default, tensor, memory_format=torch.contiguous_format)
-    return recorder.record(aten._unsafe_view.default, copy, list(shape))
-
-
-@intercept(aten.contiguous.default)
-def _contiguous(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    memory_format = kwargs.get("memory_format", torch.contiguous_format)
-    tensor = args[0]
-    info = (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info
-    if memory_format is torch.contiguous_format:
-        if info.is_contiguous():
-            return tensor
-    elif info.strides == strides_for_format(info, memory_format):
-        return tensor
-    return recorder.record(aten.clone.default, tensor, memory_format=memory_format)
+# --- memory and parts -------------------------------------------------------------------------------------
 
 
 @intercept(aten.as_strided.default)

@@ -68,7 +68,7 @@ class AssertionWriter:
         self.write_conditions(conditions)
 
     def write_conditions(self, conditions: Sequence[tuple[Expr, str]]) -> None:
-        """Assert these conditions alone."""
+        """Assert conditions, each where the last number in it becomes known."""
         for condition, message in conditions:
             if self.environment.known(condition) is True and not self._is_news(condition):
                 continue

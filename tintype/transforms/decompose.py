@@ -45,7 +45,18 @@ from tintype.trace.recorder import Recorder
 from tintype.transforms.attention import with_right_statistics
 from tintype.transforms.checked_decompositions import COMPOSITES, with_checks
 from tintype.transforms.core_decompositions import core_table
+from tintype.transforms.decompose_by_layout import BY_LAYOUT, told_apart
 from tintype.transforms.general_decompositions import GENERAL_DECOMPOSITIONS
+from tintype.transforms.layouts import (
+    CONVOLUTIONS,
+    NEED_CONTIGUOUS,
+    Layouts,
+    as_reshape,
+    is_copy,
+    is_seen_through_views,
+    may_need_copy,
+    take_any_layout,
+)
 from tintype.transforms.views import base_of
 from tintype.transforms.working_copy import translated
 
@@ -73,6 +84,10 @@ class Decomposer(Recorder):
         self.table = table
         self.preserved = preserved
         self.keep_core = keep_core
+        self.layouts = Layouts()
+        self.image_layouts = Layouts(CONVOLUTIONS)
+        # whether the decomposition that is being recorded depends on what is certain about layouts
+        self.asked_for_layout = False
 
     def stays(self, target: Any) -> bool:
         """Whether an operator is left as it is."""
@@ -94,11 +109,24 @@ class Decomposer(Recorder):
             result = self.decomposed(func, args, kwargs or {})
             if result is not NotImplemented:
                 return result
+        if self._recording and func in NEED_CONTIGUOUS:
+            if func is aten.native_group_norm.default:  # it takes images as convolutions leave them
+                args = [self._contiguous(args[0], self.image_layouts), *args[1:]]
+            else:
+                args = [self._contiguous(argument, self.layouts) for argument in args]
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _contiguous(self, argument: Any, known: Layouts) -> Any:
+        """An argument of a kernel that takes contiguous tensors only, whatever the layouts of the inputs."""
+        if type(argument) is not FakeTensor:
+            return argument
+        self.asked_for_layout = True
+        return argument if known.is_certain(argument.node) else self.record(aten.contiguous.default, argument)
 
     def decomposed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The results of an operator by its decomposition; NotImplemented where that declines."""
-        decomposition = self.table.get(func) or COMPOSITES.get(func) or func.decompose
+        own = COMPOSITES.get(func) or BY_LAYOUT.get(func)
+        decomposition = self.table.get(func) or own or func.decompose
         if func in self.table and not self.keep_core:  # the user's own: what it needs, the new program asserts
             return self.inside(lambda: decomposition(*args, **kwargs))
         result = self._try(lambda: decomposition(*args, **kwargs))
@@ -181,6 +209,10 @@ class Decomposition:
         self.moved: set[Node] = set()
         self.storages: dict[Storage, Storage] = {}
         self.exposed = exposed_nodes(graph)
+        self.told_apart = told_apart(graph)
+        self.layouts = self.recorder.layouts
+        # operators whose decomposition depends on what is certain about the layouts of their arguments
+        self.by_layout: set[Any] = set()
         self.templates: dict[Any, Template] = {}
         self.subgraphs: dict[GraphModule, GraphModule] = {}
         self._first_user_input: Node | None = None
@@ -216,10 +248,16 @@ class Decomposition:
                 self._copy(node, aten._local_scalar_dense.default)  # the same number under its core name
             elif self.recorder.stays(node.target) or isinstance(node.meta.get("val"), _SYMBOLIC):
                 self._copy(node)  # a number that varies is no more than the question for it
+            elif self._is_seen_to_copy(node):
+                self._copy(node)
             else:
                 self._decompose(node)
         else:
             self._copy_other(node)
+
+    def _is_seen_to_copy(self, node: Node) -> bool:
+        """Whether the caller can tell if an operator copied or returned a view, which only the layout decides."""
+        return node in self.told_apart and not self.layouts.is_certain(self.node_for(node.args[0]))  # type: ignore[arg-type]
 
     def node_for(self, node: Node) -> Node:
         """The node in the new graph that has an old node's value."""
@@ -275,7 +313,9 @@ class Decomposition:
                 translation=self.translation,
                 inside=True,
             )
-            known = self.subgraphs[subgraph] = graph_module(inner.run(), "Subgraph")
+            graph = inner.run()
+            take_any_layout(graph)
+            known = self.subgraphs[subgraph] = graph_module(graph, "Subgraph")
         return known
 
     def _with_strides(self, node: Node) -> None:
@@ -308,6 +348,8 @@ class Decomposition:
             return
         fake = make_fake(self._stored(self._info(value)), self.context)
         new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=fake))
+        if target is aten.view.default and not is_seen_through_views(node) and may_need_copy(new, self.layouts):
+            set_meta(new, as_reshape(meta_of(new)))
         fake.node = new
         self.values[node] = fake
         self.recorder.numbers.define_sizes(new, fake.info.sizes)
@@ -341,7 +383,7 @@ class Decomposition:
     def _run_again(self, node: Node) -> None:
         """A node whose argument lies in memory otherwise than before: its own result may too, and a view of it
         may now need a copy."""
-        self.recorder.replayed = meta_of(node)
+        self.recorder.replayed = as_reshape(meta_of(node))
         target: Any = aten.reshape.default if node.target is aten.view.default else node.target
         args, kwargs = _mapped(node.args, self._value), _mapped(node.kwargs, self._value)
         if target is aten.as_strided.default:
@@ -374,6 +416,8 @@ class Decomposition:
         try:
             given = tuple((name, freeze(v)) for name, v in option_infos.items())
             key = (node.target, freeze(infos), given, _sharing(inputs))
+            if node.target in self.by_layout:
+                key = (*key, self._certain(inputs))
             template = self.templates.get(key)
         except TypeError:
             key = template = None
@@ -381,14 +425,22 @@ class Decomposition:
             self._settle(node, template.write(self, inputs, meta_of(node)))
             return
         self.recorder.replayed = meta_of(node)
+        self.recorder.asked_for_layout = False
         before = self.graph._root._prev
         result = self.recorder.decomposed(node.target, fakes, options)
         if result is NotImplemented:
             self._copy(node)
             return
+        if self.recorder.asked_for_layout and key is not None and node.target not in self.by_layout:
+            self.by_layout.add(node.target)
+            key = (*key, self._certain(inputs))
         if key is not None:
             self.templates[key] = Template(before, self.graph._root, inputs, result)
         self._settle(node, result)
+
+    def _certain(self, inputs: list[FakeTensor]) -> tuple[bool, ...]:
+        every = (self.recorder.layouts, self.recorder.image_layouts)
+        return tuple(layouts.is_certain(fake.node) for layouts in every for fake in inputs)
 
     def _settle(self, node: Node, result: Any) -> None:
         """Let a result stand for an old node, and note whether its geometry is another than before."""
@@ -476,7 +528,7 @@ def exposed_nodes(graph: Graph) -> set[Node]:
     exposed: set[Node] = set()
     for node in output_node(graph).all_input_nodes:
         base = base_of(node)
-        while base is not None:
+        while base is not None and not is_copy(node):
             node, base = base, base_of(base)
         exposed.add(node)
     return exposed

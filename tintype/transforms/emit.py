@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from tintype.errors import Location
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, infer
@@ -16,12 +17,10 @@ from tintype.ir.graph import append_call, append_item, meta_of
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.trace.numbers import Numbers
+from tintype.transforms.layouts import Layouts
+from tintype.transforms.memory import info_of
 
-
-def info_of(node: Node) -> TensorInfo | None:
-    """The description of a node's value, if it is one tensor."""
-    value = node.meta.get("val")
-    return value.info if type(value) is FakeTensor else None
+__all__ = ["Emitter", "evaluate", "info_of", "location_of"]
 
 
 def as_infos(arguments: Any) -> Any:
@@ -53,6 +52,13 @@ def evaluate(context: FakeContext, target: Any, args: Any, kwargs: dict[str, Any
         return None
 
 
+def location_of(node: Node) -> Location | None:
+    """The line of the user's program that a node comes from."""
+    origin = meta_of(node).origin
+    line = origin.user_line() if origin is not None else None
+    return Location(*line) if line is not None else None
+
+
 class Emitter:
     """Inserts calls before a given node; they take over that node's origin."""
 
@@ -60,6 +66,7 @@ class Emitter:
         self.graph = graph
         self.context = context
         self.at: Node | None = None
+        self.layouts = Layouts()
         self._numbers: Numbers | None = None
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:

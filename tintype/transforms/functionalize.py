@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from tintype.errors import Location, MutationError, TintypeError, raise_all
+from tintype.errors import MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, memory_order
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -37,7 +37,10 @@ from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
 from tintype.trace.plan import functional_counterpart, plan_for
-from tintype.transforms.emit import Emitter, evaluate, info_of
+from tintype.transforms.doubts import Doubt, Doubts
+from tintype.transforms.emit import Emitter, evaluate, info_of, location_of
+from tintype.transforms.histories import Histories
+from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.shared_elements import share_elements
@@ -64,10 +67,13 @@ class Handle:
 
     ``info`` is the tensor's geometry in the program. ``viewed`` is the value of the parent that the latest value
     is a view of; None for a value that was written. ``crowded`` says whether elements share memory with each
-    other, in this tensor or in one that it is a view of.
+    other, in this tensor or in one that it is a view of. ``doubt`` is there if it may be a copy of its parent in
+    another layout; ``doubts`` are those that its latest value rests on.
     """
 
-    __slots__ = ("_view", "crowded", "info", "parent", "source", "storage", "value", "version", "viewed")
+    __slots__ = (
+        "_view", "crowded", "doubt", "doubts", "info", "parent", "source", "storage", "value", "version", "viewed",
+    )  # fmt: skip
 
     def __init__(self, source: Node, info: TensorInfo, storage: Storage, parent: Handle | None) -> None:
         self.source = source
@@ -78,6 +84,8 @@ class Handle:
         self.viewed: Node | None = None
         self.version = 0
         self.crowded: bool = overlaps(info) or (parent is not None and parent.crowded)
+        self.doubt: Doubt | None = None
+        self.doubts: dict[Doubt, None] = {}
         self._view: View | None = None
 
     @property
@@ -108,6 +116,8 @@ class Functionalization:
         # inputs that get their new value in another way than by a write that autograd sees
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
         self.written = written_storages(graph)
+        self.doubts = Doubts(graph, self.written)
+        self.histories = Histories(graph, input_specs)
         self.handles: dict[Node, Handle] = {}
         self.versions: dict[Storage, int] = dict.fromkeys(self.written, 0)
         self.bases: dict[Storage, Handle] = {}
@@ -145,6 +155,7 @@ class Functionalization:
                 self._visit(node)
         raise_all(self.problems)
         specs = self._mutation_outputs()
+        raise_all(self.doubts.write(self.context.environment))
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
         eliminate_dead_code(self.graph)
@@ -159,6 +170,8 @@ class Functionalization:
             return
         self.note_frozen(node)
         target = node.target
+        if node in self.doubts.of_call:
+            self.doubts.note_copy(node)
         if isinstance(target, torch._ops.OpOverload):
             writes = plan_for(target).writes
             if writes:
@@ -220,7 +233,10 @@ class Functionalization:
         if node.target is aten.as_strided.default:
             parent = _memory_of(parent, info)
             base = self.read(parent)
+            self.rely_on_layout(parent.source, node)
         handle = self._enter(node, info, parent)
+        handle.doubt = self.doubts.of_call.get(node)
+        handle.doubts = dict(parent.doubts)
         if unchanged:
             handle.viewed = base
             return
@@ -250,6 +266,9 @@ class Functionalization:
         for step in reversed(stale):
             assert step.parent is not None
             self._make_view(step, step.parent.value)
+            step.doubts.update(step.parent.doubts)
+            if step.doubt is not None:
+                step.doubts[step.doubt] = None
         return handle.value
 
     def _make_view(self, handle: Handle, base: Node) -> None:
@@ -272,11 +291,23 @@ class Functionalization:
         handle = self.handles.get(node)
         if self.stale_copies and any(storage in self.stale_copies for storage in storages_of(node)):
             self.problems.append(_stale_copy(node))
-        return node if handle is None else self.read(handle)
+        self.doubts.note_read(node)
+        if handle is None:
+            return node
+        value = self.read(handle)
+        self.doubts.relied_on.update(handle.doubts)
+        return value
+
+    def rely_on_layout(self, tensor: Node, reader: Node) -> None:
+        """The program looks at memory as it lies there: it has to lie as in the example."""
+        sources = Layouts().sources(tensor)
+        if sources:
+            self.doubts.relied_on[Doubt(reader, sources, [])] = None
 
     def _read_arguments(self, node: Node) -> None:
         """Let a node use current values; work its own value out again where one lies otherwise in memory."""
         if not self.handles and not self.stale_copies:
+            self.doubts.note_reads(node)
             return
         new = {argument: self._current(argument) for argument in node.all_input_nodes}
         if any(value is not argument for argument, value in new.items()):
@@ -357,16 +388,23 @@ class Functionalization:
             step = step.parent
         self.versions[storage] += 1
         self._spoil_copies(storage)
+        self.doubts.note_write(storage)
         value = self._fit(handle, value)
         self._give(handle, value)
+        crossed: dict[Doubt, None] = {}
         for view, base in chain:
             assert view.parent is not None
             value = self._scatter(view, base, value)
             self._give(view.parent, value)
+            if view.doubt is not None:
+                crossed[view.doubt] = None
+            view.parent.doubts.update(crossed)
 
     def _write_to_memory(self, handle: Handle, value: Node) -> None:
         """A write to a view of something expanded: the other copies of its elements must change with it."""
         memory = _memory_of(handle, handle.info)
+        assert self.emit.at is not None
+        self.rely_on_layout(memory.source, self.emit.at)
         value = self._fit(handle, value)
         new = None
         if memory is not handle:
@@ -389,6 +427,8 @@ class Functionalization:
 
     def _scatter(self, handle: Handle, base: Node, value: Node) -> Node:
         view = handle.view
+        if view.target is aten.detach.default and handle.parent is not None:
+            view.has_history |= self.histories.may_exist(handle.parent.source)
         new = view.scatter(self.emit, base, value)
         if new is not None:
             return new
@@ -591,9 +631,11 @@ class Functionalization:
         self.emit.at = output
         by_name = {spec.arg.name: spec for spec in self.input_specs}
         for node in self.graph.find_nodes(op="placeholder"):
+            self.doubts.note_read(node)  # the caller sees what is in it
             handle = self.handles.get(node)
             if handle is None or self.versions[handle.storage] == 0:
                 continue
+            self.doubts.relied_on.update(handle.doubts)
             spec = by_name[node.name]
             value = self.read(handle)
             target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
@@ -632,15 +674,8 @@ def functionalize(
     inputs that the program wrote to.
     """
     with collector_paused():
-        dissolve_regions(graph, context)
+        dissolve_regions(graph, context, input_specs)
         return Functionalization(graph, context, input_specs, state_writes).run()
-
-
-def location_of(node: Node) -> Location | None:
-    """The line of the user's program that a node comes from."""
-    origin = meta_of(node).origin
-    line = origin.user_line() if origin is not None else None
-    return Location(*line) if line is not None else None
 
 
 def _differs(old: Node, new: Node) -> bool:

@@ -7,11 +7,17 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from tintype.fake.info import Storage
+from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graphs_of, placeholders
 from tintype.ir.operators import OPERATORS
 from tintype.trace.plan import plan_for
+
+
+def info_of(node: Node) -> TensorInfo | None:
+    """The description of a node's value, if it is one tensor."""
+    value = node.meta.get("val")
+    return value.info if type(value) is FakeTensor else None
 
 
 def written_storages(graph: Graph) -> set[Storage]:

@@ -4,7 +4,8 @@
 mode. Regions inside of regions are wrapped likewise.
 
 :func:`dissolve_regions`, for the functional stage: the operators are gone. What autocast does was recorded as casts
-already. What a region without gradients does is to cut: what comes into it is detached.
+already. What a region without gradients does is to cut: what comes into it is detached. Whether the example had
+gradients there says nothing: inputs, parameters and buffers may require them when the program is called.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ from tintype.ir.graph import (
 from tintype.ir.node_info import ModuleCall, NodeMeta, Origin
 from tintype.ir.operators import OPERATORS, declaration_of
 from tintype.ir.regions import Region, Setting, is_without_gradients
+from tintype.ir.signature import InputKind, InputSpec
 from tintype.trace.plan import plan_for
-from tintype.transforms.emit import info_of
-from tintype.transforms.memory import storages_of, written_nodes
+from tintype.transforms.histories import is_differentiable, starts_anew
+from tintype.transforms.memory import info_of, storages_of, written_nodes
 
 aten = torch.ops.aten
 
@@ -172,11 +174,21 @@ def _common_origin(nodes: Sequence[Node], wrapper: Any) -> Origin:
 # --- the functional stage --------------------------------------------------------------------------------
 
 
-def dissolve_regions(graph: Graph, context: FakeContext) -> None:
+def dissolve_regions(graph: Graph, context: FakeContext, input_specs: Sequence[InputSpec] = ()) -> None:
     """Let a graph do without regions, and the graphs in it. Gradients stay what they were."""
     if not _has_regions(graph):
         return
-    _Cuts(graph, context, False, ()).run()
+    inputs = dict(zip(placeholders(graph), input_specs, strict=False))
+    tracked = [
+        node
+        for node, spec in inputs.items()
+        if spec.kind is not InputKind.CONSTANT_TENSOR and is_differentiable(node)
+    ]
+    cuts = _Cuts(graph, context, False, tracked)
+    for node, spec in inputs.items():
+        if spec.kind is InputKind.BUFFER:
+            cuts.buffers.update(storages_of(node))
+    cuts.run()
     name_in_order(graph)
 
 
@@ -230,16 +242,22 @@ class _Cuts:
         # memory that something with a history was written to; and tensors in it that have none all the same
         self.tracked_storages: set[Storage] = set()
         self.untracked: set[Node] = set()
+        # memory of buffers: they may have a history, but a write to one need not be prepared for that
+        self.buffers: set[Storage] = set()
         self.cuts: dict[Node, Node] = {}
+        # nodes in regions without gradients from which a gradient could come out
+        self.leaking: set[Node] = set()
 
     def run(self) -> None:
-        """Visit every node once."""
+        """Visit every node once, after the graphs of regions were put in their place."""
         node = self.graph._root.next
         while node is not self.graph._root:
             declaration = declaration_of(node)
-            if declaration is not None and declaration.setting is not None:
-                node = _inline(self.graph, node)
-                continue
+            inlined = declaration is not None and declaration.setting is not None
+            node = _inline(self.graph, node) if inlined else node.next
+        self._find_leaks()
+        node = self.graph._root.next
+        while node is not self.graph._root:
             following = node.next
             if node.op == "placeholder":
                 info = info_of(node)
@@ -250,8 +268,29 @@ class _Cuts:
             meta_of(node).region = ()
             node = following
 
+    def _find_leaks(self) -> None:
+        """Masks, indices and what is not used outside carry no gradient out of a region: nothing has to be cut for
+        them."""
+        for node in reversed(self.graph.nodes):
+            if node.op == "call_function" and self._is_off(node) and self._leaks(node):
+                self.leaking.add(node)
+
+    def _leaks(self, node: Node) -> bool:
+        if node.target in OPERATORS or any(user in self.leaking for user in node.users):
+            return True
+        if isinstance(node.target, torch._ops.OpOverload):
+            plan = plan_for(node.target)
+            if plan.writes or plan.hidden_writes:
+                return True
+        return is_differentiable(node) and any(not self._is_off(user) for user in node.users)
+
+    def _is_off(self, node: Node) -> bool:
+        return node.op != "output" and is_without_gradients(meta_of(node).region, self.off)
+
     def _visit(self, node: Node) -> None:
         off = is_without_gradients(meta_of(node).region, self.off)
+        if off and node not in self.leaking:
+            return
         declaration = declaration_of(node)
         if declaration is not None:
             shared: list[Node] = []
@@ -266,10 +305,10 @@ class _Cuts:
         writes = plan_for(node.target).writes if isinstance(node.target, torch._ops.OpOverload) else ()
         written = written_nodes(node, writes)
         if off:
-            cut = [argument for argument in written if self._is_tracked(argument)]
+            cut = [argument for argument in written if self._is_tracked(argument) and not self._is_buffer(argument)]
             for argument in cut:
                 self._flag(argument)
-            self._detach_arguments(node)
+            self._detach_arguments(node, [argument for argument in written if argument not in cut])
             self._pass_on(node, written, cut)
         elif any(self._is_tracked(argument) for argument in node.all_input_nodes):
             for argument in written:
@@ -291,7 +330,17 @@ class _Cuts:
             return False
         return not self.tracked_storages.isdisjoint(storages_of(node))
 
+    def _is_buffer(self, node: Node) -> bool:
+        """Whether a tensor is a buffer, or part of one, that got no history by a write."""
+        storages = storages_of(node)
+        if self.buffers.isdisjoint(storages) or not self.tracked_storages.isdisjoint(storages):
+            return False
+        info = info_of(node)
+        return info is None or not info.requires_grad
+
     def _note_result(self, node: Node, off: bool) -> None:
+        if starts_anew(node.target):
+            return
         arguments = node.all_input_nodes
         tracked = any(self._is_tracked(argument) for argument in arguments)
         if tracked and node.target is not aten.detach.default:
@@ -302,8 +351,10 @@ class _Cuts:
     # --- cuts ----------------------------------------------------------------------------------------------
 
     def _detach_arguments(self, node: Node, kept: Collection[Node] = ()) -> None:
+        if starts_anew(node.target):
+            return
         for argument in node.all_input_nodes:
-            if argument not in kept and self._is_tracked(argument) and _is_differentiable(argument):
+            if argument not in kept and self._is_tracked(argument) and is_differentiable(argument):
                 node.replace_input_with(argument, self._detached(argument, node))
 
     def _detached(self, source: Node, at: Node) -> Node:
@@ -321,7 +372,7 @@ class _Cuts:
         return known
 
     def _flag(self, node: Node) -> None:
-        """Let a tensor that got its history by a write say that it has one: writes to it must keep it."""
+        """Let a tensor that has a history say so: writes to it must keep it."""
         value = node.meta.get("val")
         if type(value) is FakeTensor and not value.info.requires_grad:
             info = value.info.with_storage(value.info.storage)
@@ -340,8 +391,3 @@ class _Cuts:
         for item in list(node.users):
             if item.target is operator.getitem:
                 item.replace_all_uses_with(written[item.args[1]])  # type: ignore[index]
-
-
-def _is_differentiable(node: Node) -> bool:
-    info = info_of(node)
-    return info is not None and (info.dtype.is_floating_point or info.dtype.is_complex)

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 
 from tintype.fake.info import TensorInfo, is_dense, memory_order, preserved_strides
-from tintype.fake.rules.views import view_strides, wrap_dimension
+from tintype.fake.rules.views import GeneralQuestions, view_strides, wrap_dimension
 from tintype.symbolic import Expr, Size, maximum
 from tintype.symbolic.sizes import (
     at_least,
@@ -30,6 +30,7 @@ from tintype.symbolic.sizes import (
 )
 from tintype.trace.plan import plan_for
 from tintype.transforms.emit import Emitter, as_infos, info_of
+from tintype.transforms.layouts import only_splits
 
 aten = torch.ops.aten
 
@@ -54,7 +55,7 @@ def scatter(*operators: Any) -> Callable[[Scatter], Scatter]:
 class View:
     """How one tensor of the program is a view of another: the operator, its other arguments, both geometries."""
 
-    __slots__ = ("args", "base", "info", "target")
+    __slots__ = ("args", "base", "has_history", "info", "target")
 
     def __init__(self, source: Node, info: TensorInfo, base: TensorInfo) -> None:
         call = source
@@ -64,6 +65,8 @@ class View:
         self.args = arguments_after_base(call)
         self.info = info
         self.base = base
+        # whether what it is a view of may have a history in autograd's eyes
+        self.has_history = base.requires_grad
         if call is not source:
             self.target, self.args = ONE_OF_SEVERAL[call.target](source.args[1], as_infos(self.args), info)
 
@@ -76,7 +79,7 @@ class View:
         """The new value of the base after the view was given one; None if that can't be expressed."""
         if self.target is aten.as_strided.default:
             return scatter_strided(emit, base, value, self.info, self.base)
-        if self.target is aten.detach.default and self.base.requires_grad:
+        if self.target is aten.detach.default and self.has_history:
             return _with_history(emit, base, value)
         inverse = SCATTER.get(self.target)
         return None if inverse is None else inverse(emit, base, value, self.args)
@@ -121,11 +124,10 @@ def reshape(emit: Emitter, value: Node, sizes: Any) -> Node:
 
 def _view(emit: Emitter, value: Node, sizes: tuple[Size, ...]) -> Node:
     info = _info(value)
-    with unguarded((*info.sizes, *info.strides, *sizes)):
-        if view_strides(info.sizes, info.strides, sizes) is not None:
-            return emit.call(aten.view.default, value, list(sizes))
-    copy = emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
-    return emit.call(aten._unsafe_view.default, copy, list(sizes))
+    certain = only_splits(info.sizes, sizes) or emit.layouts.is_certain(value)
+    if not certain or view_strides(info.sizes, info.strides, sizes, GeneralQuestions) is None:
+        return emit.call(aten.reshape.default, value, list(sizes))
+    return emit.call(aten.view.default, value, list(sizes))
 
 
 def laid_out(emit: Emitter, value: Node, wanted: TensorInfo) -> Node:
@@ -231,7 +233,13 @@ def _as_strided_again(emit: Emitter, base: Node, view: View) -> Node:
     return emit.call(aten.as_strided.default, base, list(info.sizes), list(info.strides), start)
 
 
+def _contiguous_again(emit: Emitter, base: Node, view: View) -> Node:
+    memory_format = view.args[0] if view.args else torch.contiguous_format
+    return emit.call(aten.contiguous.default, base, memory_format=memory_format)
+
+
 AGAIN[aten.view.default] = _view_again
+AGAIN[aten.contiguous.default] = _contiguous_again
 AGAIN[aten._reshape_alias.default] = _view_again
 AGAIN[aten.view.dtype] = _reinterpret_again
 AGAIN[aten.view_as_complex.default] = _reinterpret_again
@@ -275,6 +283,9 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
 
 @scatter(
     aten.view.default,
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten.ravel.default,
     aten._reshape_alias.default,
     aten.squeeze.default,
     aten.squeeze.dim,
@@ -302,7 +313,7 @@ def _expand(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> No
     return reshape(emit, value, own)
 
 
-@scatter(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
+@scatter(aten.alias.default, aten.contiguous.default, aten.to.dtype, aten.detach.default, aten.lift_fresh.default)
 def _identity(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
     return value
 

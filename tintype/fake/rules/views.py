@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from tintype.fake.info import TensorInfo, strides_for_format
+from tintype.fake.rules.memory_format import looks_channels_last
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, gt, le, lt, maximum, minimum
 from tintype.symbolic.sizes import (
     Message,
     at_least,
+    certainly_same,
     contiguous_strides,
     decided_one,
     decided_zero,
@@ -24,6 +26,7 @@ from tintype.symbolic.sizes import (
     require,
     require_same,
     same,
+    usually_at_least,
 )
 
 
@@ -71,8 +74,29 @@ def infer_size(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
     return tuple(result)
 
 
-def view_strides(sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence[Size]) -> tuple[Size, ...] | None:
+class Questions:
+    """How a question of layout is answered where sizes vary: by what is certain, or else by a guard."""
+
+    same = staticmethod(same)
+    is_one = staticmethod(is_one)
+    at_least = staticmethod(generally_at_least)
+
+
+class GeneralQuestions(Questions):
+    """The same without guards: for operators that are right whatever the answer is."""
+
+    same = staticmethod(certainly_same)
+    at_least = staticmethod(usually_at_least)
+
+
+def view_strides(
+    sizes: Sequence[Size],
+    strides: Sequence[Size],
+    shape: Sequence[Size],
+    ask: type[Questions] | Questions = Questions,
+) -> tuple[Size, ...] | None:
     """The strides of a view with another shape, or None when only a copy can have it."""
+    same, is_one, at_least = ask.same, ask.is_one, ask.at_least
     if tuple(strides) == contiguous_strides(sizes):
         return contiguous_strides(shape)
     if is_zero(product(sizes)):
@@ -91,7 +115,7 @@ def view_strides(sizes: Sequence[Size], strides: Sequence[Size], shape: Sequence
             continue
         # take dimensions of the new shape until they fill this run of memory-adjacent old ones
         while position >= 0 and (not same(view_numel, chunk) or is_one(shape[position])):
-            if not is_one(shape[position]) and generally_at_least(view_numel, chunk):
+            if not is_one(shape[position]) and at_least(view_numel, chunk):
                 break
             new[position] = view_numel * chunk_stride
             view_numel = view_numel * shape[position]
@@ -124,6 +148,69 @@ def unsafe_view(self: TensorInfo, size: Sequence[Size]) -> TensorInfo:
     result = view(self, size)
     result.storage = None
     return result
+
+
+# --- views where the layout allows them, copies elsewhere -------------------------------------------------
+
+
+@rule("reshape")
+def reshape(self: TensorInfo, shape: Sequence[Size]) -> TensorInfo:
+    """Whether it is a view or a copy is for the layout to say, and nothing that a program must know."""
+    sizes = infer_size(shape, product(self.sizes))
+    strides = view_strides(self.sizes, self.strides, sizes, GeneralQuestions)
+    return self.fresh(sizes) if strides is None else self.view(sizes, strides)
+
+
+@rule("flatten.using_ints")
+def flatten(self: TensorInfo, start_dim: int = 0, end_dim: int = -1) -> TensorInfo:
+    first, last = wrap_dimension(start_dim, self.dim), wrap_dimension(end_dim, self.dim)
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not self.sizes:
+        return reshape(self, [1])
+    if first == last:
+        return self
+    return reshape(self, [*self.sizes[:first], product(self.sizes[first : last + 1]), *self.sizes[last + 1 :]])
+
+
+@rule("ravel")
+def ravel(self: TensorInfo) -> TensorInfo:
+    return reshape(contiguous(self), [-1])
+
+
+@rule("contiguous")
+def contiguous(self: TensorInfo, *, memory_format: torch.memory_format = torch.contiguous_format) -> TensorInfo:
+    if memory_format is torch.preserve_format:
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    strides = strides_for_format(self, memory_format)
+    if lies_in(self, strides):
+        return self.view(self.sizes, self.strides)
+    return TensorInfo(self.sizes, strides, self.dtype, self.device)
+
+
+@rule("to.dtype")
+def to_format(
+    self: TensorInfo,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorInfo:
+    """To a memory format alone; other conversions are recorded as what they do."""
+    if copy or dtype is not self.dtype or memory_format is None:
+        raise NotImplementedError
+    channels_last = looks_channels_last(self.sizes, self.strides)
+    if channels_last is (memory_format is not torch.contiguous_format):
+        return self.view(self.sizes, self.strides)
+    return TensorInfo(self.sizes, strides_for_format(self, memory_format), self.dtype, self.device)
+
+
+def lies_in(self: TensorInfo, strides: tuple[Size, ...], ask: type[Questions] | Questions = GeneralQuestions) -> bool:
+    """Whether a tensor has certain strides, where they mean something."""
+    if self.strides == strides or any(is_zero(size) for size in self.sizes):
+        return True
+    pairs = zip(self.sizes, self.strides, strides, strict=True)
+    return all(ask.is_one(size) or ask.same(stride, wanted) for size, stride, wanted in pairs)
 
 
 @rule("view.dtype")

@@ -1,0 +1,73 @@
+"""Decomposition of operators that are a view or a copy, as the layout of their argument says.
+
+A decomposed program has the one or the other, as in the example. Views that rest on a layout which is not certain are
+reshapes in the modules that are made of the program (:mod:`tintype.transforms.layouts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.fake.info import strides_for_format
+from tintype.fake.rules.views import GeneralQuestions, infer_size, lies_in, view_strides
+from tintype.ir.graph import output_node
+from tintype.ir.verifier import VIEWS_OR_COPIES
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.sizes import product
+from tintype.transforms.layouts import is_copy
+from tintype.transforms.views import base_of
+
+aten = torch.ops.aten
+
+
+def _reshape(tensor: Any, shape: Sequence[Any]) -> Any:
+    """A view, or a copy and a view of it; no facts about sizes are learned for it."""
+    info = tensor.info
+    sizes = infer_size([from_torch(size) for size in shape], product(info.sizes))
+    if view_strides(info.sizes, info.strides, sizes, GeneralQuestions) is not None:
+        return aten.view.default(tensor, shape)
+    copy = aten.clone.default(tensor, memory_format=torch.contiguous_format)
+    return aten._unsafe_view.default(copy, shape)
+
+
+def _contiguous(tensor: Any, *, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
+    if lies_in(tensor.info, strides_for_format(tensor.info, memory_format)):
+        return tensor
+    return aten.clone.default(tensor, memory_format=memory_format)
+
+
+# Whatever the table, unless it has an entry of its own.
+BY_LAYOUT: dict[Any, Callable[..., Any]] = {
+    aten.reshape.default: _reshape,
+    aten.contiguous.default: _contiguous,
+}
+
+
+def told_apart(graph: Graph) -> set[Node]:
+    """The operators of which a caller can tell whether they copied: what they return is an output, and so is what
+    they were given, or it is an input."""
+    if not any(node.target in VIEWS_OR_COPIES for node in graph.nodes):
+        return set()
+    chains: list[list[Node]] = []
+    roots: dict[Node, int] = {}
+    for node in output_node(graph).all_input_nodes:
+        chain = [node]
+        while (base := base_of(chain[-1])) is not None:
+            chain.append(base)
+        chains.append(chain)
+        roots[chain[-1]] = roots.get(chain[-1], 0) + 1
+    return {
+        node
+        for chain in chains
+        if chain[-1].op == "placeholder" or roots[chain[-1]] > 1
+        for node in chain
+        if node.target in VIEWS_OR_COPIES and (is_copy(node) or node.target not in _VIEWS_IN_MODULES)
+    }
+
+
+# As views of the example's layout they become, in modules, reshapes that are views where eager mode has views.
+_VIEWS_IN_MODULES = frozenset({aten.reshape.default, aten.flatten.using_ints})

@@ -1,0 +1,261 @@
+"""Which tensors of a program lie in memory as the example says, whatever the layouts of its inputs.
+
+A program takes inputs in any layout (transposed, channels-last, sliced), and elementwise operators pass that on. So
+the strides that a graph knows for a tensor are either *certain*, since an operator on the way lays its result out in
+one way only, or those of the example. Where they are the example's, nothing may rest on them: a ``view`` must be a
+``reshape``, and whether ``contiguous()`` copies is not known.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import meta_of
+from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import OPERATORS
+from tintype.ir.signature import OutputKind, OutputSpec
+from tintype.ir.verifier import VIEWS_OR_COPIES
+from tintype.symbolic import Size
+from tintype.symbolic.sizes import certainly_same, is_one, is_zero
+from tintype.trace.plan import plan_for
+from tintype.transforms.memory import info_of
+
+aten = torch.ops.aten
+
+
+def _overloads(*names: str) -> Iterator[Any]:
+    for name in names:
+        packet = getattr(aten, name)
+        yield from (getattr(packet, overload) for overload in packet.overloads())
+
+
+# Results that lie in one way whatever the arguments look like.
+_ONE_WAY_ONLY = frozenset(
+    _overloads(
+        "mm", "addmm", "bmm", "baddbmm", "linear", "embedding", "layer_norm", "native_layer_norm",
+        "contiguous", "ravel", "new_empty", "new_zeros", "new_ones", "new_full",
+    )
+)  # fmt: skip
+
+# Results that are contiguous or in channels-last order.
+CONVOLUTIONS = frozenset(
+    _overloads(
+        "convolution", "conv1d", "conv2d", "conv3d",
+        "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    )
+)  # fmt: skip
+
+# Results that lie as the device's kernel likes.
+_UP_TO_THE_KERNEL = CONVOLUTIONS | frozenset(
+    _overloads(
+        "matmul", "einsum", "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention", "lstm", "gru", "rnn_tanh", "rnn_relu",
+        "_fft_r2c", "_fft_c2r", "_fft_c2c",
+    )
+)  # fmt: skip
+
+# Kernels that read memory as if it were contiguous: the operators that they are part of see to that, silently where
+# the example is contiguous.
+NEED_CONTIGUOUS = frozenset(
+    _overloads(
+        "native_group_norm", "_embedding_bag", "_embedding_bag_forward_only", "_pdist_forward",
+        "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_fused_attention_overrideable",
+    )
+)  # fmt: skip
+
+_ONE_LAYOUT = frozenset({torch.contiguous_format, torch.channels_last, torch.channels_last_3d})
+
+
+class Layouts:
+    """What is certain about the layouts of one graph's tensors; asked for node by node, and remembered.
+
+    ``trusted`` are operators whose results are good in any layout that they come in.
+    """
+
+    def __init__(self, trusted: frozenset[Any] = frozenset()) -> None:
+        self._trusted = trusted
+        self._certain: dict[Node, bool] = {}
+
+    def is_certain(self, node: Node) -> bool:
+        """Whether a node's value has the strides that the graph says in every call."""
+        known = self._certain.get(node)
+        if known is not None:
+            return known
+        pending = [node]
+        while pending:
+            current = pending[-1]
+            arguments = () if current.target in self._trusted else _deciding(current)
+            unknown = [argument for argument in arguments if argument not in self._certain]
+            if unknown:
+                pending += unknown
+                continue
+            pending.pop()
+            self._certain[current] = self._settle(current, arguments)
+        return self._certain[node]
+
+    def _settle(self, node: Node, arguments: Sequence[Node]) -> bool:
+        if node.op != "call_function":
+            return not _has_layout(node)
+        if node.target in self._trusted:
+            return True
+        if node.target in OPERATORS or node.target in _UP_TO_THE_KERNEL:
+            return not _has_layout(node) or _is_matrix_product(node)
+        return all(self._certain[argument] for argument in arguments)
+
+    def sources(self, node: Node) -> list[Node]:
+        """The inputs whose layouts decide how a node's value lies in memory, as far as that is known: the values of
+        operators that lay their results out as they like are among them."""
+        found: dict[Node, None] = {}
+        pending, seen = [node], {node}
+        while pending:
+            current = pending.pop()
+            if self.is_certain(current):
+                continue
+            arguments = _deciding(current)
+            if not arguments or current.target in OPERATORS or current.target in _UP_TO_THE_KERNEL:
+                found[current] = None
+                continue
+            pending += [argument for argument in arguments if argument not in seen]
+            seen.update(arguments)
+        return list(found)
+
+
+def _deciding(node: Node) -> list[Node]:
+    """The arguments on whose layouts that of a node's value depends."""
+    target = node.target
+    if node.op != "call_function" or target in _ONE_WAY_ONLY or not _has_layout(node):
+        return []
+    if target is operator.getitem:
+        return [node.args[0]]  # type: ignore[list-item]
+    if node.kwargs.get("memory_format") in _ONE_LAYOUT:
+        return []
+    if not isinstance(target, torch._ops.OpOverload):
+        return node.all_input_nodes
+    plan = plan_for(target)
+    if plan.in_place or (plan.aliases and not plan.writes):
+        return [node.args[0]] if isinstance(node.args[0], Node) else node.all_input_nodes
+    if torch.Tag.pointwise in target.tags:
+        return [argument for argument in node.all_input_nodes if _has_order(argument)]
+    return node.all_input_nodes
+
+
+def _is_matrix_product(node: Node) -> bool:
+    """Whether a node multiplies two matrices, or vectors; other products are folded into one as the kernel likes."""
+    if node.target is not aten.matmul.default:
+        return False
+    infos = [info_of(argument) for argument in node.all_input_nodes]
+    return all(info is not None and info.dim <= 2 for info in infos)
+
+
+def _has_layout(node: Node) -> bool:
+    """Whether a node's value can lie in memory in more than one way."""
+    value = node.meta.get("val")
+    if type(value) is FakeTensor:
+        return bool(value.info.sizes)
+    return isinstance(value, (list, tuple))
+
+
+def _has_order(node: Node) -> bool:
+    """Whether a tensor's strides say something about the order of dimensions: with one dimension they don't."""
+    info = info_of(node)
+    return info is not None and sum(not is_one(size) for size in info.sizes) > 1
+
+
+def only_splits(sizes: Sequence[Size], shape: Sequence[Size]) -> bool:
+    """Whether a shape differs from sizes by dimensions that were split, and by such of size 1: then a tensor of any
+    layout has a view of that shape."""
+    if any(is_zero(size) for size in sizes):
+        return True
+    rest: Iterator[Size] = (size for size in shape if not is_one(size))
+    for size in sizes:
+        if is_one(size):
+            continue
+        taken: Any = next(rest, None)
+        while taken is not None and not certainly_same(taken, size):
+            following = next(rest, None)
+            if following is None or (type(taken) is int and type(size) is int and taken > size):
+                return False
+            taken = taken * following
+        if taken is None:
+            return False
+    return next(rest, None) is None
+
+
+def views_by_layout(graph: Graph, output_specs: Iterable[OutputSpec]) -> Iterator[Node]:
+    """The views of a functional graph that rest on a layout which is not certain: to run for every layout, they have
+    to be reshapes.
+
+    A functional graph says ``view`` where elements are to be seen in another shape, for the layout that they have in
+    the example. Where the program itself called ``view``, it is one: eager mode refuses other layouts there too. In a
+    joint graph, which autograd's own steps were recorded into, there is no telling who called it.
+    """
+    layouts = Layouts()
+    is_joint = any(spec.kind in _OF_JOINT_GRAPHS for spec in output_specs)
+    for node in graph.find_nodes(op="call_function", target=aten.view.default):
+        if (is_joint or not _said_view(node)) and may_need_copy(node, layouts):
+            yield node
+
+
+_OF_JOINT_GRAPHS = frozenset(
+    {OutputKind.LOSS_OUTPUT, OutputKind.GRADIENT_TO_PARAMETER, OutputKind.GRADIENT_TO_USER_INPUT}
+)
+
+
+def take_any_layout(graph: Graph, output_specs: Iterable[OutputSpec] = ()) -> None:
+    """Let the views of a graph that rest on a layout be reshapes."""
+    for node in list(views_by_layout(graph, output_specs)):
+        node.target = aten.reshape.default
+
+
+def may_need_copy(node: Node, layouts: Layouts) -> bool:
+    """Whether a view of a new shape is only one in the layout of the example."""
+    base: Any = node.args[0]
+    before, after = info_of(base), info_of(node)
+    if before is None or after is None or only_splits(before.sizes, after.sizes):
+        return False
+    return not layouts.is_certain(base)
+
+
+def _said_view(node: Node) -> bool:
+    origin = meta_of(node).origin
+    return origin is not None and origin.function == "view"
+
+
+def is_copy(node: Node) -> bool:
+    """Whether an operator that is a view or a copy is a copy in the example."""
+    if node.target not in VIEWS_OR_COPIES:
+        return False
+    before, after = info_of(node.args[0]), info_of(node)  # type: ignore[arg-type]
+    return before is not None and after is not None and before.storage is not after.storage
+
+
+def as_reshape(meta: NodeMeta) -> NodeMeta:
+    """Where a ``view`` that the program called came from, for one that need not refuse what eager mode does."""
+    origin = meta.origin
+    if origin is None or origin.function != "view":
+        return meta
+    meta = meta.copy()
+    meta.origin = origin.of_function("reshape")
+    return meta
+
+
+def is_seen_through_views(node: Node) -> bool:
+    """Whether a node is an input, or a view of one that is a view in every layout."""
+    while node.op == "call_function":
+        target = node.target
+        if target in VIEWS_OR_COPIES or not isinstance(target, torch._ops.OpOverload):
+            return False
+        plan = plan_for(target)
+        if plan.writes or not plan.aliases or not isinstance(node.args[0], Node):
+            return False
+        node = node.args[0]
+    return True
