@@ -8,6 +8,8 @@ may use the model meanwhile: what they assign stays, so assignments to modules a
 from __future__ import annotations
 
 import collections
+import contextlib
+import sys
 import types
 from operator import is_
 from typing import Any, NamedTuple
@@ -79,7 +81,8 @@ class Snapshot:
         # the module whose attributes a table holds
         self._modules: dict[int, int] = {}
         self._assigned_elsewhere: set[tuple[int, str]] = set()
-        self._watch = _watching()
+        # to change a class that others derive from costs more than a small capture: only where others may assign
+        self._watch = _watching() if len(sys._current_frames()) > 1 else contextlib.nullcontext()
         self._watch.__enter__()
         _open.append(self._assigned_elsewhere)
         pending: list[Any] = [root]
