@@ -449,6 +449,40 @@ def test_operators_without_a_functional_form_return_what_they_wrote_to() -> None
     check(program, matrix, row)
 
 
+WRITES_TO_PARTS = {
+    "strided, one element": (4, lambda y, x: y.as_strided((1,), (1,)).add_(1)),
+    "strided, some": (4, lambda y, x: y.as_strided((2, 1), (2, 2), 1).mul_(x[:2, None])),
+    "strided, all": (4, lambda y, x: y.as_strided((2, 2), (1, 2)).copy_(x[None, :2])),
+    "a slice": (4, lambda y, x: y[::2].mul_(x[:2])),
+    "a slice of the last dimension": (4, lambda y, x: y.view(2, 2)[..., -1:].add_(x[0])),
+    "an element": (4, lambda y, x: y[3].mul_(x[1])),
+    "the diagonal": (4, lambda y, x: y.view(2, 2).diagonal().mul_(x[:2])),
+    "a diagonal from the end": (4, lambda y, x: y.view(2, 2).diagonal(1, -1, -2).mul_(x[:1])),
+    "windows": (4, lambda y, x: y.unfold(0, 2, 2).mul_(x[:2])),
+    "a conjugate": (4, lambda y, x: y.conj()[1:].mul_(x[:3].conj())),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("size, write", WRITES_TO_PARTS.values(), ids=WRITES_TO_PARTS)
+@pytest.mark.parametrize("decompose", [False, True])
+def test_writes_to_parts_have_gradients(size: int, write: Any, dtype: torch.dtype, decompose: bool) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x[:size] * 3
+        write(y, x)
+        return y * x[:size]
+
+    x = (torch.arange(1, 5) + (1j if dtype.is_complex else 0)).to(dtype).requires_grad_()
+    program = tintype.export(model, (x.detach(),))
+    module = (program.run_decompositions() if decompose else program).module()
+    outcomes = []
+    for function in (model, module):
+        result = function(x)
+        weights = torch.arange(1, result.numel() + 1).to(dtype)
+        outcomes.append([result.detach(), *torch.autograd.grad((result * weights).sum().abs(), x)])
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
 DRAWS = {
     "normal": lambda x: x.normal_(1, 2),
     "bernoulli": lambda x: x.bernoulli_(0.5),

@@ -275,7 +275,17 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
         return None
     base = laid_out(emit, base, memory)
     start = info.offset - memory.offset + _info(base).offset
-    return emit.call(aten.as_strided_scatter.default, base, value, sizes, strides, start)
+    dtype = _info(base).dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return emit.call(aten.as_strided_scatter.default, base, value, sizes, strides, start)
+    # torch's derivative of this operator gives the tensor the gradient of the part that was written to, and none of
+    # the rest: so the tensor goes in without its history, and what was not written to is taken from the tensor itself
+    detached = emit.call(aten.detach.default, base)
+    new = emit.call(aten.as_strided_scatter.default, detached, value, sizes, strides, start)
+    nowhere = emit.call(aten.zeros_like.default, detached, dtype=torch.bool)
+    everywhere = emit.call(aten.full.default, sizes, True, dtype=torch.bool, device=_info(base).device)
+    written = emit.call(aten.as_strided_scatter.default, nowhere, everywhere, sizes, strides, start)
+    return emit.call(aten.where.self, written, new, base)
 
 
 # --- inverses --------------------------------------------------------------------------------------------
@@ -309,7 +319,7 @@ def _expand(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> No
                 value = emit.call(aten.slice.Tensor, value, dimension, 0, 1)
     for dimension, (old, new) in enumerate(zip(_sizes(base), _sizes(value), strict=True)):
         if is_one(old) and not is_one(new):  # none or one copy: it may have been expanded to no elements
-            value = emit.call(aten.slice_scatter.default, base, value, dimension, 0, new)
+            value = _scattered(emit, aten.slice_scatter.default, base, value, (dimension, 0, new))
     return reshape(emit, value, own)
 
 
@@ -349,17 +359,44 @@ def _matrix_transpose(emit: Emitter, base: Node, value: Node, args: tuple[Any, .
 
 @scatter(aten.select.int)
 def _select(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    return emit.call(aten.select_scatter.default, base, value, *args)
+    return _scattered(emit, aten.select_scatter.default, base, value, args)
 
 
 @scatter(aten.slice.Tensor)
 def _slice(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    return emit.call(aten.slice_scatter.default, base, value, *args)
+    return _scattered(emit, aten.slice_scatter.default, base, value, args)
 
 
 @scatter(aten.diagonal.default)
 def _diagonal(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    return emit.call(aten.diagonal_scatter.default, base, value, *args)
+    return _scattered(emit, aten.diagonal_scatter.default, base, value, args)
+
+
+def _scattered(emit: Emitter, target: Any, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
+    """A tensor with a part of it put in. torch knows no gradients for complex ones here, so their numbers are put in
+    as pairs of real ones."""
+    if not _info(base).dtype.is_complex:
+        return emit.call(target, base, value, *args)
+    rank = len(_sizes(base))
+    part = _pairs(emit, value)
+    if target is aten.diagonal_scatter.default:
+        offset, first, second = (*args, *(0, 0, 1)[len(args) :])
+        args = (offset, wrap_dimension(first, rank), wrap_dimension(second, rank))
+        part = emit.call(aten.transpose.int, part, -1, -2)  # a diagonal is the last dimension of its part
+    else:
+        args = (wrap_dimension(args[0] if args else 0, rank), *args[1:])
+    new = emit.call(target, _pairs(emit, base), part, *args)
+    return emit.call(aten.view_as_complex.default, _contiguous(emit, new))
+
+
+def _pairs(emit: Emitter, value: Node) -> Node:
+    """Complex numbers as pairs of real ones."""
+    info = _info(value)
+    if info.conjugate:
+        value = emit.call(aten.resolve_conj.default, value)
+    if info.negative:
+        value = emit.call(aten.resolve_neg.default, value)
+    return emit.call(aten.view_as_real.default, value)
 
 
 @scatter(aten.unfold.default)
@@ -375,7 +412,7 @@ def _unfold(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> No
     for position in range(size):
         part = emit.call(aten.select.int, value, -1, position)
         end = position + (windows - 1) * step + 1
-        base = emit.call(aten.slice_scatter.default, base, part, where, position, end, step)
+        base = _scattered(emit, aten.slice_scatter.default, base, part, (where, position, end, step))
     return base
 
 
