@@ -380,8 +380,8 @@ def _scattered(emit: Emitter, target: Any, base: Node, value: Node, args: tuple[
     rank = len(_sizes(base))
     part = _pairs(emit, value)
     if target is aten.diagonal_scatter.default:
-        offset, first, second = [*args, *[0, 0, 1][len(args) :]]
-        args = (offset, wrap_dimension(first, rank), wrap_dimension(second, rank))
+        args = (*args, *(0, 0, 1)[len(args) :])
+        args = (args[0], wrap_dimension(args[1], rank), wrap_dimension(args[2], rank))
         part = emit.call(aten.transpose.int, part, -1, -2)  # a diagonal is the last dimension of its part
     else:
         args = (wrap_dimension(args[0] if args else 0, rank), *args[1:])
