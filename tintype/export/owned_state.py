@@ -55,7 +55,7 @@ def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Write to an input that has gradients. A leaf can't have been written to but behind autograd's back."""
+    """Write to an input that may have gradients. A leaf can't have been written to but behind autograd's back."""
     (target.detach() if target.is_leaf and target.requires_grad else target).copy_(value)
     return target
 

@@ -505,7 +505,7 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
         write: Any = aten.copy_.default
         if spec.write is StateWrite.UNTRACKED:
             write = write_untracked
-        elif spec.kind is OutputKind.USER_INPUT_MUTATION and source.meta["val"].info.requires_grad:
+        elif spec.kind is OutputKind.USER_INPUT_MUTATION and _may_have_gradients(source):
             write = write_to_input
         copy_node = graph.create_node("call_function", write, (destination, values[result]), name="copy_")
         copy_node.meta = meta_of(result).copy()
@@ -515,6 +515,12 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
     ]
     new_output = graph.output(tuple(final))
     new_output.meta = meta_of(output).copy()
+
+
+def _may_have_gradients(node: Node) -> bool:
+    """Whether a tensor may require gradients when the program runs, whatever the example's did."""
+    dtype = node.meta["val"].info.dtype
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def _bytes_between(value: Node, target: Node) -> Any:

@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.module_tree import ROOT, UnflattenedModule, build_tree, leaves_of, replace_buffer
-from tintype.export.owned_state import replace_state, write_untracked
+from tintype.export.owned_state import replace_state, write_to_input, write_untracked
 from tintype.export.program import ExportedProgram, unlift_values
 from tintype.export.scopes import Scope, value_meta
 from tintype.export.tree_builder import ModuleTree
@@ -498,7 +498,7 @@ def _final_writes(graph: Graph) -> Iterator[tuple[list[Node], Node, Node]]:
             path, value = arguments
             if path in states:
                 yield [node], states[path], value
-        elif node.target in (aten.copy_.default, write_untracked) and node.name.startswith("copy_"):
+        elif node.target in (aten.copy_.default, write_untracked, write_to_input) and node.name.startswith("copy_"):
             target, value = arguments[:2]
             if target.op in ("get_attr", "placeholder"):
                 yield [node], target, value

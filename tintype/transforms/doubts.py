@@ -181,7 +181,7 @@ class Doubts:
         conditions: dict[Any, str] = {}
         for doubt in self.relied_on:
             for source in doubt.sources:
-                if source._erased:
+                if source._erased or info_of(source) is None:  # one of several results, say of a loop
                     problems.append(_unknown_layout(doubt.call))
                 elif source not in asserted:
                     asserted.add(source)

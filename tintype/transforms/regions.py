@@ -374,7 +374,9 @@ class _Cuts:
     def _flag(self, node: Node) -> None:
         """Let a tensor that has a history say so: writes to it must keep it."""
         value = node.meta.get("val")
-        if type(value) is FakeTensor and not value.info.requires_grad:
+        if type(value) is not FakeTensor or value.info.requires_grad:
+            return
+        if value.info.dtype.is_floating_point or value.info.dtype.is_complex:
             info = value.info.with_storage(value.info.storage)
             info.requires_grad = True
             region = meta_of(node).region

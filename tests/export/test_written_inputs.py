@@ -1,0 +1,89 @@
+"""Inputs that a program writes to, as they come when it runs: leaves, with another offset, of any dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+from tests.export.modes import assert_same
+from tests.export.test_observations import runnable
+from tintype.errors import MutationError
+
+HOW = ("module", "decomposed", "saved", "unflattened", "training", "retraced")
+
+
+def without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.clamp_(-1, 1)
+    return x * 2
+
+
+def a_part(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.reshape(-1)[:1] = 4
+    return x * x
+
+
+def detached(x: torch.Tensor) -> torch.Tensor:
+    x.detach().add_(1)
+    return x * 2
+
+
+def data(x: torch.Tensor) -> torch.Tensor:
+    x.data.mul_(3)
+    return x.sin()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("model", [without_gradients, a_part, detached, data])
+def test_a_leaf_that_the_example_was_not(model: Callable[..., Any], how: str) -> None:
+    module = runnable(how, model, (torch.ones(3),))
+    outcomes = []
+    for function in (model, module):
+        x = torch.tensor([-2.0, 0.5, 3.0]).requires_grad_()
+        result = function(x)
+        outcomes.append([result.detach(), x.detach(), *torch.autograd.grad(result.sum(), x)])
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64])
+def test_memory_of_an_input_that_begins_elsewhere(dtype: torch.dtype, how: str) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x.as_strided((2,), (2,)).add_(1)
+        return x * 2
+
+    module = runnable(how, model, (torch.ones(3, dtype=dtype),))
+    for make in (lambda: torch.arange(3).to(dtype), lambda: torch.arange(5).to(dtype)[2:]):
+        given, wanted = make(), make()
+        assert_same(module(given), model(wanted))
+        assert_same(given, wanted)
+
+
+def test_integers_that_get_values_with_a_history() -> None:
+    weight = torch.nn.Parameter(torch.tensor(2.5))
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x.copy_(weight)
+        with torch.no_grad():
+            x.squeeze().add_(1)
+        return x * 2
+
+    module = tintype.export(model, (torch.zeros(3, 1, dtype=torch.int64),)).module()
+    given, wanted = (torch.zeros(3, 1, dtype=torch.int64) for _ in range(2))
+    assert_same(module(given), model(wanted))
+    assert_same(given, wanted)
+
+
+def test_the_memory_of_what_a_loop_returns_is_looked_at() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        rows = tintype.map(lambda row: row * 2, x)
+        rows.as_strided((1,), (1,)).add_(1)
+        return rows
+
+    with pytest.raises(MutationError, match="depends on the layout of its argument"):
+        tintype.export(model, (torch.ones(3),))
