@@ -200,3 +200,21 @@ def test_what_was_looked_at_is_checked_in_terms_of_the_new_programs_sizes() -> N
         torch.testing.assert_close(module(other), other.mT)
         with pytest.raises(InputMismatchError, match="storage_offset"):
             module(torch.randn(9, 7)[3:5])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x << 1, lambda x: x.add_(1), lambda x: torch.bitwise_left_shift(x, x)],
+    ids=["shift", "write", "two arguments"],
+)
+@pytest.mark.parametrize(
+    "example", [torch.zeros(0, 1, dtype=torch.int64), torch.zeros(3, 0, dtype=torch.int64)[..., ::2]]
+)
+def test_examples_without_elements_in_any_layout(function: Callable[..., Any], example: torch.Tensor) -> None:
+    columns = example.shape[1]
+    shapes = {0: Dim("n"), 1: Dim("n") + 1} if columns else {1: Dim("n")}
+    module = tintype.export(
+        function, (example.clone(memory_format=torch.preserve_format),), dynamic_shapes=(shapes,)
+    ).module()
+    other = torch.ones((4, 5) if columns else (3, 4), dtype=torch.int64)
+    torch.testing.assert_close(module(other.clone()), function(other.clone()))

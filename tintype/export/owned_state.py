@@ -54,6 +54,11 @@ def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return target
 
 
+def value_before_write(tensor: torch.Tensor) -> torch.Tensor:
+    """What a program reads of an input that it writes to in the end: where gradients need the value, a copy of it."""
+    return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
+
+
 def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Write to an input that may have gradients. A leaf can't have been written to but behind autograd's back."""
     (target.detach() if target.is_leaf and target.requires_grad else target).copy_(value)

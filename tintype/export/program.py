@@ -18,7 +18,13 @@ from tintype.export.contract import Contract
 from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule, refuse_pickle
 from tintype.export.observed import observed_lines
-from tintype.export.owned_state import OwnedState, replace_state, write_to_input, write_untracked
+from tintype.export.owned_state import (
+    OwnedState,
+    replace_state,
+    value_before_write,
+    write_to_input,
+    write_untracked,
+)
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
@@ -32,6 +38,7 @@ from tintype.ir.signature import (
     ArgumentSpec,
     ExportGraphSignature,
     InputKind,
+    InputSpec,
     OutputKind,
     StateWrite,
     SymIntArgument,
@@ -459,6 +466,7 @@ def _unlift(program: ExportedProgram, values: dict[Node, Node]) -> Graph:
             new = graph.create_node("get_attr", spec.target, name=name)
         new.meta = meta_of(node).copy()
         values[node] = new
+    targets = _read_before_written(graph, inputs, signature, values)
     for node in old.nodes:
         if node.op in ("placeholder", "output"):
             continue
@@ -469,13 +477,39 @@ def _unlift(program: ExportedProgram, values: dict[Node, Node]) -> Graph:
             values[node].meta = meta_of(node).copy()
         else:
             values[node] = graph.node_copy(node, values.__getitem__)
-    _write_back(graph, old, program, values)
+    _write_back(graph, old, program, values, targets)
     if program.stage is not Stage.TRAINING:
         take_any_layout(graph, signature.output_specs)
     return graph
 
 
-def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict[Node, Node]) -> None:
+def _read_before_written(
+    graph: Graph,
+    inputs: Sequence[tuple[Node, InputSpec]],
+    signature: ExportGraphSignature,
+    values: dict[Node, Node],
+) -> dict[Node, Node]:
+    """Let inputs that are written to be read as :func:`value_before_write`; returns the inputs themselves."""
+    written = {
+        spec.target for spec in signature.output_specs if spec.kind is OutputKind.USER_INPUT_MUTATION
+    }  # fmt: skip
+    targets: dict[Node, Node] = {}
+    for node, spec in inputs:
+        if spec.kind is InputKind.USER_INPUT and spec.arg.name in written and _may_have_gradient(node):
+            targets[node] = values[node]
+            values[node] = graph.create_node("call_function", value_before_write, (values[node],), name="before")
+            values[node].meta = meta_of(node).copy()
+    return targets
+
+
+def _may_have_gradient(node: Node) -> bool:
+    dtype = node.meta["val"].info.dtype
+    return bool(dtype.is_floating_point or dtype.is_complex)
+
+
+def _write_back(
+    graph: Graph, old: Graph, program: ExportedProgram, values: dict[Node, Node], targets: dict[Node, Node]
+) -> None:
     """Copy new values into what they belong to, and let outputs that alias it come from there."""
     signature = program.graph_signature
     output = output_node(old)
@@ -490,7 +524,7 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
             continue
         assert isinstance(result, Node) and spec.target is not None
         source = inputs[positions[belongs_to_user_input(spec), spec.target]]
-        target = values[source]
+        target = targets.get(source, values[source])
         destination = target
         if spec.kind is OutputKind.PARAMETER_MUTATION:
             # the program wrote to it under no_grad(); autograd must not mind that here either
@@ -505,7 +539,7 @@ def _write_back(graph: Graph, old: Graph, program: ExportedProgram, values: dict
         write: Any = aten.copy_.default
         if spec.write is StateWrite.UNTRACKED:
             write = write_untracked
-        elif spec.kind is OutputKind.USER_INPUT_MUTATION and _may_have_gradients(source):
+        elif source in targets:
             write = write_to_input
         copy_node = graph.create_node("call_function", write, (destination, values[result]), name="copy_")
         copy_node.meta = meta_of(result).copy()

@@ -106,12 +106,22 @@ def _division(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any]
 
     def method(self: SymbolNode, other: Any) -> SymbolNode:
         divisor = _from_node(other)
-        if isinstance(divisor, Expr) and self.environment.hint(divisor) == 0:
+        if isinstance(divisor, Expr) and self.environment.hint(divisor) == 0 and _is_users(sys._getframe(1)):
             self.environment.note_failure(relations.eq(divisor, 0))
             raise ZeroDivisionError("integer division or modulo by zero")
         return divide(self, other)
 
     return method
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    """Whether a node's method was called for an operation of the user's; torch's kernels also divide where the result
+    does not matter, to compare strides."""
+    if frame is None or frame.f_code.co_filename not in _OPERATIONS:
+        return False  # C++
+    while frame is not None and frame.f_code.co_filename in _OPERATIONS:
+        frame = frame.f_back
+    return users_frame(frame) is not None
 
 
 def _layout(function: Callable[[Any, Any], bool]) -> Callable[..., SymbolNode]:
@@ -447,6 +457,8 @@ _SYMINT_HASH: CodeType = torch.SymInt.__hash__.__code__
 _SYMINT_MAXIMUM: CodeType = getattr(torch.SymInt, "__sym_max__").__code__  # noqa: B009 - absent from stubs
 # In this file of torch's every maximum with 1 is a stride.
 _STRIDES_IN_PYTHON = make_contiguous_strides_for.__code__.co_filename
+# The files in which the operations of symbolic numbers are written down.
+_OPERATIONS = frozenset({_SYMINT_MAXIMUM.co_filename, torch.SymInt.__add__.__code__.co_filename})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SYMBOLIC_TYPES: dict[str, Any] = {
     "int": torch.SymInt,

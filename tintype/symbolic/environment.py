@@ -194,13 +194,19 @@ class Environment(Table):
         if found is UNSET:
             found = None
             if not expression.has_unbacked:
-                found = evaluate(expression, {part: part.hint for part in expression.symbols})
+                found = self._value_in_example(expression)
             expression._hint = found
         if found is None and self.facts.replacements:
             replaced = self.facts.replace(expression)
             if replaced is not expression:
                 return self.hint(replaced)
         return found
+
+    def _value_in_example(self, expression: Expr) -> Any:
+        try:
+            return evaluate(expression, {part: part.hint for part in expression.symbols})
+        except ZeroDivisionError:  # it has no value there; a kernel that compares strides asks all the same
+            return None
 
     def range(self, expression: Any) -> Range:
         """The interval in which the expression lies."""

@@ -44,6 +44,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
+from tintype.symbolic.sizes import contiguous_strides
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
@@ -545,7 +546,9 @@ def symbolic_strides(
     sizes: tuple[Size, ...], strides: tuple[Size, ...], new_sizes: tuple[Size, ...]
 ) -> tuple[Size, ...]:
     """The strides of a tensor whose sizes vary: those of dimensions that lie without a gap outside of others follow
-    their sizes, all others stay what they are."""
+    their sizes, all others stay what they are. Those of an example without elements mean nothing."""
+    if 0 in sizes:
+        return contiguous_strides(new_sizes)
     order = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d], -d))  # innermost first
     result: list[Size] = list(strides)
     expected: Size = 1
@@ -553,10 +556,10 @@ def symbolic_strides(
     for dimension in order:
         if strides[dimension] == expected:
             result[dimension] = symbolic
-            expected = expected * (sizes[dimension] or 1)  # as torch counts a dimension without elements
+            expected = expected * sizes[dimension]
             symbolic = symbolic * new_sizes[dimension]
         else:
-            expected = strides[dimension] * (sizes[dimension] or 1)
+            expected = strides[dimension] * sizes[dimension]
             symbolic = strides[dimension] * new_sizes[dimension]
     return tuple(result)
 

@@ -274,23 +274,22 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
     if overlaps(info.view(sizes, strides)):
         return None
     base = laid_out(emit, base, memory)
-    start = info.offset - memory.offset + _info(base).offset
     target = base
     if base.op == "placeholder" and is_dense(_info(base).sizes, _info(base).strides):
         # an input may begin elsewhere in its memory when the program runs; a copy begins where its memory does
         target = emit.call(aten.clone.default, base)
-        start = info.offset - memory.offset
+    start = info.offset - memory.offset
+    place = (sizes, strides, start + _info(target).offset)
     dtype = _info(base).dtype
     if not (dtype.is_floating_point or dtype.is_complex):
-        return emit.call(aten.as_strided_scatter.default, target, value, sizes, strides, start)
+        return emit.call(aten.as_strided_scatter.default, target, value, *place)
     # torch's derivative of this operator gives the tensor the gradient of the part that was written to, and none of
     # the rest: so the tensor goes in without its history, and what was not written to is taken from the tensor itself
-    detached = emit.call(aten.detach.default, target)
-    new = emit.call(aten.as_strided_scatter.default, detached, value, sizes, strides, start)
-    nowhere = emit.call(aten.zeros_like.default, detached, dtype=torch.bool)
-    everywhere = emit.call(aten.full.default, sizes, True, dtype=torch.bool, device=_info(base).device)
-    written = emit.call(aten.as_strided_scatter.default, nowhere, everywhere, sizes, strides, start)
-    return emit.call(aten.where.self, written, new, base)
+    written = emit.call(aten.as_strided_scatter.default, emit.call(aten.detach.default, target), value, *place)
+    everywhere = emit.call(aten.full_like.default, target, True, dtype=torch.bool)
+    nowhere = emit.call(aten.full_like.default, value, False, dtype=torch.bool)
+    kept = emit.call(aten.as_strided_scatter.default, everywhere, nowhere, sizes, strides, start)
+    return emit.call(aten.where.self, kept, base, written)
 
 
 # --- inverses --------------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""Inputs that a program writes to, with gradients when it is called, whether the example had them or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+
+
+def _under_no_grad(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.mul_(2)
+    return x * 3
+
+
+def _returned(x: torch.Tensor) -> torch.Tensor:
+    return x.sin_()
+
+
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    x.sin_().mul_(y)
+    return x * x
+
+
+def _part(x: torch.Tensor) -> Any:
+    x[0].cos_()
+    return x, x[1] * x[0]
+
+
+def _strided(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y.as_strided((2, 2), (1, 2), 1).mul_(x[:2])
+    return y
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "returned": _returned,
+    "twice": _twice,
+    "part": _part,
+    "strided": _strided,
+}
+
+
+def gradients(function: Callable[..., Any], x: torch.Tensor, leaf: bool) -> Any:
+    x = x.clone().requires_grad_()
+    given = x if leaf else x * 1
+    results = function(given)
+    results = results if isinstance(results, tuple) else (results,)
+    sum((result * torch.arange(1.0, result.numel() + 1).view_as(result)).sum() for result in results).backward()
+    return [result.detach() for result in results], given.detach(), x.grad
+
+
+@pytest.mark.parametrize("with_gradients", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_input_with_a_history(name: str, with_gradients: bool) -> None:
+    function, x = PROGRAMS[name], torch.randn(3, 2)
+    example = (x.clone().requires_grad_() * 1 if with_gradients else x.clone(),)
+    program = tintype.export(function, example)
+    for made in (program, program.run_decompositions()):
+        torch.testing.assert_close(gradients(made.module(), x, False), gradients(function, x, False))
+
+
+def test_a_leaf_that_is_written_to_without_gradients() -> None:
+    x = torch.randn(3, 2)
+    module = tintype.export(_under_no_grad, (x.clone(),)).module()
+    for leaf in (True, False):
+        torch.testing.assert_close(gradients(module, x, leaf), gradients(_under_no_grad, x, leaf))
