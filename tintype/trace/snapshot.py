@@ -10,6 +10,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import sys
+import threading
+import time
 import types
 from operator import is_
 from typing import Any, NamedTuple
@@ -60,7 +62,25 @@ def _watch() -> tuple[Any, Any]:
         remove(self, name)
 
     torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = watched_assign, watched_remove  # type: ignore[method-assign]
+    _wait_for_others({assign.__code__, remove.__code__})
     return assign, remove
+
+
+def _wait_for_others(codes: set[types.CodeType]) -> None:
+    """Let other threads finish assignments that nobody watches; but not for ever, one may be waiting for us."""
+    here = threading.get_ident()
+    for _ in range(1000):
+        if not any(_runs(frame, codes) for thread, frame in sys._current_frames().items() if thread != here):
+            return
+        time.sleep(0.0001)
+
+
+def _runs(frame: types.FrameType | None, codes: set[types.CodeType]) -> bool:
+    while frame is not None:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _leave(methods: tuple[Any, Any]) -> None:
@@ -121,8 +141,13 @@ class Snapshot:
 
     def restore(self) -> list[Change]:
         """Put everything back that this thread changed; returns what that was."""
-        _open.remove(self._assigned_elsewhere)
-        self._watch.__exit__(None, None, None)
+        try:
+            return self._restore()
+        finally:  # not before: what others assign meanwhile must be told apart too
+            _open.remove(self._assigned_elsewhere)
+            self._watch.__exit__(None, None, None)
+
+    def _restore(self) -> list[Change]:
         changes: list[Change] = []
         for container in self._empty:
             if container:
