@@ -495,16 +495,11 @@ def _read_before_written(
     }  # fmt: skip
     targets: dict[Node, Node] = {}
     for node, spec in inputs:
-        if spec.kind is InputKind.USER_INPUT and spec.arg.name in written and _may_have_gradient(node):
+        if spec.kind is InputKind.USER_INPUT and spec.arg.name in written and _may_have_gradients(node):
             targets[node] = values[node]
             values[node] = graph.create_node("call_function", value_before_write, (values[node],), name="before")
             values[node].meta = meta_of(node).copy()
     return targets
-
-
-def _may_have_gradient(node: Node) -> bool:
-    dtype = node.meta["val"].info.dtype
-    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def _write_back(
