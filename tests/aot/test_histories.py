@@ -278,3 +278,30 @@ def test_tensors_that_a_cache_keeps_from_an_earlier_capture_are_refused() -> Non
     compiled(torch.ones(4, 3))
     with pytest.raises(CaptureError, match="something keeps tensors from one call to the next"):
         compiled(torch.ones(2, 3))
+
+
+class WritesToItsParameter(nn.Module):
+    def __init__(self, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(4.0))
+        self.view = view
+
+    def forward(self) -> torch.Tensor:
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+        return self.view(self.weight)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda w: w.expand(3, 4), lambda w: w[1:], lambda w: w.view(2, 2).t(), lambda w: w * 3],
+    ids=["expanded", "part", "transposed", "computed"],
+)
+def test_views_of_a_parameter_that_was_written_to_under_no_grad(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    eager, compiled = WritesToItsParameter(view), WritesToItsParameter(view)
+    module = tintype.aot.module(compiled)
+    for _ in range(2):
+        for run in (eager, module):
+            (run() * 2).sum().backward()
+        torch.testing.assert_close(compiled.weight, eager.weight)
+        torch.testing.assert_close(compiled.weight.grad, eager.weight.grad)

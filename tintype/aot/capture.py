@@ -425,6 +425,8 @@ class FunctionCapture(JointCapture):
         if not fake.requires_grad or fake.is_leaf:
             return False
         inputs = {id(entry) for entry in self.entries.values()}
+        # a node that writes to the state has its fake as its value too
+        inputs |= {id(node.meta.get("val")) for node in self.graph.find_nodes(op="placeholder")}
         step = base_of(fake.node)
         while step is not None and step.op != "placeholder":
             value = step.meta.get("val")
