@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-modes fuzz killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips lint format clean
+.PHONY: test test-modes fuzz fuzz-programs killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -27,6 +27,10 @@ test-modes: $(VENV)/stamp-test
 # Damaged files, and saves that are killed; docs/reliability.md has the figures.
 fuzz: $(VENV)/stamp-test
 	$(BIN)/python -m tests.reliability.fuzz --count 200000
+
+# Random programs, in every variant, against eager mode.
+fuzz-programs: $(VENV)/stamp-test
+	$(BIN)/python -m tests.fuzz_programs --count 20000 --workers $(WORKERS)
 
 killtest: $(VENV)/stamp-test
 	$(BIN)/python -m tests.reliability.kill --count 200

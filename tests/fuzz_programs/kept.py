@@ -1,0 +1,151 @@
+"""Programs that were once wrong, as the fuzzer shrank them. Each must be right in every variant and at every size.
+
+An entry is a name, what is said about sizes, the inputs (name, sizes, and what is special about them), the lines of
+the model's constructor and those of its forward; the last one is what it returns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.fuzz_programs.language import Input, Program, Sizes, Statement
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A program that is kept."""
+
+    name: str
+    sizes: Sizes
+    inputs: tuple[Input, ...]
+    lines: str
+    members: str = ""
+    may_refuse: bool = False  # whether one of our errors at export is an answer, too
+
+    def program(self) -> Program:
+        """The program."""
+        *body, result = [line for line in self.lines.split("\n") if line.strip()]
+        indent = len(body[0] if body else result) - len((body[0] if body else result).lstrip())
+        text = "\n".join(line[indent:] for line in body)
+        members = dict(_member(line.strip()) for line in self.members.split("\n") if line.strip())
+        statements = (Statement(text, "kept"),) if text else ()
+        return Program(0, self.inputs, members, statements, result.strip(), self.sizes)
+
+
+def _member(line: str) -> tuple[str, str]:
+    name = line.split("self.")[1].split(" ")[0] if line.startswith("self.") and "=" in line else ""
+    if not name or name.startswith("register_buffer"):
+        name = line.split('"')[1]
+    return name, line
+
+
+def static() -> Sizes:
+    """Sizes that don't vary."""
+    return Sizes({})
+
+
+def dim(**example: int) -> Sizes:
+    """Sizes that vary, each by a Dim."""
+    return Sizes(example, "dim")
+
+
+def auto(**example: int) -> Sizes:
+    """Sizes that vary as far as the program allows."""
+    return Sizes(example, "auto")
+
+
+def at_least(least: int, **example: int) -> Sizes:
+    """Sizes that vary from a minimum on."""
+    return Sizes(example, "dim", dict.fromkeys(example, least))
+
+
+def x(name: str, *sizes: str, dtype: str = "float32", layout: str = "contiguous") -> Input:
+    """An input."""
+    return Input(name, sizes, dtype, layout)
+
+
+N, N3 = x("x0", "n"), x("x0", "n", "3")
+
+KEPT = [
+    # facts
+    Kept("a write beyond an example", dim(n=3), (N,), "x0[4:] = 0\nx0"),
+    Kept("a write beyond an empty example", dim(n=0), (N,), "x0[2:] = 1\nx0"),
+    Kept("half of a size", dim(n=5), (N,), "v0 = x0[: x0.shape[0] // 2]\nv0"),
+    Kept("a size is returned", dim(n=3), (N,), "v0 = x0 * 2\n(v0, v0.shape[0])"),
+    Kept("a size is multiplied with", auto(n=2), (N3,), "v0 = x0 * max(x0.shape[0], 2)\nv0"),
+    Kept("a derived size with a guard", dim(n=3), (x("x0", "2 * n", "3"),), "v0 = x0[:, : x0.shape[0] - 1]\nv0"),
+    Kept("chunks of a size", auto(n=3), (x("x0", "3", "n"),), "v0 = x0.chunk(2, 1)[0]\nv0"),
+    Kept("distances", auto(n=4), (x("x0", "n", "4"),), "v0 = torch.cdist(x0, self.b0)\nv0",
+         'self.register_buffer("b0", torch.ones(3, 4))'),
+    Kept("patches", at_least(2, n=6), (x("x0", "n", "n"),),
+         "v0 = torch.nn.functional.unfold(x0[None, None], 2)\nv0"),
+    Kept("an empty example that is transposed", dim(n=0), (x("x0", "n", "4", layout="transposed"),),
+         "v0 = x0.reciprocal().clamp(-4, 4)\nv0"),
+    Kept("an empty example and two operands", dim(n=0), (x("x0", "3", "n"),), "v0 = torch.hypot(x0, x0)\nv0"),
+    Kept("trapezoids of nothing", dim(n=3), (N,), "v0 = torch.trapezoid(x0)\nv0"),
+    Kept("attention over nothing", dim(n=3), (N3,),
+         "v0 = torch.nn.functional.scaled_dot_product_attention(x0[None], x0[None], x0[None])\nv0"),
+    Kept("a step of a scan learns a size", auto(n=3), (x("x0", "1", "3", "n"),),
+         "def step(a0, a1):\n    v0 = x0.narrow(2, 0, 1)\n    return a0 * 2, a1 + v0.sum()\n"
+         "v1 = tintype.scan(step, x0[0], x0)[1]\nv1"),
+    # squeeze and broadcasting
+    Kept("a squeezed tensor is written to", auto(n=4), (N3,), "x0.squeeze().add_(1)\nx0"),
+    Kept("a squeezed dimension is written to", auto(n=1), (x("x0", "3", "n"),), "x0.squeeze(-1).mul_(2)\nx0"),
+    # pieces
+    Kept("a piece is written to", dim(n=4), (N,), "x0.split([1, x0.shape[-1] - 1], -1)[1].add_(1)\nx0"),
+    Kept("a chunk is written to", auto(n=4), (N,), "x0.chunk(2, 0)[-1].mul_(2)\nx0"),
+    Kept("pieces of a varying size are written to", auto(n=3), (x("x0", "n", "n"),),
+         "x0.split(x0.shape[0], 1)[0].zero_()\nx0"),
+    Kept("pieces of half a size", auto(n=6), (N,), "v0 = x0.split(x0.shape[0] // 2, 0)[0]\nv0"),
+    Kept("complex pieces are written to", static(), (x("x0", "4", dtype="complex64"),),
+         "x0[:2] = 1\nx0[3].mul_(2)\nx0"),
+    # layouts
+    Kept("flattened", static(), (x("x0", "3", "3"),), "v0 = x0.flatten(-2)\nv0"),
+    Kept("a flat view is written to", static(), (x("x0", "3", "3"),), "x0.reshape(-1).add_(1)\nx0", may_refuse=True),
+    Kept("what may be contiguous is written to", static(), (x("x0", "4"),), "x0.contiguous().add_(1)\nx0",
+         may_refuse=True),
+    Kept("a source is written to after contiguous()", static(), (x("x0", "3", "4"),),
+         "v0 = x0.transpose(0, 1).contiguous()\nx0.zero_()\nv0", may_refuse=True),
+    Kept("an input whose elements share memory is written to", static(), (x("x0", "3", "2"),),
+         "x0.zero_()\nx0[-1:] += 1\nx0"),
+    Kept("group norm of any layout", static(), (x("x0", "3", "3", "2"),), "v0 = self.m0(x0)\nv0",
+         "self.m0 = torch.nn.GroupNorm(1, 3)"),
+    Kept("sums by a table in any layout", static(), (x("x0", "3", "3"),), "v0 = x0.sum()\nv0"),
+    Kept("memory is looked at", static(), (x("x0", "4"),), "x0[1:].as_strided((1,), (1,)).zero_()\nx0",
+         may_refuse=True),
+    Kept("a view that an example of one allows", auto(n=1), (x("x0", "3", "n", layout="transposed"),),
+         "v0 = x0.view(-1)\nv0"),
+    Kept("an offset is looked at", auto(n=3), (x("x0", "2", "n"),), "v0 = x0.mT + x0.storage_offset()\nv0",
+         may_refuse=True),
+    # gradients
+    Kept("a region without gradients", dim(n=3), (N3,), "with torch.no_grad():\n    v0 = x0.relu()\n(v0, x0 * v0)"),
+    Kept("a view in a region without gradients", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = x0.unflatten(-1, (1, x0.shape[-1]))\nv0 * 2"),
+    Kept("control flow in a region without gradients", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = tintype.map(lambda a0: a0 * 2, x0)\n(x0 * 1, v0)"),
+    Kept("a write in a region without gradients", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    x0.clamp_(-1, 1)\nx0 * 2"),
+    Kept("a write with a gradient", static(), (x("x0", "3"),), "x0.sin_()\nx0"),
+    Kept("a write through detach()", static(), (x("x0", "3"),), "x0.detach().add_(1)\nx0"),
+    Kept("a write through as_strided() with a gradient", static(), (x("x0", "2"),),
+         "v0 = x0.repeat(2)\nv0.as_strided((1,), (1,)).add_(1)\nv0"),
+    # compiled functions
+    Kept("a loop", static(), (x("x0", "3"),),
+         "v0 = tintype.while_loop(lambda i0, a0: i0 < 2, lambda i0, a0: (i0 + 1, a0 * 2), "
+         "(torch.zeros((), dtype=torch.int64), x0))[1]\nv0"),
+    Kept("a parameter is written to", static(), (x("x0", "4"),),
+         "with torch.no_grad():\n    self.p0.mul_(0.9)\nself.p0 * x0",
+         "self.p0 = torch.nn.Parameter(torch.randn(4))"),
+    Kept("numbers are drawn in place", static(), (x("x0", "4"),), "v0 = x0.clone().normal_()\nv0 + x0"),
+    Kept("a function reads what is written to twice", static(), (x("x0", "3"),),
+         "v0 = x0**2\nv0.tanh_()\nv0.tanh_()\n"
+         "v1 = tintype.scan(lambda a0, a1: (a1 + v0.frac().sum(), a1 * 2), x0[0], x0)[0]\nv1"),
+    # effects and conversions
+    Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
+    Kept("conversions that change nothing", dim(n=3), (N,),
+         "v0 = (x0 * 2).float()\nv0 += 1\nv1 = (x0 + 1).to(x0.dtype)\nv1.add_(1)\n(v0, x0, v1.type_as(v0))"),
+    Kept("a conversion and a source that is written to", static(), (x("x0", "3"),),
+         "v0 = x0.float()\nx0.relu_()\nv0"),
+    Kept("a size as text", auto(n=3), (N,), 'v0 = x0 * int(f"{x0.shape[0]}")\nv0', may_refuse=True),
+    Kept("out= of another size", static(), (x("x0", "3"), x("x1")), "torch.add(x0, 1, out=x1)\nx1", may_refuse=True),
+]  # fmt: skip

@@ -1,0 +1,185 @@
+"""Runs a program, in eager mode or as a variant of it, and notes everything that can be seen of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+import tintype
+from tests.fuzz_programs import operators
+from tests.fuzz_programs.inputs import Case, dimension_lines, dynamic_shapes, input_lines
+from tests.fuzz_programs.language import Program
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What was seen of a run."""
+
+    error: BaseException | None = None
+    results: list[Any] = dataclasses.field(default_factory=list)  # of each call
+    arguments: list[Any] = dataclasses.field(default_factory=list)
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    log: list[Any] = dataclasses.field(default_factory=list)
+    gradients: list[Any] | None = None
+    parameter_gradients: dict[str, Any] = dataclasses.field(default_factory=dict)
+    shares: list[Any] = dataclasses.field(default_factory=list)
+
+
+def seed(number: int) -> None:
+    """Seed the CPU's generator; torch.manual_seed tells all other devices, too, which takes milliseconds."""
+    torch.default_generator.manual_seed(number)
+
+
+class Runnable:
+    """A program as Python objects."""
+
+    def __init__(self, program: Program) -> None:
+        operators.register()
+        self.program = program
+        source = program.source()
+        file = f"<random program {program.seed}: {hash(source)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        self._file = file
+        self.namespace: dict[str, Any] = {"torch": torch, "tintype": tintype, "__name__": "random_program"}
+        exec(compile(source, file, "exec"), self.namespace)
+
+    def close(self) -> None:
+        """Forget the source."""
+        linecache.cache.pop(self._file, None)
+
+    def model(self) -> torch.nn.Module:
+        """A fresh model, always with the same values."""
+        seed(0)
+        model = self.namespace["Model"]()
+        return model if self.program.training else model.eval()
+
+    def arguments(self, case: Case) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
+        """Fresh arguments of a call, and the leaves that gradients are wanted for."""
+        namespace: dict[str, Any] = {"torch": torch}
+        first, *rest = input_lines(self.program, case)
+        assert first.startswith("torch.manual_seed")
+        seed(case.seed)
+        exec(_compiled("\n".join(rest)), namespace)
+        arguments = tuple(namespace[argument.name] for argument in self.program.inputs)
+        return arguments, namespace.get("leaves", [])
+
+    def dynamic_shapes(self) -> Any:
+        """What export is told about sizes."""
+        source = dynamic_shapes(self.program)
+        if source is None:
+            return None
+        namespace: dict[str, Any] = {"tintype": tintype}
+        exec("\n".join(dimension_lines(self.program)), namespace)
+        return eval(source, namespace)
+
+
+@functools.lru_cache(64)
+def _compiled(source: str) -> Any:
+    return compile(source, "<arguments>", "exec")
+
+
+def run(function: Callable[..., Any], runnable: Runnable, case: Case) -> Outcome:
+    """Call a function as a case says. What it raises is part of the outcome."""
+    outcome = Outcome()
+    arguments, leaves = runnable.arguments(case)
+    log_before = len(operators.LOG)
+    state = function if isinstance(function, torch.nn.Module) else None
+    grad_mode, threads = torch.is_grad_enabled(), torch.get_default_dtype()
+    try:
+        for _ in range(case.calls):
+            seed(5)
+            result = function(*arguments)
+            outcome.results.append(copied(result))
+        if (torch.is_grad_enabled(), torch.get_default_dtype()) != (grad_mode, threads):
+            raise AssertionError("the call changed the mode of gradients or the default dtype")
+        outcome.shares = shares(result, arguments)
+        if case.gradients:
+            outcome.gradients, outcome.parameter_gradients = gradients(result, leaves, state)
+    except Exception as error:
+        outcome.error = error
+        error.__traceback__ = None
+    outcome.arguments = copied(list(arguments))
+    if state is not None:
+        outcome.state = {
+            name: value.detach().clone() for name, value in [*state.named_buffers(), *state.named_parameters()]
+        }
+    outcome.log = operators.LOG[log_before:]
+    del operators.LOG[log_before:]
+    return outcome
+
+
+def copied(values: Any) -> Any:
+    """Values whose tensors nobody writes to any more."""
+    return pytree.tree_map_only(torch.Tensor, lambda value: value.detach().clone(), values)
+
+
+def gradients(
+    result: Any, leaves: list[torch.Tensor], model: torch.nn.Module | None
+) -> tuple[list[Any] | None, dict[str, Any]]:
+    """Gradients of a weighted sum of the results, of leaves and of parameters; None if nothing has a history."""
+    total = total_of(result)
+    if total is None:
+        return None, {}
+    parameters = dict(model.named_parameters()) if model is not None else {}
+    wanted = [*leaves, *(value for value in parameters.values() if value.requires_grad)]
+    names = [name for name, value in parameters.items() if value.requires_grad]
+    if not wanted:
+        return None, {}
+    found = torch.autograd.grad(total, wanted, allow_unused=True)
+    return list(found[: len(leaves)]), dict(zip(names, found[len(leaves) :], strict=True))
+
+
+def total_of(result: Any) -> Any:
+    """A scalar that depends on every floating result in a way of its own."""
+    total: Any = None
+    for i, value in enumerate(pytree.tree_leaves(result)):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+            part = ((real.double() + 0.3) ** 2).sum() * (i + 1)
+            total = part if total is None else total + part
+    return total
+
+
+def shares(result: Any, arguments: tuple[Any, ...]) -> list[Any]:
+    """For each tensor of the result, which argument or earlier result it shares memory with."""
+    seen: list[int] = []
+    pattern = []
+    for value in [*arguments, *pytree.tree_leaves(result)]:
+        if not isinstance(value, torch.Tensor) or value.numel() == 0:
+            pattern.append(None)
+            seen.append(-1)
+            continue
+        memory = value.untyped_storage()._cdata
+        pattern.append(seen.index(memory) if memory in seen else None)
+        seen.append(memory)
+    return pattern[len(arguments) :]
+
+
+class State:
+    """The state of a module, to be put back before each case."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._values = {
+            name: (value, value.detach().clone())
+            for name, value in [*module.named_buffers(), *module.named_parameters()]
+        }
+
+    def put_back(self) -> None:
+        """Make the state what it was."""
+        for name, (tensor, value) in self._values.items():
+            path, _, leaf = name.rpartition(".")
+            owner = self._module.get_submodule(path) if path else self._module
+            with torch.no_grad():
+                if isinstance(tensor, torch.nn.Parameter):
+                    tensor.data.copy_(value)
+                elif leaf in owner._buffers:
+                    owner._buffers[leaf] = value.clone()
+                else:
+                    getattr(owner, leaf).data.copy_(value)
