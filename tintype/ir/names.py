@@ -31,6 +31,8 @@ def identifier(text: str) -> str:
     >>> identifier("layers.0.größe")
     'layers_0_gr__e'
     """
+    if text.isascii() and text.isidentifier():
+        return text
     name = re.sub(r"[^0-9a-zA-Z_]", "_", text) or "_"
     return f"_{name}" if name[:1].isdigit() else name
 

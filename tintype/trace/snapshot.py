@@ -98,8 +98,6 @@ class Snapshot:
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
         self._empty: list[Any] = []
         self._seen: set[int] = set()
-        # the module whose attributes a table holds
-        self._modules: dict[int, int] = {}
         self._assigned_elsewhere: set[tuple[int, str]] = set()
         # to change a class that others derive from costs more than a small capture: only where others may assign
         self._watch = _watching() if len(sys._current_frames()) > 1 else contextlib.nullcontext()
@@ -132,9 +130,6 @@ class Snapshot:
             attributes = vars(value) if isinstance(value, torch.nn.Module) else _attributes(value)
             if attributes is None:
                 return
-            if isinstance(value, torch.nn.Module):
-                for table in (attributes, *(attributes.get(name) for name in _TABLES)):
-                    self._modules[id(table)] = id(value)
             items = list(attributes.values())
             self._saved.append((value, attributes, dict(attributes)))
         pending += [item for item in items if type(item) not in _LEAF_TYPES]
@@ -180,12 +175,21 @@ class Snapshot:
                 container.extend(copy)
         return changes
 
+    def _module_of(self, table: dict[Any, Any]) -> int | None:
+        """The module whose attributes a table holds, by its id."""
+        for owner, attributes, _ in self._saved:
+            if isinstance(owner, torch.nn.Module):
+                if any(table is part for part in (attributes, *(attributes.get(name) for name in _TABLES))):
+                    return id(owner)
+        return None
+
     def _take_back(
         self, container: dict[Any, Any], changes: list[Change], copy: dict[Any, Any] | None = None
     ) -> list[Change]:
         """Undo changes of a table, but for those of other threads; entries that stay are not touched."""
-        module = self._modules.get(id(container))
-        changes = [change for change in changes if (module, change.name) not in self._assigned_elsewhere]
+        if self._assigned_elsewhere:
+            module = self._module_of(container)
+            changes = [change for change in changes if (module, change.name) not in self._assigned_elsewhere]
         for change in changes:
             if change.before is MISSING:
                 container.pop(change.name, None)
