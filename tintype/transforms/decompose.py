@@ -246,7 +246,7 @@ class Decomposition:
         elif node.op == "call_function":
             if node.target is aten.item.default:
                 self._copy(node, aten._local_scalar_dense.default)  # the same number under its core name
-            elif self.recorder.stays(node.target) or isinstance(node.meta.get("val"), _SYMBOLIC):
+            elif self.recorder.stays(node.target) or type(node.meta.get("val")) in _SYMBOLIC:
                 self._copy(node)  # a number that varies is no more than the question for it
             elif self._is_seen_to_copy(node):
                 self._copy(node)
@@ -273,7 +273,7 @@ class Decomposition:
         if not isinstance(value, Node):
             return value
         new = self.values[value]
-        return new.meta["val"] if isinstance(new, Node) else new
+        return new if type(new) is FakeTensor else new.meta["val"] if isinstance(new, Node) else new
 
     # --- nodes that stay -----------------------------------------------------------------------------------
 
@@ -446,19 +446,18 @@ class Decomposition:
         """Let a result stand for an old node, and note whether its geometry is another than before."""
         if type(result) is not FakeTensor and isinstance(result, torch.Tensor):
             result = self.recorder.fake_of(result)
-        if isinstance(result, (list, tuple)):
-            result = self._items_with_strides(node, tuple(result))
-        elif type(result) is FakeTensor and node in self.exposed:
-            result = self._restrided(result, self._info_of(node))
         if type(result) is FakeTensor:
-            result = self._settle_one(node, node, result)
-        self.values[node] = result
-        if isinstance(result, tuple):
-            items = list(result)
+            if node in self.exposed:
+                result = self._restrided(result, self._info_of(node))
+            self.values[node] = self._settle_one(node, node, result)
+        elif isinstance(result, (list, tuple)):
+            items = list(self._items_with_strides(node, tuple(result)))
             for user in node.users:
                 index: Any = user.args[1]
                 items[index] = self._settle_one(node, user, items[index])
             self.values[node] = tuple(items)
+        else:
+            self.values[node] = result
 
     def _settle_one(self, node: Node, place: Node, result: FakeTensor) -> FakeTensor:
         """One of the tensors that a node was decomposed to, in the place of an old node."""
@@ -629,6 +628,8 @@ def _from_places(value: Any, found: list[Any]) -> Any:
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
     """Arguments with everything that is no container replaced; containers become plain ones."""
+    if type(value) is FakeTensor:  # asking whether it is a container would ask the tensor for its class
+        return function(value)
     if isinstance(value, tuple):
         return tuple([_mapped(item, function) for item in value])
     if isinstance(value, list):
