@@ -87,3 +87,40 @@ def test_the_memory_of_what_a_loop_returns_is_looked_at() -> None:
 
     with pytest.raises(MutationError, match="depends on the layout of its argument"):
         tintype.export(model, (torch.ones(3),))
+
+
+def test_strided_views_of_a_written_input_that_begins_elsewhere() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.sin_()
+        return x.as_strided((2,), (2,))
+
+    module = tintype.export(function, (torch.randn(3),)).module()
+    memories = [torch.arange(8.0) for _ in range(2)]
+    results = [run(memory[4:7]) for run, memory in zip((function, module), memories, strict=True)]
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(memories[1], memories[0])
+    results[1].zero_()
+    assert not memories[1][4], "the result is a view of the input"
+
+
+def test_what_contiguous_returned_is_only_read_by_the_caller() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.contiguous()
+        x.mul_(2)
+        return y
+
+    x = torch.randn(3)
+    module = tintype.export(function, (x.clone(),)).module()
+    torch.testing.assert_close(module(x.clone()), x * 2)
+    with pytest.raises(tintype.TintypeError, match="strides"):
+        module(torch.randn(6)[::2])
+
+
+def test_a_copy_that_later_decisions_make_a_view_is_refused() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        part = x.chunk(2, 2)[-1]
+        part.flatten(0, 1).add_(1)
+        return part.clamp(min=y)
+
+    with pytest.raises(tintype.TintypeError, match="copies or returns a view"):
+        tintype.export(function, (torch.randn(3, 3, 3), torch.randn(4)), dynamic_shapes="auto")

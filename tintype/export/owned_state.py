@@ -59,6 +59,11 @@ def value_before_write(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
 
 
+def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, distance: int) -> torch.Tensor:
+    """A view of the memory behind a tensor, which begins so many elements after the tensor does."""
+    return tensor.as_strided(sizes, strides, tensor.storage_offset() + distance)
+
+
 def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Write to an input that may have gradients. A leaf can't have been written to but behind autograd's back."""
     (target.detach() if target.is_leaf and target.requires_grad else target).copy_(value)

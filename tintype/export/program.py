@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -21,6 +21,7 @@ from tintype.export.observed import observed_lines
 from tintype.export.owned_state import (
     OwnedState,
     replace_state,
+    strided_from,
     value_before_write,
     write_to_input,
     write_untracked,
@@ -577,10 +578,16 @@ def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[No
         new = graph.node_copy(
             view, lambda argument: rebased[argument][0] if argument in rebased else values[argument]
         )
-        if view.target is aten.as_strided.default and distance:
-            sizes, strides, offset = view.args[1:]
-            shift = distance // view.meta["val"].info.dtype.itemsize
-            new.args = (new.args[0], sizes, strides, offset + shift)
+        if view.target is aten.as_strided.default:
+            # an input may begin elsewhere in its memory than the example did
+            base, sizes, strides, offset = cast(Any, view.args)
+            begin = base.meta["val"].info.offset
+            if type(offset) is int and type(begin) is int:
+                new.target = strided_from
+                new.args = (new.args[0], sizes, strides, offset - begin)
+            elif distance:
+                shift = distance // view.meta["val"].info.dtype.itemsize
+                new.args = (new.args[0], sizes, strides, offset + shift)
         rebased[view] = (new, distance)
     return rebased[node][0]
 

@@ -119,10 +119,12 @@ def _conditions_of_copy(call: Node, before: TensorInfo, after: TensorInfo) -> li
         memory_format: Any = call.kwargs.get("memory_format", torch.contiguous_format)
         if call.target is aten.to.dtype:
             memory_format = call.args[4]
-        lies_in(before, strides_for_format(before, memory_format), noted)
+        is_view = lies_in(before, strides_for_format(before, memory_format), noted)
     else:
-        view_strides(before.sizes, before.strides, infer_size(after.sizes, product(before.sizes)), noted)
-    return [not_(condition) for condition in noted.open]
+        sizes = infer_size(after.sizes, product(before.sizes))
+        is_view = view_strides(before.sizes, before.strides, sizes, noted) is not None
+    # what the program decided about sizes later on may make a view of it after all
+    return [False] if is_view else [not_(condition) for condition in noted.open]
 
 
 class Doubts:
@@ -246,9 +248,10 @@ def _unknown_layout(call: Node) -> MutationError:
 
 
 def _other_answer(call: Node, condition: Any) -> MutationError:
+    where = "at no size that the program takes" if condition is False else f"where {condition}"
     return MutationError(
-        f"whether {_name(call)}() copies or returns a view depends on sizes that may vary: it is a copy where "
-        f"{condition}, which is not so in the example, and the program writes to the one and reads the other",
+        f"whether {_name(call)}() copies or returns a view depends on sizes that may vary: it is a copy {where}, "
+        "which is not so in the example, and the program writes to the one and reads the other",
         location=location_of(call),
         remedy=f"say which it is: clone() before {_name(call)}(), or view(); or export with other sizes",
     )

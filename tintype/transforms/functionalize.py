@@ -266,10 +266,15 @@ class Functionalization:
         for step in reversed(stale):
             assert step.parent is not None
             self._make_view(step, step.parent.value)
-            step.doubts.update(step.parent.doubts)
-            if step.doubt is not None:
-                step.doubts[step.doubt] = None
+            self._inherit_doubts(step)
         return handle.value
+
+    def _inherit_doubts(self, handle: Handle) -> None:
+        """A handle got what was written to its base: it rests on being a view of it."""
+        assert handle.parent is not None
+        handle.doubts.update(handle.parent.doubts)
+        if handle.doubt is not None:
+            handle.doubts[handle.doubt] = None
 
     def _make_view(self, handle: Handle, base: Node) -> None:
         """Give a handle the value that its base's value has for it."""
@@ -621,7 +626,10 @@ class Functionalization:
             step = step.parent
         for step in reversed(chain):
             assert step.parent is not None
-            if step.version != self.versions[step.storage] or step.viewed is not step.parent.value:
+            if step.version != self.versions[step.storage]:
+                self._make_view(step, step.parent.value)
+                self._inherit_doubts(step)
+            elif step.viewed is not step.parent.value:
                 self._make_view(step, step.parent.value)
 
     def _mutation_outputs(self) -> list[OutputSpec]:
