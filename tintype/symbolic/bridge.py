@@ -458,7 +458,7 @@ _SYMINT_MAXIMUM: CodeType = getattr(torch.SymInt, "__sym_max__").__code__  # noq
 # In this file of torch's every maximum with 1 is a stride.
 _STRIDES_IN_PYTHON = make_contiguous_strides_for.__code__.co_filename
 # The files in which the operations of symbolic numbers are written down.
-_OPERATIONS = frozenset({_SYMINT_MAXIMUM.co_filename, torch.SymInt.__add__.__code__.co_filename})
+_OPERATIONS = frozenset({_SYMINT_MAXIMUM.co_filename, torch.SymInt.__floordiv__.__code__.co_filename})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SYMBOLIC_TYPES: dict[str, Any] = {
     "int": torch.SymInt,
