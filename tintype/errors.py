@@ -136,6 +136,8 @@ class LostGradientWarning(UserWarning):
 
     >>> import warnings, torch, tintype
     >>> class Reversed(torch.autograd.Function):
+    ...     __module__ = "models"
+    ...
     ...     @staticmethod
     ...     def forward(ctx, x):
     ...         return x.view_as(x)

@@ -311,6 +311,7 @@ def joint_of(
     and there are no tangents. The graph that is given stays as it is, the result shares no node with it.
 
     >>> import torch, tintype
+    >>> from tintype.transforms.working_copy import WorkingCopy
     >>> ep = tintype.export(lambda x, y: (x.sin() * y,), (torch.ones(3), torch.ones(3)))
     >>> joint = joint_of(ep.graph, WorkingCopy(ep._context).context, [True, False])
     >>> joint.tangents, joint.gradients
