@@ -51,16 +51,12 @@ def decided_one(size: Size, message: Message) -> bool:
     if type(size) is int:
         return size == 1
     condition = eq(size, 1)
-    if isinstance(condition, bool):
-        return condition
-    environment = condition.environment
-    answer = environment.known(condition)
-    if answer is not None:
-        return answer
-    if environment.hint(condition) is None:
-        environment.require(not_(condition), _written(message))
-        return False
-    return environment.guard(condition)
+    if isinstance(condition, Expr):
+        environment = condition.environment
+        if environment.known(condition) is None and environment.hint(condition) is None:
+            environment.require(not_(condition), _written(message))
+            return False
+    return _decided(condition)
 
 
 def decided_zero(size: Size) -> bool:

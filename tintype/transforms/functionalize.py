@@ -37,6 +37,7 @@ from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
 from tintype.trace.plan import functional_counterpart, plan_for
+from tintype.transforms import refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.emit import Emitter, evaluate, info_of, location_of
 from tintype.transforms.histories import Histories
@@ -117,6 +118,7 @@ class Functionalization:
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
         self.written = written_storages(graph)
         self.doubts = Doubts(graph, self.written)
+        self.layouts = Layouts()
         self.histories = Histories(graph, input_specs)
         self.handles: dict[Node, Handle] = {}
         self.versions: dict[Storage, int] = dict.fromkeys(self.written, 0)
@@ -280,7 +282,7 @@ class Functionalization:
         """Give a handle the value that its base's value has for it."""
         view = handle.view
         if view.target is aten.as_strided.default and not lies_within(view.info, view.base):
-            self.problems.append(_beyond_base(handle.source))
+            self.problems.append(refused_writes.beyond_base(handle.source))
             self._give(handle, handle.source)
             return
         self._give(handle, view.again(self.emit, base))
@@ -295,7 +297,7 @@ class Functionalization:
     def _current(self, node: Node) -> Node:
         handle = self.handles.get(node)
         if self.stale_copies and any(storage in self.stale_copies for storage in storages_of(node)):
-            self.problems.append(_stale_copy(node))
+            self.problems.append(refused_writes.stale_copy(node))
         self.doubts.note_read(node)
         if handle is None:
             return node
@@ -305,7 +307,7 @@ class Functionalization:
 
     def rely_on_layout(self, tensor: Node, reader: Node) -> None:
         """The program looks at memory as it lies there: it has to lie as in the example."""
-        sources = Layouts().sources(tensor)
+        sources = self.layouts.sources(tensor)
         if sources:
             self.doubts.relied_on[Doubt(reader, sources, [])] = None
 
@@ -379,7 +381,7 @@ class Functionalization:
         """Give a handle a new value, and with it everything it is a view of."""
         storage = handle.storage
         if storage.frozen and self._is_seen_later(storage):
-            self.problems.append(_frozen(self.emit.at))
+            self.problems.append(refused_writes.frozen(self.emit.at))
             return
         if any(is_zero(size) for size in handle.info.sizes):
             return  # there is nothing to write to
@@ -415,7 +417,7 @@ class Functionalization:
         if memory is not handle:
             new = scatter_strided(self.emit, self.read(memory), value, handle.info, memory.info)
         if new is None:
-            self.problems.append(_written_overlap(self.emit.at))
+            self.problems.append(refused_writes.written_overlap(self.emit.at))
             return
         self.write(memory, new)
         self._give(handle, value)
@@ -480,16 +482,16 @@ class Functionalization:
     def _problem_of(self, node: Node, handles: list[Handle]) -> MutationError | None:
         """Why a write can't be captured: what it leaves depends on the order in which it writes to elements."""
         if len({handle.storage for handle in handles}) < len(handles):
-            return _several_writes(node)
+            return refused_writes.several_writes(node)
         if node.target not in _SAME_EVERYWHERE:
             if any(handle.crowded and overlaps(handle.info) for handle in handles):
-                return _written_overlap(node)
+                return refused_writes.written_overlap(node)
         for argument in node.all_input_nodes:
             read = self.handles.get(argument)
             if read is None or read in handles:
                 continue
             if any(handle.storage is read.storage and share_elements(handle.info, read.info) for handle in handles):
-                return _read_while_written(node)
+                return refused_writes.read_while_written(node)
         return None
 
     def _copied(self, handle: Handle, node: Node) -> Node:
@@ -648,10 +650,10 @@ class Functionalization:
             value = self.read(handle)
             target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
             if spec.kind not in _MUTATION_KINDS:
-                self.problems.append(_written_constant(spec, self.first_writes.get(handle.storage)))
+                self.problems.append(refused_writes.written_constant(spec, self.first_writes.get(handle.storage)))
                 continue
             if overlaps(handle.info):
-                self.problems.append(_written_overlapping_input(node))
+                self.problems.append(refused_writes.written_overlapping_input(node))
                 continue
             argument = TensorArgument(value.name)
             write = self.state_writes.get(node.name, StateWrite.IN_PLACE)
@@ -728,76 +730,3 @@ def _memory_of(handle: Handle, info: TensorInfo) -> Handle:
             break
         handle = handle.parent
     return handle
-
-
-# --- what is refused -------------------------------------------------------------------------------------
-
-
-def _stale_copy(node: Node) -> MutationError:
-    return MutationError(
-        f"{node.name!r} is the result of a conversion (to(), float(), ...) that changed nothing, or of a branch that "
-        "returned its operand; the program writes to its source afterwards, which eager mode would show in it",
-        location=location_of(node),
-        remedy="take it after the write, or make a copy: clone()",
-    )
-
-
-def _frozen(node: Node | None) -> MutationError:
-    return MutationError(
-        "cannot mutate tensors with frozen storage: the program writes to an input through a conversion (to(), "
-        "float(), ...) that changed nothing, or to the result of a branch that returned its operand, so eager mode "
-        "would write to the source too",
-        location=None if node is None else location_of(node),
-        remedy="write to the input itself, or to a copy: x.to(..., copy=True) or x.clone()",
-    )
-
-
-def _beyond_base(node: Node) -> MutationError:
-    return MutationError(
-        "the program reads memory through as_strided() that lies between or beyond the elements of a tensor it "
-        "writes to, which can't be captured",
-        location=location_of(node),
-        remedy="use as_strided() on a contiguous tensor, and only inside of it",
-    )
-
-
-def _several_writes(node: Node) -> MutationError:
-    return MutationError(
-        f"{node.target} writes to several tensors that share memory, which can't be captured",
-        location=location_of(node),
-        remedy="write to them one after the other",
-    )
-
-
-def _written_constant(spec: InputSpec, write: Node | None) -> MutationError:
-    return MutationError(
-        f"the program writes to the constant {spec.target!r}",
-        location=None if write is None else location_of(write),
-        remedy="register it as a buffer: self.register_buffer(name, tensor)",
-    )
-
-
-def _written_overlap(node: Node | None) -> MutationError:
-    assert node is not None
-    return MutationError(
-        f"{node.target} writes to a tensor whose elements share memory with each other (expand(), unfold()), which "
-        "can't be captured",
-        location=location_of(node),
-        remedy="write to a copy: clone()",
-    )
-
-
-def _read_while_written(node: Node) -> MutationError:
-    return MutationError(
-        f"{node.target} writes to elements that it reads through another view, so that what is left depends on the "
-        "order in which it goes through them",
-        location=location_of(node),
-        remedy="read from a copy: clone()",
-    )
-
-
-def _written_overlapping_input(node: Node) -> MutationError:
-    return MutationError(
-        f"the program writes to the input {node.name!r}, whose elements share memory with each other (expand())",
-        remedy="pass a copy of it: clone()",
-    )

@@ -1,0 +1,87 @@
+"""What functionalization says where a write can't be captured."""
+
+from __future__ import annotations
+
+from torch.fx import Node
+
+from tintype.errors import MutationError
+from tintype.ir.signature import InputSpec
+from tintype.transforms.emit import location_of
+
+
+def stale_copy(node: Node) -> MutationError:
+    """A tensor that was written to is read through what may be it or a copy of it."""
+    return MutationError(
+        f"{node.name!r} is the result of a conversion (to(), float(), ...) that changed nothing, or of a branch that "
+        "returned its operand; the program writes to its source afterwards, which eager mode would show in it",
+        location=location_of(node),
+        remedy="take it after the write, or make a copy: clone()",
+    )
+
+
+def frozen(node: Node | None) -> MutationError:
+    """A write to what may be an input or a copy of it."""
+    return MutationError(
+        "cannot mutate tensors with frozen storage: the program writes to an input through a conversion (to(), "
+        "float(), ...) that changed nothing, or to the result of a branch that returned its operand, so eager mode "
+        "would write to the source too",
+        location=None if node is None else location_of(node),
+        remedy="write to the input itself, or to a copy: x.to(..., copy=True) or x.clone()",
+    )
+
+
+def beyond_base(node: Node) -> MutationError:
+    """Memory outside of a tensor's elements is read."""
+    return MutationError(
+        "the program reads memory through as_strided() that lies between or beyond the elements of a tensor it "
+        "writes to, which can't be captured",
+        location=location_of(node),
+        remedy="use as_strided() on a contiguous tensor, and only inside of it",
+    )
+
+
+def several_writes(node: Node) -> MutationError:
+    """One operator writes twice to one memory."""
+    return MutationError(
+        f"{node.target} writes to several tensors that share memory, which can't be captured",
+        location=location_of(node),
+        remedy="write to them one after the other",
+    )
+
+
+def written_constant(spec: InputSpec, write: Node | None) -> MutationError:
+    """A constant of the program is written to."""
+    return MutationError(
+        f"the program writes to the constant {spec.target!r}",
+        location=None if write is None else location_of(write),
+        remedy="register it as a buffer: self.register_buffer(name, tensor)",
+    )
+
+
+def written_overlap(node: Node | None) -> MutationError:
+    """A write to elements that share memory with each other."""
+    assert node is not None
+    return MutationError(
+        f"{node.target} writes to a tensor whose elements share memory with each other (expand(), unfold()), which "
+        "can't be captured",
+        location=location_of(node),
+        remedy="write to a copy: clone()",
+    )
+
+
+def read_while_written(node: Node) -> MutationError:
+    """What an operator reads and what it writes to overlap."""
+    return MutationError(
+        f"{node.target} writes to elements that it reads through another view, so that what is left depends on the "
+        "order in which it goes through them",
+        location=location_of(node),
+        remedy="read from a copy: clone()",
+    )
+
+
+def written_overlapping_input(node: Node) -> MutationError:
+    """An input is written to whose elements share memory."""
+    return MutationError(
+        f"the program writes to the input {node.name!r}, whose elements share memory with each other (expand())",
+        remedy="pass a copy of it: clone()",
+    )
