@@ -17,10 +17,8 @@ import torch
 from tintype.errors import CaptureError
 from tintype.ir.observations import SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch
-from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location, users_frame
-from tintype.symbolic.messages import is_for_people
+from tintype.trace.number_methods import CLASSES, METHODS
 from tintype.trace.recorder import Recorder, active_recorder
 
 # What changes torch for everything that runs afterwards, by name; each with where it is found.
@@ -107,16 +105,6 @@ def _drawing_functions(with_arrays: bool) -> list[tuple[Any, str]]:
     ]
 
 
-def _format_number(self: Any, specification: str) -> str:
-    """``f"{size:3d}"``, for which torch has no answer."""
-    number = from_torch(self)
-    frame = users_frame(sys._getframe(1))
-    if isinstance(number, Expr) and number.environment.has_running_program:
-        if frame is not None and not is_for_people(frame):
-            number = number.environment.specialize(number)
-    return str(number) if isinstance(number, Expr) else format(number, specification)
-
-
 # (owner, name), what is there and what stands in for it: made once, since exports of small models are that quick
 _stand_ins: dict[tuple[int, str], tuple[Any, Any]] = {}
 
@@ -139,8 +127,9 @@ def _watch() -> list[tuple[Any, str, Any]]:
     for module, name in _drawing_functions("numpy" in sys.modules):
         put(module, name, _refused, f"{module.__name__}.{name}", _WITH_TORCH)
     put(torch.set_grad_enabled, "__init__", lambda there: _watched_gradients)
-    for symbolic in (torch.SymInt, torch.SymFloat):
-        put(symbolic, "__format__", lambda there: _format_number)
+    for symbolic in CLASSES:
+        for name, method in METHODS.items():
+            put(symbolic, name, lambda there, method: method, method)
     return before
 
 
