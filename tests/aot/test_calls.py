@@ -191,6 +191,19 @@ class Settings:
 SETTINGS = Settings()
 
 
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * SCALE
+
+
+class Scales:
+    def __getitem__(self, index: int) -> float:
+        return SCALE
+
+
+SCALED, SCALES = Scaled(), Scales()
+
+
 def set_global(name: str, value: Any) -> None:
     globals()[name] = value
 
@@ -237,6 +250,17 @@ READERS: dict[str, tuple[Any, Any, Any]] = {
         lambda x: x * SETTINGS.both,
         lambda: setattr(Settings, "scale", 7.0),
         lambda: setattr(Settings, "scale", 2.0),
+    ),
+    "a global of a model": (SCALED, lambda: set_global("SCALE", 3.0), lambda: set_global("SCALE", 2.0)),
+    "a global of a model in a function": (
+        lambda x: SCALED(x) + 1,
+        lambda: set_global("SCALE", 3.0),
+        lambda: set_global("SCALE", 2.0),
+    ),
+    "a global of a method that nobody names": (
+        lambda x: x * SCALES[0],
+        lambda: set_global("SCALE", 3.0),
+        lambda: set_global("SCALE", 2.0),
     ),
     "a partial function": (
         functools.partial(lambda table, x: x * table["scale"], TABLE),

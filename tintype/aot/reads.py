@@ -85,6 +85,11 @@ def _is_library(name: Any) -> bool:
     return isinstance(name, str) and name.partition(".")[0] in _LIBRARIES
 
 
+def _is_called_unnamed(name: str, member: Any) -> bool:
+    """Whether an attribute of a class is a method that code calls without its name: ``model(x)``, ``config[0]``."""
+    return isinstance(member, FunctionType) and (name == "forward" or name[:2] == name[-2:] == "__")
+
+
 class _Walk:
     """Follows names from a function to what it can read."""
 
@@ -203,6 +208,7 @@ class _Walk:
         for kind in value.__mro__:
             if not _is_library(kind.__module__):
                 self._named.append((vars(kind), ()))
+                self.names.update(name for name, member in vars(kind).items() if _is_called_unnamed(name, member))
 
     def _open_container(self, value: Any) -> None:
         if isinstance(value, dict):
