@@ -409,6 +409,17 @@ def test_numbers_and_constants_in_outputs() -> None:
     assert_same(decomposed.module()(value), {"n": 3, "v": value.softmax(-1), "none": None})
 
 
+def test_a_size_of_a_tensor_whose_decomposition_lies_otherwise_in_memory() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.unbind(-1)[0].mul_(3)
+        return x.sum() * x.numel()
+
+    shapes = ({0: tintype.Dim.AUTO, 1: tintype.Dim.AUTO},)
+    core = tintype.export(f, (x(3, 4),), dynamic_shapes=shapes).run_decompositions()
+    value = x(5, 4)
+    torch.testing.assert_close(core.module()(value.clone()), f(value))
+
+
 def test_many_layers_take_linear_time() -> None:
     """Not a benchmark: only that nothing grows with the square of the size."""
     import time

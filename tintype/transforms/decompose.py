@@ -110,10 +110,13 @@ class Decomposer(Recorder):
             if result is not NotImplemented:
                 return result
         if self._recording and func in NEED_CONTIGUOUS:
-            if func is aten.native_group_norm.default:  # it takes images as convolutions leave them
-                args = [self._contiguous(args[0], self.image_layouts), *args[1:]]
-            else:
-                args = [self._contiguous(argument, self.layouts) for argument in args]
+            # a group norm takes images as convolutions leave them
+            known = self.image_layouts if func is aten.native_group_norm.default else self.layouts
+            positions = NEED_CONTIGUOUS[func]
+            args = [
+                self._contiguous(argument, known) if positions is None or position in positions else argument
+                for position, argument in enumerate(args)
+            ]
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _contiguous(self, argument: Any, known: Layouts) -> Any:
@@ -334,12 +337,13 @@ class Decomposition:
                 return
         if self.moved and target in OPERATORS:
             self._with_strides(node)
-        if self.moved and isinstance(target, torch._ops.OpOverload):
+        value = node.meta.get("val")
+        # a size is the same wherever the tensor lies
+        if self.moved and isinstance(target, torch._ops.OpOverload) and type(value) not in _SYMBOLIC:
             if any(argument in self.moved for argument in node.all_input_nodes):
                 self._run_again(node)
                 return
         args, kwargs = _mapped(node.args, self._argument), _mapped(node.kwargs, self._argument)
-        value = node.meta.get("val")
         if type(value) is not FakeTensor:
             value = self._number(value)
             new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=value))

@@ -62,15 +62,17 @@ _UP_TO_THE_KERNEL = CONVOLUTIONS | frozenset(
 )  # fmt: skip
 
 # Kernels that read memory as if it were contiguous: the operators that they are part of see to that, silently where
-# the example is contiguous.
-NEED_CONTIGUOUS = frozenset(
+# the example is contiguous. With the positions of those arguments; None for all.
+NEED_CONTIGUOUS: dict[Any, tuple[int, ...] | None] = dict.fromkeys(
     _overloads(
-        "native_group_norm", "_embedding_bag", "_embedding_bag_forward_only", "_pdist_forward",
+        "_embedding_bag", "_embedding_bag_forward_only", "_pdist_forward",
         "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
         "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
         "_scaled_dot_product_fused_attention_overrideable",
     )
 )  # fmt: skip
+NEED_CONTIGUOUS[aten.native_group_norm.default] = (0,)
+NEED_CONTIGUOUS[aten.mkldnn_rnn_layer.default] = (0, 5, 6)  # what goes in, and the two states
 
 _ONE_LAYOUT = frozenset({torch.contiguous_format, torch.channels_last, torch.channels_last_3d})
 
