@@ -81,6 +81,22 @@ def test_in_the_training_stage_a_write_goes_through_to_an_input() -> None:
         assert module(x).tolist() == [9, 9, 9] and x.tolist() == [3, 3, 3]
 
 
+def test_in_the_training_stage_a_write_shows_in_the_conversion_of_an_input_that_overlaps() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        same = x.float()
+        y[0].add_(1)
+        return same
+
+    module = tintype.export_for_training(program, (torch.zeros(3), torch.zeros(3))).module()
+    memory = torch.zeros(4)
+    assert module(memory[:3], memory[1:]).tolist() == [0, 1, 0]
+
+
+def test_in_the_training_stage_a_conversion_of_what_nobody_writes_to_stays() -> None:
+    exported = tintype.export_for_training(lambda x, y: x.float() + y.add(1), (torch.zeros(3), torch.zeros(3)))
+    assert targets(exported) == ["aten._to_copy.default", "aten.add.Tensor", "aten.add.Tensor"]
+
+
 def test_a_write_to_an_input_through_a_conversion_is_refused() -> None:
     message = refused(lambda x: x.to(torch.float32).add_(1), torch.ones(2))
     assert "cannot mutate tensors with frozen storage" in message and "test_unchanged_conversions.py" in message

@@ -139,9 +139,10 @@ def capture_program(
             return capture.run(after_inputs=inputs.finish), inputs
 
     captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()))
-    if settle_conversions(captured.conversions, _given_memory(captured) if stage is Stage.FUNCTIONAL else ()):
+    functional = stage is Stage.FUNCTIONAL
+    if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):
         captured.output_specs = _renamed_outputs(captured)
-    if stage is Stage.FUNCTIONAL:
+    if functional:
         _make_functional(captured, tidy)
     try:
         if inputs.dynamic:

@@ -52,20 +52,28 @@ def is_converted(recorder: Recorder, tensor: FakeTensor) -> bool:
     return any(tensor is known.result or tensor is known.source for known in recorder.conversions)
 
 
-def settle_conversions(conversions: list[Conversion], given: Collection[Storage] = ()) -> bool:
+def settle_conversions(
+    conversions: list[Conversion], given: Collection[Storage] = (), *, functional: bool = True
+) -> bool:
     """Decide what conversions that changed nothing are: copies, or their arguments where that memory is written to.
 
-    A write to one of the ``given`` storages through a conversion is left to be refused. Says whether some conversion
-    is gone.
+    A functional program leaves a write to one of the ``given`` storages, those of the caller, through a conversion to
+    be refused. One that writes where the model does may be called with tensors that overlap: a write to one of them
+    may be one to any of them. Says whether some conversion is gone.
     """
     gone = False
+    written = () if functional or not any(storage.written for storage in given) else given
     for conversion in conversions:
         node = conversion.node
         if node._erased:
             continue
         views = _views(node)
-        if conversion.storage.written or any(view.target is aten.as_strided.default for view in views):
-            if conversion.storage in given and any(_is_written(view) for view in views):
+        if (
+            conversion.storage.written
+            or conversion.storage in written
+            or any(view.target is aten.as_strided.default for view in views)
+        ):
+            if functional and conversion.storage in given and any(_is_written(view) for view in views):
                 _move(views, Storage(frozen=True, source=conversion.storage))
                 continue
             node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
