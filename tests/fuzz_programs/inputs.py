@@ -123,11 +123,16 @@ def shared_lines(tensors: list[Input], case: Case) -> dict[str, str]:
 
 
 def gradient_lines(tensors: list[Input], case: Case) -> list[str]:
-    """Source that makes tensors require gradients; the leaves are in the list ``leaves``."""
+    """Source that makes tensors require gradients; the leaves are in the list ``leaves``.
+
+    A leaf is no view in autograd's eyes (``.data``): where the base of a view requires no gradients, autograd forgets
+    those of all its views as soon as one of them is written to without gradients, and no program can know of the base.
+    """
     lines = ["leaves = []"]
     for tensor in tensors:
         if tensor.dtype.startswith(("float", "bfloat", "complex")):
-            lines.append(f"leaves.append({tensor.name}.requires_grad_())")
+            lines.append(f"{tensor.name} = {tensor.name}.data.requires_grad_()")
+            lines.append(f"leaves.append({tensor.name})")
             if case.gradients == "result":
                 lines.append(f"{tensor.name} = {tensor.name} * 1")
     return lines

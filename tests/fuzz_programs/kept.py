@@ -117,6 +117,12 @@ KEPT = [
          "v0 = x0.view(-1)\nv0"),
     Kept("an offset is looked at", auto(n=3), (x("x0", "2", "n"),), "v0 = x0.mT + x0.storage_offset()\nv0",
          may_refuse=True),
+    Kept("a size of what is written to", auto(n=4), (x("x0", "n", "n"), x("x1")),
+         "x0.unbind(-1)[0].mul_(3)\nv0 = x1 * x0.numel()\nv0"),
+    Kept("a recurrent layer in any layout", static(), (x("x0", "3"),), "v0 = self.m0(x0[..., None])[0]\nv0",
+         "self.m0 = torch.nn.LSTM(1, 2)"),
+    Kept("an input that may overlap with one that is written to", static(), (x("x0"), x("x1", "2")),
+         "v0 = x0.to(x0.dtype)\nx1[:1].add_(1)\nv0"),
     # gradients
     Kept("a region without gradients", dim(n=3), (N3,), "with torch.no_grad():\n    v0 = x0.relu()\n(v0, x0 * v0)"),
     Kept("a view in a region without gradients", static(), (x("x0", "3"),),
