@@ -67,6 +67,8 @@ def linear_over_convolution(x: torch.Tensor) -> torch.Tensor:
     return F.linear(F.conv2d(x, torch.ones(4, 3, 1, 1)), torch.ones(5, 6))
 
 
+RECURRENT = nn.LSTM(4, 5)
+
 MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "reshape": (lambda x: x.reshape(-1) * 2, (3, 4)),
     "flatten": (lambda x: x.flatten(1).sum(0), (2, 3, 4)),
@@ -99,7 +101,7 @@ MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
     ),
     "group norm": (lambda x: F.group_norm(x * 2, 2) + 1, (2, 8, 3, 3)),
     "embedding_bag": (lambda x: F.embedding_bag(torch.tensor([[1, 0], [2, 2]]), x * 2), (3, 4)),
-    "recurrent": (lambda x, layer=torch.nn.LSTM(4, 5): layer(x, (x[:1, :, :1] * torch.ones(5),) * 2)[0], (3, 2, 4)),
+    "recurrent": (lambda x: RECURRENT(x, (x[:1, :, :1] * torch.ones(5),) * 2)[0], (3, 2, 4)),
     "pdist": (lambda x: F.pdist(x * 2), (3, 4)),
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2) + 1, (2, 8, 3, 3)),
     "attention": (

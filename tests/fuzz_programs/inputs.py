@@ -126,7 +126,7 @@ def gradient_lines(tensors: list[Input], case: Case) -> list[str]:
     """Source that makes tensors require gradients; the leaves are in the list ``leaves``.
 
     A leaf is no view in autograd's eyes (``.data``): where the base of a view requires no gradients, autograd forgets
-    those of all its views as soon as one of them is written to without gradients, and no program can know of the base.
+    those of all its views as soon as one of them is written to without gradients, and no program can know the base.
     """
     lines = ["leaves = []"]
     for tensor in tensors:
