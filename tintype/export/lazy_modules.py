@@ -6,16 +6,23 @@ import copy
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 
 def has_uninitialized_state(module: torch.nn.Module) -> bool:
     """Whether some parameter or buffer of a model has no size yet."""
-    return any(
-        tensor is not None and torch.nn.parameter.is_lazy(tensor)
-        for child in module.modules()
-        for table in (child._parameters, child._buffers)
-        for tensor in table.values()
-    )
+    pending, seen = [module], {id(module)}
+    while pending:
+        child = pending.pop()
+        for table in (child._parameters, child._buffers):
+            for tensor in table.values():
+                if is_lazy(tensor):
+                    return True
+        for inner in child._modules.values():
+            if inner is not None and id(inner) not in seen:
+                seen.add(id(inner))
+                pending.append(inner)
+    return False
 
 
 def _uninitialized_copies(module: torch.nn.Module) -> dict[int, Any]:
@@ -24,7 +31,7 @@ def _uninitialized_copies(module: torch.nn.Module) -> dict[int, Any]:
     for child in module.modules():
         for table in (child._parameters, child._buffers):
             for tensor in table.values():
-                if tensor is not None and torch.nn.parameter.is_lazy(tensor):
+                if tensor is not None and is_lazy(tensor):
                     kind: Any = type(tensor)
                     copies[id(tensor)] = kind(
                         requires_grad=tensor.requires_grad, device=tensor.device, dtype=tensor.dtype

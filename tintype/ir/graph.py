@@ -187,9 +187,12 @@ def name_in_order(graph: Graph) -> None:
         if node.op != "call_function":
             namespace._used_names.add(node.name)
     for node in graph.nodes:
+        name = node.name
         if node.op == "call_function":
-            node.name = namespace.create_name(base_name(node.target), None)
-        namespace.associate_name_with_obj(node.name, node)
+            name = _unique_name(namespace, base_name(node.target))
+            if name != node.name:  # to rename a node costs as much as to make one
+                node.name = name
+        namespace._obj_to_name[node] = name
 
 
 def copy_graph(graph: Graph, value_of: Callable[[Any], Any] | None = None) -> Graph:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.fx import Node
 
 from tintype.ir.regions import Setting
@@ -62,7 +63,11 @@ def callable_of(target: Any) -> Callable[..., Any]:
 
 def declaration_of(node: Node) -> HigherOrderOperator | None:
     """What is declared of the operator that a node calls, if it takes graphs or operators."""
-    return OPERATORS.get(node.target) if node.op == "call_function" else None
+    target = node.target
+    # most nodes call operators of torch's dispatcher, none of which is declared; to hash one is a call of Python code
+    if node.op != "call_function" or type(target) is OpOverload:
+        return None
+    return OPERATORS.get(target)
 
 
 def argument_at(node: Node, position: Position) -> Any:

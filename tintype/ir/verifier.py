@@ -81,7 +81,8 @@ def _check_calls(graph: Graph, stage: str) -> None:
         if node.op != "call_function":
             continue
         target = node.target
-        kind = (id(target), len(node.args), *node.kwargs)  # an operator's own hash is a call of a Python function
+        # an operator's own hash is a call of a Python function, and so are node.args and node.kwargs
+        kind = (id(target), len(node._args), *node._kwargs)
         if kind in accepted:
             if not dict.__contains__(node.meta, "val"):
                 raise _without_value(node)
@@ -125,32 +126,43 @@ def _neighbourhood(node: Node) -> str:
     return "\n".join(lines)
 
 
+_KINDS_OF_NODES = frozenset({"call_function", "get_attr", "output"})
+
+
 def _check_structure(graph: Graph) -> None:
     """Values are defined before they are used, names are unique, there is one output at the end."""
     seen: set[Node] = set()
     names: set[str] = set()
     calls_began = False
     for node in graph.nodes:
-        for argument in node._input_nodes:
-            if argument not in seen:
-                raise _fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
-        name, kind = node.name, node.op
-        if name in names:
-            raise _fault(node, f"two nodes are called {name!r}")
-        if kind == "call_function":
-            calls_began = True
-        elif kind == "placeholder":
+        if not seen.issuperset(node._input_nodes):
+            argument = next(argument for argument in node._input_nodes if argument not in seen)
+            raise _fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
+        kind = node.op
+        if kind == "placeholder":
             if calls_began:
-                raise _fault(node, f"the input {name!r} stands after the first call")
-        elif kind not in ("get_attr", "output"):
-            raise _fault(node, f"a program has no {kind} nodes, but {name!r} is one")
-        else:
+                raise _fault(node, f"the input {node.name!r} stands after the first call")
+        elif kind in _KINDS_OF_NODES:
             calls_began = True
+        else:
+            raise _fault(node, f"a program has no {kind} nodes, but {node.name!r} is one")
         seen.add(node)
-        names.add(name)
+        names.add(node.name)
+    if len(names) != len(seen):
+        name, node = _used_twice(graph)
+        raise _fault(node, f"two nodes are called {name!r}")
     outputs = graph.find_nodes(op="output")
     if len(outputs) != 1 or next(reversed(graph.nodes)) is not next(iter(outputs)):
         raise VerificationError("a program's graph has exactly one output node, at its end")
+
+
+def _used_twice(graph: Graph) -> tuple[str, Node]:
+    names: set[str] = set()
+    for node in graph.nodes:
+        if node.name in names:
+            return node.name, node
+        names.add(node.name)
+    raise AssertionError("every name is used once")
 
 
 def _check_signature(graph: Graph, signature: ExportGraphSignature) -> None:

@@ -58,7 +58,7 @@ from tintype.trace.object_questions import comparison_in, functions_of, question
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
-from tintype.trace.state import ModelState, identity
+from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
 
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -121,7 +121,7 @@ class Capture:
         self.sizes_of = sizes_of
         self.number_of = number_of
         self.graph = Graph()
-        self.modules = list(root.named_modules(remove_duplicate=False))
+        self.modules = named_modules(root)
         self.state = ModelState(root, self.modules)
         self.origins = OriginTracker(self.modules)
         self.recorder = self.recorder_class(self.context, self.graph, self.origins)

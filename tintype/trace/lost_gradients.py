@@ -42,6 +42,8 @@ class LostGradients:
     def add_module_hooks(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
         """The hooks that modules have for their gradients."""
         for path, module in modules:
+            if not module._backward_hooks and not module._backward_pre_hooks:
+                continue
             for hooks in (module._backward_pre_hooks, module._backward_hooks):
                 for hook in hooks.values():
                     code = getattr(hook, "__code__", None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tintype.ir.process_switches import CountedSwitch
 from tintype.symbolic import floating
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr
@@ -40,10 +41,31 @@ def _function(name: str) -> Callable[[Any], Any]:
     return method
 
 
-METHODS: dict[str, Callable[..., Any]] = {
+_METHODS: dict[str, Callable[..., Any]] = {
     "__format__": _format,
     "__divmod__": _divmod,
     "__rdivmod__": lambda right, left: _divmod(left, right),
     **{name: _function(name) for name in floating.FUNCTIONS},
 }
-CLASSES = (torch.SymInt, torch.SymFloat)
+_CLASSES = (torch.SymInt, torch.SymFloat)
+
+
+def _add_methods() -> list[tuple[type, str, Any]]:
+    before: list[tuple[type, str, Any]] = [
+        (kind, name, vars(kind).get(name)) for kind in _CLASSES for name in _METHODS
+    ]
+    for kind, name, _ in before:
+        setattr(kind, name, _METHODS[name])
+    return before
+
+
+def _take_away(before: list[tuple[type, str, Any]]) -> None:
+    for kind, name, method in before:
+        if method is None:
+            delattr(kind, name)
+        else:
+            setattr(kind, name, method)
+
+
+# While there are numbers that vary in a program that is captured.
+number_methods = CountedSwitch(_add_methods, _take_away)

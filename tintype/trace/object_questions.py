@@ -117,7 +117,7 @@ def functions_of(modules: Iterable[torch.nn.Module]) -> list[FunctionType]:
     """The user's functions that a model may call, as far as names tell: its methods, and functions they name."""
     pending: list[tuple[Any, type | None]] = []
     seen_classes: set[type] = set()
-    methods: dict[type, dict[str, Any]] = {}
+    own_tables: dict[type, list[Any]] = {}
     for module in modules:
         own = vars(module).get("forward")
         if own is not None:
@@ -137,23 +137,15 @@ def functions_of(modules: Iterable[torch.nn.Module]) -> list[FunctionType]:
         names, surroundings = _names(function.__code__), function.__globals__
         pending += [(value, None) for name in names if type(value := surroundings.get(name)) is FunctionType]
         if owner is not None:
-            own = methods.get(owner)
-            if own is None:
-                own = methods[owner] = _methods(owner)
-            pending += [(own[name], owner) for name in names if name in own]
+            tables = own_tables.get(owner)
+            if tables is None:
+                tables = own_tables[owner] = [vars(part) for part in owner.__mro__ if _is_users(part)]
+            pending += [(table[name], owner) for table in tables for name in names if name in table]
     return list(found)
 
 
-def _methods(owner: type) -> dict[str, Any]:
-    """The functions of a class that are not torch's."""
-    found: dict[str, Any] = {}
-    for part in reversed(owner.__mro__):
-        if part is not object and not part.__module__.startswith("torch."):
-            found.update((name, value) for name, value in vars(part).items() if isinstance(value, _KINDS_OF_METHODS))
-    return found
-
-
-_KINDS_OF_METHODS = (FunctionType, staticmethod, classmethod)
+def _is_users(part: type) -> bool:
+    return part is not object and not part.__module__.startswith("torch.")
 
 
 def _is_filled(cell: Any) -> bool:

@@ -81,13 +81,14 @@ def captures(operator: Any) -> Callable[[Any], Any]:
     """Register the function ``(recorder, *arguments) -> results`` that captures an operator which takes functions."""
 
     def register(function: Any) -> Any:
-        _PLANS[operator] = HigherOrderPlan(function)
+        _PLANS[operator] = _BY_ID[id(operator)] = HigherOrderPlan(function)
         return function
 
     return register
 
 
 _PLANS: dict[Any, Any] = {}
+_BY_ID: dict[int, Any] = {}  # the same: to hash an operator is a call of a Python function
 
 # Operators that take functions and can't be captured, by name: what they are, and what to do instead.
 REFUSALS: dict[str, tuple[str, str]] = {}
@@ -100,15 +101,18 @@ def is_captured(operator: Any) -> bool:
 
 def plan_for(operator: Any) -> Plan:
     """The plan of an operator."""
-    plan = _PLANS.get(operator)
-    if plan is None:
-        if not isinstance(operator, torch._ops.OpOverload):
-            raise _refusal(operator)
-        prepare = ON_FIRST_USE.get(operator.namespace)
-        if prepare is not None:
-            prepare()
-        plan = _PLANS.get(operator) or Plan(operator)
-        _PLANS[operator] = plan
+    plan = _BY_ID.get(id(operator))
+    return _new_plan(operator) if plan is None else plan
+
+
+def _new_plan(operator: Any) -> Plan:
+    if not isinstance(operator, torch._ops.OpOverload):
+        raise _refusal(operator)
+    prepare = ON_FIRST_USE.get(operator.namespace)
+    if prepare is not None:
+        prepare()
+    plan = _PLANS.get(operator) or Plan(operator)
+    _PLANS[operator] = _BY_ID[id(operator)] = plan
     return plan
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ from tintype.symbolic.location import user_location
 from tintype.trace.expected_failures import may_be_stretched, note_failure
 from tintype.trace.function_mode import SymbolicFunctionMode
 from tintype.trace.modes import Modes
+from tintype.trace.number_methods import number_methods
 from tintype.trace.numbers import Numbers
 from tintype.trace.observing import Observer
 from tintype.trace.origin import OriginTracker
@@ -112,6 +114,7 @@ class Recorder(TorchDispatchMode):
         # state that gets its new value in another way than by a write that autograd sees
         self.state_writes: dict[torch.Tensor, StateWrite] = {}
         self._function_mode: SymbolicFunctionMode | None = None
+        self._helped = ExitStack()
         # whether something else of the program has a name that a graph inside of it is to have
         self.is_taken: Callable[[str], bool] = lambda name: False
         # inputs whose geometry was changed, where that is possible: tensor, operator, arguments
@@ -216,10 +219,12 @@ class Recorder(TorchDispatchMode):
         if self._recording and self._function_mode is None:
             self._function_mode = SymbolicFunctionMode()
             torch._C._push_on_torch_function_stack(self._function_mode)
+            self._helped.enter_context(number_methods())
 
     def stop_watching(self) -> None:
         """Undo :meth:`watch_functions`."""
         if self._function_mode is not None:
+            self._helped.close()
             torch._C._pop_torch_function_stack()
             self._function_mode = None
 

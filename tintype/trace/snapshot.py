@@ -40,6 +40,8 @@ _LEAF_TYPES = frozenset(
     }
 )  # fmt: skip
 
+_TABLE_TYPES = frozenset({dict, collections.OrderedDict, list, set})
+
 
 # The assignments of other threads since each open snapshot was taken: (module, name), the module by its id.
 _open: list[set[tuple[int, str]]] = []
@@ -106,33 +108,39 @@ class Snapshot:
         pending: list[Any] = [root]
         while pending:
             value = pending.pop()
-            if id(value) in self._seen:
-                continue
-            self._seen.add(id(value))
-            self._save(value, pending)
+            if id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._save(value, pending)
 
     def _save(self, value: Any, pending: list[Any]) -> None:
-        if isinstance(value, (dict, list, set)) and not value:  # modules have a dozen empty tables each
-            self._empty.append(value)
-            return
-        if isinstance(value, dict):
-            items: Any = list(value.values())
-            self._saved.append((value, value, dict(value)))
+        container: Any = value
+        copy: Any
+        if isinstance(value, torch.nn.Module):
+            container = vars(value)
+            copy = container.copy()
+        elif isinstance(value, dict):
+            copy = dict(value)
         elif isinstance(value, (list, collections.deque)):
-            items = list(value)
-            self._saved.append((value, value, items))
+            copy = list(value)
         elif isinstance(value, tuple):
-            items = value
+            copy = value
         elif type(value) is set:
-            items = ()
-            self._saved.append((value, value, set(value)))
+            copy = set(value)
         else:
-            attributes = vars(value) if isinstance(value, torch.nn.Module) else _attributes(value)
-            if attributes is None:
+            container = _attributes(value)
+            if container is None:
                 return
-            items = list(attributes.values())
-            self._saved.append((value, attributes, dict(attributes)))
-        pending += [item for item in items if type(item) not in _LEAF_TYPES]
+            copy = container.copy()
+        if copy is not value:
+            self._saved.append((value, container, copy))
+        for item in copy.values() if isinstance(copy, dict) else copy:
+            kind = type(item)
+            if kind in _LEAF_TYPES:
+                continue
+            if kind in _TABLE_TYPES and not item:  # modules have a dozen empty tables each
+                self._empty.append(item)
+            else:
+                pending.append(item)
 
     def restore(self) -> list[Change]:
         """Put everything back that this thread changed; returns what that was."""
@@ -144,19 +152,18 @@ class Snapshot:
 
     def _restore(self) -> list[Change]:
         changes: list[Change] = []
-        for container in self._empty:
-            if container:
-                values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
-                found = [Change(container, key, MISSING, value) for key, value in values.items()]
-                changes += self._take_back(container, found) if isinstance(container, dict) else found
-                if not isinstance(container, dict):
-                    container.clear()
+        for container in filter(None, self._empty):
+            values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
+            found = [Change(container, key, MISSING, value) for key, value in values.items()]
+            changes += self._take_back(container, found) if isinstance(container, dict) else found
+            if not isinstance(container, dict):
+                container.clear()
         for owner, container, copy in self._saved:
             if isinstance(container, dict):
                 if (
                     len(container) == len(copy)
                     and all(map(is_, container.values(), copy.values()))
-                    and container.keys() == copy.keys()
+                    and all(map(is_, container, copy))
                 ):
                     continue
                 pairs = [

@@ -26,6 +26,28 @@ class StateEntry:
     requires_grad: bool = False
 
 
+def named_modules(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """All modules by all of their paths, as ``root.named_modules(remove_duplicate=False)`` has them.
+
+    That is a generator inside of a generator for every level, which costs as much as capturing some operators.
+    """
+    found: list[tuple[str, torch.nn.Module]] = []
+    above: set[int] = set()  # a module may contain itself
+
+    def visit(path: str, module: torch.nn.Module) -> None:
+        found.append((path, module))
+        children = module._modules
+        if children and id(module) not in above:
+            above.add(id(module))
+            for name, child in children.items():
+                if child is not None:
+                    visit(f"{path}.{name}" if path else name, child)
+            above.remove(id(module))
+
+    visit("", root)
+    return found
+
+
 class ModelState:
     """What a module holds before it is called, and where each tensor was."""
 

@@ -10,6 +10,7 @@ import functools
 import random
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,11 +19,10 @@ from tintype.errors import CaptureError
 from tintype.ir.observations import SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch
 from tintype.symbolic.location import user_location, users_frame
-from tintype.trace.number_methods import CLASSES, METHODS
 from tintype.trace.recorder import Recorder, active_recorder
 
 # What changes torch for everything that runs afterwards, by name; each with where it is found.
-_SETTERS: dict[str, Any] = {
+_SETTERS: dict[str, ModuleType] = {
     "cuda.manual_seed": torch.cuda,
     "cuda.manual_seed_all": torch.cuda,
     "get_rng_state": torch,
@@ -41,7 +41,6 @@ _SETTERS: dict[str, Any] = {
     "set_rng_state": torch,
     "use_deterministic_algorithms": torch,
 }
-_INHERITED = object()
 _set_gradients = torch.set_grad_enabled.__init__
 
 
@@ -53,7 +52,9 @@ def _asking_recorder() -> Recorder | None:
     return recorder if recorder is not None and recorder.is_recording else None
 
 
-def _watched(there: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _watched(name: str, there: Any) -> Callable[..., Any]:
+    function = SURROUNDINGS[name]
+
     def ask(*args: Any, **kwargs: Any) -> Any:
         answer = function(*args, **kwargs)
         recorder = _asking_recorder()
@@ -64,7 +65,7 @@ def _watched(there: Any, name: str, function: Callable[..., Any]) -> Callable[..
     return ask
 
 
-def _refused(function: Callable[..., Any], name: str, remedy: str) -> Callable[..., Any]:
+def _refused(name: str, remedy: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if _asking_recorder() is not None:
             raise CaptureError(
@@ -90,9 +91,9 @@ def _watched_gradients(self: Any, mode: bool) -> None:
 
 
 @functools.cache
-def _drawing_functions(with_arrays: bool) -> list[tuple[Any, str]]:
+def _drawing_functions(with_arrays: bool) -> list[tuple[ModuleType, str]]:
     """The functions that draw random numbers which no operator draws: those of Python's and NumPy's one generator."""
-    generators: list[tuple[Any, Any]] = [(random, random._inst)]
+    generators: list[tuple[ModuleType, Any]] = [(random, random._inst)]
     if with_arrays:
         import numpy
 
@@ -105,40 +106,42 @@ def _drawing_functions(with_arrays: bool) -> list[tuple[Any, str]]:
     ]
 
 
-# (owner, name), what is there and what stands in for it: made once, since exports of small models are that quick
-_stand_ins: dict[tuple[int, str], tuple[Any, Any]] = {}
+@functools.cache
+def _makers(with_arrays: bool) -> dict[ModuleType, dict[str, Callable[[Any], Any]]]:
+    """By module and name, what makes the stand-in for a function from the function that is there."""
+    makers: dict[ModuleType, dict[str, Callable[[Any], Any]]] = {}
+    for name in SURROUNDINGS:
+        makers.setdefault(torch, {})[name] = functools.partial(_watched, name)
+    for name, module in _SETTERS.items():
+        makers.setdefault(module, {})[name.rpartition(".")[2]] = functools.partial(_refused, f"torch.{name}", _BEFORE)
+    for module, name in _drawing_functions(with_arrays):
+        makers.setdefault(module, {})[name] = functools.partial(_refused, f"{module.__name__}.{name}", _WITH_TORCH)
+    return makers
 
 
-def _watch() -> list[tuple[Any, str, Any]]:
-    before: list[tuple[Any, str, Any]] = []
+# What was there and what stands in for it, made once: exports of small models are that quick.
+_stand_ins: dict[ModuleType, tuple[dict[str, Any], dict[str, Any]]] = {}
 
-    def put(owner: Any, name: str, make: Callable[..., Any], *arguments: Any) -> None:
-        there = vars(owner).get(name, _INHERITED)
-        known = _stand_ins.get((id(owner), name))
-        if known is None or known[0] is not there:
-            known = _stand_ins[id(owner), name] = (there, make(there, *arguments))
-        before.append((owner, name, there))
-        setattr(owner, name, known[1])
 
-    for name, function in SURROUNDINGS.items():
-        put(torch, name, _watched, name, function)
-    for name, owner in _SETTERS.items():
-        put(owner, name.rpartition(".")[2], _refused, f"torch.{name}", _BEFORE)
-    for module, name in _drawing_functions("numpy" in sys.modules):
-        put(module, name, _refused, f"{module.__name__}.{name}", _WITH_TORCH)
-    put(torch.set_grad_enabled, "__init__", lambda there: _watched_gradients)
-    for symbolic in CLASSES:
-        for name, method in METHODS.items():
-            put(symbolic, name, lambda there, method: method, method)
+def _watch() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    before: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for module, makers in _makers("numpy" in sys.modules).items():
+        names = vars(module)
+        there = {name: names[name] for name in makers}
+        known = _stand_ins.get(module)
+        if known is None or known[0] != there:
+            stand_ins = {name: make(there[name]) for name, make in makers.items()}
+            known = _stand_ins[module] = (there, stand_ins)
+        before.append((names, there))
+        names.update(known[1])
+    torch.set_grad_enabled.__init__ = _watched_gradients  # type: ignore[method-assign]
     return before
 
 
-def _stop_watching(before: list[tuple[Any, str, Any]]) -> None:
-    for owner, name, value in before:
-        if value is _INHERITED:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, value)
+def _stop_watching(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    torch.set_grad_enabled.__init__ = _set_gradients  # type: ignore[method-assign]
+    for names, there in before:
+        names.update(there)
 
 
 # While a program is captured, these functions of torch's tell the capture that its program calls them.

@@ -24,13 +24,17 @@ def written_storages(graph: Graph) -> set[Storage]:
     """The storages that some node of a graph writes to."""
     written: set[Storage] = set()
     for node in graph.nodes:
-        if node.op == "call_function" and node.target in OPERATORS:
-            written.update(_written_by_graphs(node))
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        if node.op != "call_function":
             continue
-        plan = plan_for(node.target)
-        for argument in written_nodes(node, plan.writes):
-            written.update(storages_of(argument))
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload):
+            if target in OPERATORS:
+                written.update(_written_by_graphs(node))
+            continue
+        plan = plan_for(target)
+        if plan.writes:
+            for argument in written_nodes(node, plan.writes):
+                written.update(storages_of(argument))
         if plan.hidden_writes and node.args[5]:
             for position in plan.hidden_writes:
                 argument = node.args[position]

@@ -255,25 +255,34 @@ class _Cuts:
             declaration = declaration_of(node)
             inlined = declaration is not None and declaration.setting is not None
             node = _inline(self.graph, node) if inlined else node.next
-        self._find_leaks()
+        last = self._find_leaks()
         node = self.graph._root.next
         while node is not self.graph._root:
             following = node.next
-            if node.op == "placeholder":
-                info = info_of(node)
-                if info is not None and info.requires_grad:
-                    self.tracked.add(node)
-            elif node.op == "call_function":
-                self._visit(node)
+            if last is not None:
+                if node.op == "placeholder":
+                    info = info_of(node)
+                    if info is not None and info.requires_grad:
+                        self.tracked.add(node)
+                elif node.op == "call_function":
+                    self._visit(node)
+                if node is last:
+                    last = None
             meta_of(node).region = ()
             node = following
 
-    def _find_leaks(self) -> None:
+    def _find_leaks(self) -> Node | None:
         """Masks, indices and what is not used outside carry no gradient out of a region: nothing has to be cut for
-        them."""
+        them. Returns the last node that must be visited."""
+        last = None
         for node in reversed(self.graph.nodes):
-            if node.op == "call_function" and self._is_off(node) and self._leaks(node):
-                self.leaking.add(node)
+            if node.op == "call_function":
+                if self._is_off(node) and self._leaks(node):
+                    self.leaking.add(node)
+                    last = last or node
+                elif last is None and declaration_of(node) is not None:
+                    last = node
+        return last
 
     def _leaks(self, node: Node) -> bool:
         if node.target in OPERATORS or any(user in self.leaking for user in node.users):
