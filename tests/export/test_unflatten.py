@@ -702,6 +702,36 @@ def test_gradients_flow_through_it():
         assert_same(module.get_parameter(name).grad, parameter.grad)
 
 
+def test_branches_inside_of_branches_run_once_where_gradients_are_wanted():
+    calls = []
+    with torch.library._scoped_library("tintype_unflatten", "DEF") as library:
+        library.define("note(Tensor x) -> ()")
+        library.impl("note", lambda x: calls.append(x), "CPU")
+        library.impl("note", lambda x: None, "Meta")
+
+        def noting(x):
+            torch.ops.tintype_unflatten.note(x)
+            return x * 2
+
+        def outer(x):
+            return tintype.cond(x.sum() > 1, noting, lambda x: x * 3, (x,)) + 1
+
+        def model(x):
+            return tintype.cond(x.sum() > 0, outer, lambda x: x - 1, (x,))
+
+        module = tintype.unflatten(tintype.export(model, (torch.ones(3),)))
+        x = torch.ones(3, requires_grad=True)
+        module(x).sum().backward()
+        assert len(calls) == 1 and x.grad.tolist() == [2, 2, 2]
+
+        branch = module.true_graph_0.true_graph_0  # what is edited is seen
+        (product,) = branch.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
+        product.args = (product.args[0], 5)
+        branch.recompile()
+        module.true_graph_0.recompile()
+        assert module(x).tolist() == [6, 6, 6]
+
+
 def test_code_and_text():
     module = tintype.unflatten(tintype.export(Model().eval(), (X,)))
     assert "self.head" in module.code

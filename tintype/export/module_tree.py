@@ -11,17 +11,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
 from tintype.errors import InputStructureError
 from tintype.export.checks import InputChecks, flatten_call
-from tintype.export.codegen import Writer, build_container, last_uses, spell, spell_arguments, variable, write_call
+from tintype.export.codegen import (
+    Writer,
+    build_container,
+    compile_graph,
+    last_uses,
+    spell,
+    spell_arguments,
+    variable,
+    write_call,
+)
 from tintype.export.module import write_arguments
 from tintype.export.own_attributes import Own, OwnAttributes, table_of_constant, tables_of
 from tintype.export.owned_state import as_replacement
-from tintype.ir.graph import output_node, placeholders
+from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code
 from tintype.trace.recorder import active_recorder
 
@@ -195,6 +204,18 @@ def leaves_of(value: Any, spec: tree.TreeSpec) -> list[Any]:
         ) from error
 
 
+def function_of(graph: Any) -> Any:
+    """What runs a graph that an operator takes. The code that fx writes calls torch's own operators for the graphs
+    inside of it, and torch runs these a second time for gradients."""
+    if not isinstance(graph, GraphModule):
+        return graph
+    code = graph.code  # another text after an edit
+    known = graph.__dict__.get("tintype.function")
+    if known is None or known[0] is not code:
+        known = graph.__dict__["tintype.function"] = (code, compile_graph(graph))
+    return known[1]
+
+
 # --- finding things --------------------------------------------------------------------------------------
 
 
@@ -230,7 +251,9 @@ def _compile(module: CallableModule) -> Callable[..., Any]:
             called = _module_text(str(node.target), module._root_name)
             writer.line(f"{variable(node)} = {called}({spell_arguments(writer, node.args, node.kwargs)})")
         elif node.op == "get_attr":
-            writer.line(f"{variable(node)} = {_attribute_text(writer, str(node.target), module._root_name)}")
+            text = _attribute_text(writer, str(node.target), module._root_name)
+            text = text if subgraph_at(node) is None else f"{writer.bind(function_of)}({text})"
+            writer.line(f"{variable(node)} = {text}")
         elif node.op == "call_method":
             rest = spell_arguments(writer, node.args[1:], node.kwargs)
             writer.line(f"{variable(node)} = {spell(writer, node.args[0])}.{node.target}({rest})")
