@@ -234,3 +234,15 @@ def test_dropout_between_recurrent_layers_draws_what_eager_mode_draws() -> None:
         wanted = model(x)
         torch.manual_seed(1)
         torch.testing.assert_close(program.module()(x), wanted, msg=lambda text, form=form: f"{form}: {text}")
+
+
+@pytest.mark.parametrize("loss", [F.huber_loss, F.soft_margin_loss, F.mse_loss, F.smooth_l1_loss, F.l1_loss])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_a_loss_has_the_kind_that_eager_mode_gives_it(loss: Any, reduction: str, kinds: Any) -> None:
+    given = torch.ones(3, dtype=kinds[0]), torch.zeros(3, dtype=kinds[1])
+    program = tintype.export(lambda x, y: loss(x, y, reduction=reduction), given)
+    for variant in (program, program.run_decompositions()):
+        torch.testing.assert_close(variant.module()(*given), loss(*given, reduction=reduction))
+        (output,) = variant.graph.find_nodes(op="output")
+        assert output.args[0][0].meta["val"].dtype is loss(*given, reduction=reduction).dtype

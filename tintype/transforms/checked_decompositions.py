@@ -113,12 +113,23 @@ _RESIZING = (
     aten._upsample_bicubic2d_aa,
 )
 
+
+# --- losses ----------------------------------------------------------------------------------------------
+
+
+def _are_of_one_kind(self: torch.Tensor, target: torch.Tensor, *options: Any, **named: Any) -> bool:
+    """Whether input and target have one dtype: else the decomposition's result has another than the operator's."""
+    return self.dtype is target.dtype
+
+
 # When a decomposition is right.
 _CONDITIONS: dict[Any, Callable[..., bool]] = {
     aten.reflection_pad1d.default: _fits,
     aten.reflection_pad2d.default: _fits,
     aten.reflection_pad3d.default: _fits,
     **{packet.default: _is_computed for packet in _RESIZING},
+    aten.huber_loss.default: _are_of_one_kind,
+    aten.soft_margin_loss.default: _are_of_one_kind,
 }
 
 

@@ -27,7 +27,7 @@ def _number(self: TensorInfo, dtype: torch.dtype | None = None) -> TensorInfo:
 # --- elementwise -----------------------------------------------------------------------------------------
 
 
-@rule("mse_loss", "smooth_l1_loss", "huber_loss")
+@rule("mse_loss", "smooth_l1_loss")
 def difference_loss(
     self: TensorInfo, target: TensorInfo, reduction: int = _MEAN, scale: float = 1.0, **named: float
 ) -> TensorInfo:
@@ -43,9 +43,13 @@ def l1_loss(self: TensorInfo, target: TensorInfo, reduction: int = _MEAN) -> Ten
     return loss if reduction == _NO_REDUCTION else _number(self, loss.dtype)
 
 
-@rule("soft_margin_loss")
-def soft_margin_loss(self: TensorInfo, target: TensorInfo, reduction: int = _MEAN) -> TensorInfo:
-    return difference_loss(self, target, reduction)
+@rule("huber_loss", "soft_margin_loss")
+def loss_of_the_inputs_kind(
+    self: TensorInfo, target: TensorInfo, reduction: int = _MEAN, delta: float = 1.0
+) -> TensorInfo:
+    """Kernels that make room for a result of the input's dtype, whatever that of the target."""
+    loss = elementwise([self, target], self.dtype)
+    return loss if reduction == _NO_REDUCTION else _number(self)
 
 
 @rule("binary_cross_entropy")
