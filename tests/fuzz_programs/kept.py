@@ -135,6 +135,13 @@ KEPT = [
     Kept("a write through detach()", static(), (x("x0", "3"),), "x0.detach().add_(1)\nx0"),
     Kept("a write through as_strided() with a gradient", static(), (x("x0", "2"),),
          "v0 = x0.repeat(2)\nv0.as_strided((1,), (1,)).add_(1)\nv0"),
+    Kept("a loop that returns what it is given, without gradients", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = tintype.while_loop(lambda i0, a0: i0 < 0, lambda i0, a0: (i0 + 1, a0 * 2), "
+         "(torch.zeros((), dtype=torch.int64), x0))[1]\nx0 * v0"),
+    Kept("a branch inside of a branch logs once", static(), (x("x0", "3"),),
+         "def inner(a0):\n    torch.ops.fuzz_programs.log(a0, \"line\")\n    return a0 * 2\n"
+         "def outer(a0):\n    return tintype.cond(a0.sum() > -9, inner, lambda a1: a1 * 3, (a0,)) + 1\n"
+         "v0 = tintype.cond(x0.sum() > -99, outer, lambda a0: a0 - 1, (x0,))\nv0"),
     # compiled functions
     Kept("a loop", static(), (x("x0", "3"),),
          "v0 = tintype.while_loop(lambda i0, a0: i0 < 2, lambda i0, a0: (i0 + 1, a0 * 2), "
@@ -152,6 +159,8 @@ KEPT = [
          "v0 = (x0 * 2).float()\nv0 += 1\nv1 = (x0 + 1).to(x0.dtype)\nv1.add_(1)\n(v0, x0, v1.type_as(v0))"),
     Kept("a conversion and a source that is written to", static(), (x("x0", "3"),),
          "v0 = x0.float()\nx0.relu_()\nv0"),
+    Kept("a loss of two kinds", static(), (x("x0", "3"), x("x1", "3", dtype="float64")),
+         "v0 = torch.nn.functional.huber_loss(x0, x1)\nv0"),
     Kept("a size as text", auto(n=3), (N,), 'v0 = x0 * int(f"{x0.shape[0]}")\nv0', may_refuse=True),
     Kept("out= of another size", static(), (x("x0", "3"), x("x1")), "torch.add(x0, 1, out=x1)\nx1", may_refuse=True),
 ]  # fmt: skip

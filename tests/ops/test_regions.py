@@ -246,6 +246,16 @@ def both_around_and_inside_of_branches(model: Model, value: torch.Tensor) -> Any
     return result * value
 
 
+def loops_that_return_what_they_are_given(model: Model, value: torch.Tensor) -> Any:
+    with torch.no_grad():
+        _, last = tintype.while_loop(
+            lambda i, carried: i < 0, lambda i, carried: (i + 1, carried * 2), (torch.tensor(0), model.weight)
+        )
+        first, before = tintype.scan(lambda carried, row: (carried + row, carried * 1), value[0], value)
+        rows = tintype.map(lambda row: model.weight[0], value)
+    return last * value[0], first * value, before * value, rows * value
+
+
 def inside_of_a_loop_body(model: Model, value: torch.Tensor) -> Any:
     def body(row: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -338,6 +348,7 @@ class Double(torch.autograd.Function):
         branches_inside,
         inside_of_branches,
         both_around_and_inside_of_branches,
+        loops_that_return_what_they_are_given,
         inside_of_a_loop_body,
         a_function_with_its_own_gradient,
         a_function_with_its_own_gradient_inside,

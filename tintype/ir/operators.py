@@ -31,6 +31,7 @@ class HigherOrderOperator:
     ``call`` is what to call where the operator may be captured: the operator itself would run torch's rules for it.
     ``setting(node)`` is given for an operator that does nothing but call its one graph, on the values in ``shared``,
     in another of torch's modes: it says in which.
+    ``copies``: whether results have memory of their own, even where a graph returns what it was given.
     """
 
     target: Any
@@ -39,6 +40,7 @@ class HigherOrderOperator:
     run: Callable[..., Any]
     call: Callable[..., Any] | None = None
     setting: Callable[[Node], Setting] | None = None
+    copies: bool = False
 
     def shared_with(self, node: Node, position: Position) -> list[Any]:
         """What the inputs of one graph of a call share memory with."""

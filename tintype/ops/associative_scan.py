@@ -137,6 +137,11 @@ def _shared(node: Node) -> list[Any]:
 
 declare(
     HigherOrderOperator(
-        target, {0: "associative_scan_combine_graph"}, _shared, run, functools.partial(captured, capture, run)
+        target,
+        {0: "associative_scan_combine_graph"},
+        _shared,
+        run,
+        functools.partial(captured, capture, run),
+        copies=True,
     )
 )

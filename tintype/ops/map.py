@@ -111,4 +111,8 @@ def _shared(node: Node) -> list[Any]:
     return [*(None for _ in xs), *operands]  # type: ignore[union-attr,misc]
 
 
-declare(HigherOrderOperator(target, {0: "body_graph"}, _shared, run, functools.partial(captured, capture, run)))
+declare(
+    HigherOrderOperator(
+        target, {0: "body_graph"}, _shared, run, functools.partial(captured, capture, run), copies=True
+    )
+)

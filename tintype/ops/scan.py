@@ -267,5 +267,7 @@ def _shared(node: Node) -> list[Any]:
 
 
 declare(
-    HigherOrderOperator(target, {0: "scan_combine_graph"}, _shared, run, functools.partial(captured, capture, run))
+    HigherOrderOperator(
+        target, {0: "scan_combine_graph"}, _shared, run, functools.partial(captured, capture, run), copies=True
+    )
 )

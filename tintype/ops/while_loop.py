@@ -235,5 +235,7 @@ def _shared(node: Node) -> list[Any]:
 
 
 _GRAPHS = {0: "cond_graph", 1: "body_graph"}
-declare(HigherOrderOperator(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run)))
-declare(HigherOrderOperator(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps))
+declare(HigherOrderOperator(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run), copies=True))
+declare(
+    HigherOrderOperator(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps, copies=True)
+)

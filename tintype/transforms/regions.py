@@ -310,6 +310,8 @@ class _Cuts:
             if off:  # what the graphs get they cut themselves
                 self._detach_arguments(node, shared)
             self._note_result(node, False)  # a graph may return what it was given
+            if off and declaration.copies and self._is_tracked(node):
+                self._detach_results(node)
             return
         writes = plan_for(node.target).writes if isinstance(node.target, torch._ops.OpOverload) else ()
         written = written_nodes(node, writes)
@@ -366,13 +368,20 @@ class _Cuts:
             if argument not in kept and self._is_tracked(argument) and is_differentiable(argument):
                 node.replace_input_with(argument, self._detached(argument, node))
 
-    def _detached(self, source: Node, at: Node) -> Node:
+    def _detach_results(self, node: Node) -> None:
+        """Copies of what graphs return, which were made without gradients."""
+        for item in list(node.users):
+            if is_differentiable(item):
+                cut = self._detached(item, item.next, node)
+                item.replace_all_uses_with(cut, delete_user_cb=lambda user, cut=cut: user is not cut)  # type: ignore[misc]
+
+    def _detached(self, source: Node, at: Node, reason: Node | None = None) -> Node:
         known = self.cuts.get(source)
         if known is None:
             value = source.meta["val"]
             info = value.info.with_storage(value.info.storage)
             info.requires_grad = False
-            meta = meta_of(at).derived(val=make_fake(info, self.context))
+            meta = meta_of(reason or at).derived(val=make_fake(info, self.context))
             meta.region = ()
             with self.graph.inserting_before(at):
                 known = append_call(self.graph, aten.detach.default, (source,), {}, "detach", meta)
