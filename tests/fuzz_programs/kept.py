@@ -88,7 +88,15 @@ KEPT = [
     Kept("a step of a scan learns a size", auto(n=3), (x("x0", "1", "3", "n"),),
          "def step(a0, a1):\n    v0 = x0.narrow(2, 0, 1)\n    return a0 * 2, a1 + v0.sum()\n"
          "v1 = tintype.scan(step, x0[0], x0)[1]\nv1"),
+    Kept("an empty diagonal is looked at in another shape", auto(n=1), (x("x0", "3", "n"),),
+         "v0 = x0.diagonal(1).view(-1)\nv0 * 2"),
+    Kept("an average of no channels", static(), (x("x0", "0", "3"),),
+         "v0 = torch.nn.functional.adaptive_avg_pool1d(x0, 2)\nv0"),
+    Kept("no channels and no maxima", static(), (x("x0", "0", "3", "4"),),
+         "v0 = torch.nn.functional.adaptive_max_pool2d(x0, 2)\nv0"),
     # squeeze and broadcasting
+    Kept("an example of one is stretched to a size made from it", auto(n=1), (N,),
+         "v0 = torch.nn.functional.pad(x0, (1, 1))\nv1 = v0 * x0\ntorch.mul(v0, x0, out=v0)\n(v0, v1)"),
     Kept("a squeezed tensor is written to", auto(n=4), (N3,), "x0.squeeze().add_(1)\nx0"),
     Kept("a squeezed dimension is written to", auto(n=1), (x("x0", "3", "n"),), "x0.squeeze(-1).mul_(2)\nx0"),
     # pieces
@@ -124,6 +132,9 @@ KEPT = [
     Kept("an input that may overlap with one that is written to", static(), (x("x0"), x("x1", "2")),
          "v0 = x0.to(x0.dtype)\nx1[:1].add_(1)\nv0"),
     # gradients
+    Kept("bits of a parameter in a region without gradients", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = self.p0.view(torch.int32)\nx0 * v0",
+         "self.p0 = torch.nn.Parameter(torch.randn(3))"),
     Kept("a region without gradients", dim(n=3), (N3,), "with torch.no_grad():\n    v0 = x0.relu()\n(v0, x0 * v0)"),
     Kept("a view in a region without gradients", static(), (x("x0", "3"),),
          "with torch.no_grad():\n    v0 = x0.unflatten(-1, (1, x0.shape[-1]))\nv0 * 2"),

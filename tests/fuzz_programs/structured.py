@@ -56,6 +56,7 @@ def _body(
         namespaces.append(new)
     outer = [] if members is not None else _outer_names(writer, scope, operands)
     inner = Scope(namespaces, [*outer, *operands], members if members is not None else scope.members)
+    inner.outer = set(outer)
     inner.converted = scope.converted | {name for name, operand in operands.items() if operand in scope.converted}
     if members is not None and writer.chance.random() < 0.5:
         writer.add_state(inner, writer.chance.choice("pb"))

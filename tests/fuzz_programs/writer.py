@@ -40,6 +40,7 @@ class Scope:
     def __init__(self, namespaces: list[dict[str, Any]], names: list[str], members: dict[str, str]) -> None:
         self.namespaces = namespaces
         self.names = names  # of values that statements may use
+        self.outer: set[str] = set()  # those of them that belong to a function around this one
         self.converted: set[str] = set()  # inputs behind a conversion that changed nothing: not to be written to
         self.members = members
 
@@ -135,6 +136,9 @@ class Writer:
         if LEFT_OUT and re.search(LEFT_OUT, template):
             raise Refused
         text = self.fill(scope, template, family)
+        assigned = re.match(r"(\w+) [-+*]= ", text)
+        if assigned and assigned.group(1) in scope.outer:
+            raise Refused  # Python takes it for a local name, also in a branch that is not taken when it is tried
         if family in ("write", "state", "state in place", "effect"):
             text = text.replace("self.self.", "self.")
         else:

@@ -196,10 +196,9 @@ def broadcast_dim(left: Size, right: Size, describe: Message) -> Size:
     if is_one(right):
         return left
     condition = eq(left, right)
-    if isinstance(condition, Expr):
-        stretched = _stretched_by_example(condition, left, right)
-        if stretched is not None:
-            return stretched
+    stretched = _stretched_by_example(condition, left, right)
+    if stretched is not None:
+        return stretched
     require(condition, describe)
     return left if type(left) is int else right if type(right) is int else left
 
@@ -271,18 +270,21 @@ def is_stretched(size: Size, wanted: Size) -> bool:
     return environment.hint(size) == 1 and environment.guard(eq(size, 1))
 
 
-def _stretched_by_example(condition: Expr, left: Size, right: Size) -> Size | None:
+def _stretched_by_example(condition: Condition, left: Size, right: Size) -> Size | None:
     """The broadcast size where it works only because the example has a size 1.
 
     Different sizes in the example leave no general program: one of them must
     be 1, which specialises it, and the environment lists that.
     """
-    environment = condition.environment
-    if environment.known(condition) is True or environment.hint(condition) is not False:
+    if isinstance(condition, Expr):
+        environment = condition.environment
+        if environment.known(condition) is True or environment.hint(condition) is not False:
+            return None
+    elif condition:
         return None
     for narrow, wide in ((left, right), (right, left)):
-        if isinstance(narrow, Expr) and environment.hint(narrow) == 1:
-            environment.guard(eq(narrow, 1))
+        if isinstance(narrow, Expr) and narrow.environment.hint(narrow) == 1:
+            narrow.environment.guard(eq(narrow, 1))
             return wide
     return None
 

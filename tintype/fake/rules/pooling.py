@@ -21,17 +21,17 @@ def _repeated(values: Numbers, count: int) -> Sequence[int]:
     return [values] * count  # type: ignore[list-item]
 
 
-def _require_rank(self: TensorInfo, space: int, operator: str, *, empty: bool = False) -> None:
+def _require_rank(self: TensorInfo, space: int, operator: str, filled: int | None = None) -> None:
+    """Fail for another number of dimensions, or if one of those from ``filled`` on (all but the batch's) is empty."""
     if len(self.sizes) not in (space + 1, space + 2):
         raise RuntimeError(
             f"{operator}: Expected {space + 1}D or {space + 2}D (batch mode) tensor, but got input of size "
             f"{list(self.sizes)}"
         )
-    if not empty:  # but for the batch
-        refuse_zero(
-            self.sizes[-space - 1 :],
-            lambda: f"{operator}: Expected tensor with optional 0 dim batch size, but got: {list(self.sizes)}",
-        )
+    refuse_zero(
+        self.sizes[-space - 1 if filled is None else filled :],
+        lambda: f"{operator}: Expected tensor with optional 0 dim batch size, but got: {list(self.sizes)}",
+    )
 
 
 def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Size:
@@ -242,8 +242,12 @@ def avg_pool3d(
 def _adapted_sizes(self: TensorInfo, output_size: Numbers, space: int, operator: str) -> tuple[Size, ...]:
     sizes = _repeated(output_size, space)
     # to a size of 1 an average is the mean, also of nothing
-    mean = operator.startswith("adaptive_avg") and all(type(size) is int and size == 1 for size in sizes)
-    _require_rank(self, space, operator, empty=mean)
+    average = operator.startswith("adaptive_avg")
+    if average and all(type(size) is int and size == 1 for size in sizes):
+        filled = self.dim
+    else:  # the first dimension may be empty, be it a batch or channels; of an average without depth channels, too
+        filled = self.dim - space if average and space < 3 else 1
+    _require_rank(self, space, operator, filled)
     return (*self.sizes[:-space], *sizes)
 
 

@@ -101,6 +101,8 @@ def view_strides(
         return contiguous_strides(shape)
     if is_zero(product(sizes)):
         return tuple(strides) if tuple(sizes) == tuple(shape) else contiguous_strides(shape)
+    if tuple(sizes) == tuple(shape) and not any(is_one(size) for size in sizes):
+        return tuple(strides)
     new: list[Size] = [1] * len(shape)
     if not sizes:
         return tuple(new)
@@ -135,6 +137,8 @@ def view(self: TensorInfo, size: Sequence[Size], stride: Any = None) -> TensorIn
         return self.view(size, stride)
     shape = infer_size(size, product(self.sizes))
     strides = view_strides(self.sizes, self.strides, shape)
+    if strides is None and decided_zero(product(self.sizes)):
+        strides = contiguous_strides(shape)
     if strides is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans "
@@ -234,6 +238,7 @@ def view_as_dtype(self: TensorInfo, dtype: torch.dtype) -> TensorInfo:
         offset = offset // ratio
     result = self.view(sizes, strides, offset)
     result.dtype = dtype
+    result.requires_grad = self.requires_grad and (dtype.is_floating_point or dtype.is_complex)
     return result
 
 
