@@ -114,6 +114,11 @@ KEPT = [
          may_refuse=True),
     Kept("a source is written to after contiguous()", static(), (x("x0", "3", "4"),),
          "v0 = x0.transpose(0, 1).contiguous()\nx0.zero_()\nv0", may_refuse=True),
+    Kept("a copy of what was written to is written to through a view", static(), (x("x0", "3", "3"),),
+         "x0.mT.tril_()\nv0 = x0.mT.contiguous()\nv0.reshape(-1).add_(1)\nv0", may_refuse=True),
+    Kept("a layout without elements is relied on", dim(n=0), (x("x0", "3", "n"),), "x0.contiguous().add_(1)\nx0",
+         may_refuse=True),
+    Kept("a layout of one dimension without elements is relied on", dim(n=0), (N,), "x0.contiguous().add_(1)\nx0"),
     Kept("an input whose elements share memory is written to", static(), (x("x0", "3", "2"),),
          "x0.zero_()\nx0[-1:] += 1\nx0"),
     Kept("group norm of any layout", static(), (x("x0", "3", "3", "2"),), "v0 = self.m0(x0)\nv0",
@@ -153,6 +158,11 @@ KEPT = [
          "def inner(a0):\n    torch.ops.fuzz_programs.log(a0, \"line\")\n    return a0 * 2\n"
          "def outer(a0):\n    return tintype.cond(a0.sum() > -9, inner, lambda a1: a1 * 3, (a0,)) + 1\n"
          "v0 = tintype.cond(x0.sum() > -99, outer, lambda a0: a0 - 1, (x0,))\nv0"),
+    Kept("a list of which one has a gradient is written to", static(), (x("x0", "3"),),
+         "torch._foreach_add_([self.b0, x0], 1.0)\nself.b0 + x0", 'self.register_buffer("b0", torch.ones(3))'),
+    Kept("complex zeros with a gradient", static(), (x("x0", "3", dtype="complex64"),), "x0.zero_()\nx0 * 2"),
+    Kept("a number with a gradient fills integers", static(), (x("x0", "3", dtype="int64"), x("x1")),
+         "x0[0] = x1\nx1 * 2"),
     # compiled functions
     Kept("a loop", static(), (x("x0", "3"),),
          "v0 = tintype.while_loop(lambda i0, a0: i0 < 2, lambda i0, a0: (i0 + 1, a0 * 2), "

@@ -15,7 +15,7 @@ import torch
 
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError, Location
-from tintype.export.codegen import Writer, spell
+from tintype.export.codegen import Writer, lies_in_strides, spell
 from tintype.export.observed import StateOf, check_observed, write_observed
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
@@ -86,8 +86,7 @@ class Expectation:
     def _check_strides(self, given: torch.Tensor, symbols: dict[Symbol, int]) -> None:
         assert self.strides is not None
         expected = [evaluate(stride, symbols) if isinstance(stride, Expr) else stride for stride in self.strides]
-        differs = [a != b for a, b, size in zip(expected, given.stride(), given.shape, strict=True) if size > 1]
-        if any(differs) and given.numel():
+        if not lies_in_strides(given, expected):
             raise InputMismatchError(
                 f"Expected input at {self.where()} to have the strides {expected}, but got {list(given.stride())}: "
                 "the program writes to memory, and which tensors share it depends on that",

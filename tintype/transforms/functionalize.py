@@ -26,6 +26,7 @@ from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, memory_order
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
+    base_name,
     eliminate_dead_code,
     meta_of,
     name_in_order,
@@ -61,6 +62,8 @@ _SAME_EVERYWHERE = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.d
 
 # Operators that draw random numbers in a tensor's place and have no derivative; those that draw into it have one.
 _DRAWN_ANEW = frozenset({aten.bernoulli.p, aten.normal_functional.default})
+
+_FILLED = frozenset({aten.zero.default, aten.fill.Tensor})
 
 
 class Handle:
@@ -336,7 +339,9 @@ class Functionalization:
             return
         if not isinstance(node.target, torch._ops.OpOverload) or plan_for(node.target).writes:
             return
-        if node.target in AGAIN and type(old) is FakeTensor:
+        if (
+            node.target in AGAIN and type(old) is FakeTensor and node not in self.handles
+        ):  # no copy that is written to
             self._view_moved(node, old.info)
             return
         new = evaluate(self.context, node.target, node.args, node.kwargs)
@@ -464,20 +469,31 @@ class Functionalization:
             WITHOUT_COUNTERPART[0](self, node)
             return
         options = {name: value for name, value in node.kwargs.items() if name not in writes}
+        for handle, new in zip(handles, self._new_values(node, counterpart, handles, options), strict=True):
+            self.write(handle, new)
+        self._forward(node, handles)
+
+    def _new_values(self, node: Node, counterpart: Any, handles: list[Handle], options: dict[str, Any]) -> list[Node]:
+        """What a write leaves in the tensors it writes to."""
         if counterpart is aten.copy.default:
-            value = self._copied(handles[0], node)
-        elif counterpart in _DRAWN_ANEW:
+            return [self._copied(handles[0], node)]
+        if counterpart in _DRAWN_ANEW:
             # what was there has no part in what is drawn; the operators of the same name know no derivative
             tensor = self.emit.call(aten.detach.default, node.args[0])
             draw = self._drawn if counterpart is aten.bernoulli.p else functools.partial(self.emit.call, counterpart)
-            value = draw(tensor, *node.args[1:], **options)
-        else:
-            value = self.emit.call(counterpart, *node.args, **options)
+            return [draw(tensor, *node.args[1:], **options)]
+        if counterpart in _FILLED:
+            return [self._filled(counterpart, handles[0].info.dtype, *node.args)]
+        if base_name(counterpart).startswith("_foreach_") and any(
+            map(self.histories.may_exist, node.all_input_nodes)
+        ):
+            # one by one: together, all results have a history if one argument has one, which in place they don't
+            apart = [[value] * len(handles) if not isinstance(value, (list, tuple)) else
+                     [[item] for item in value] for value in node.args]  # fmt: skip
+            return [self.emit.item(self.emit.call(counterpart, *one), 0) for one in zip(*apart, strict=True)]
+        value = self.emit.call(counterpart, *node.args, **options)
         several = isinstance(value.meta["val"], (list, tuple))
-        values = [self.emit.item(value, i) for i in range(len(handles))] if several else [value]
-        for handle, new in zip(handles, values, strict=True):
-            self.write(handle, new)
-        self._forward(node, handles)
+        return [self.emit.item(value, i) for i in range(len(handles))] if several else [value]
 
     def _problem_of(self, node: Node, handles: list[Handle]) -> MutationError | None:
         """Why a write can't be captured: what it leaves depends on the order in which it writes to elements."""
@@ -512,6 +528,18 @@ class Functionalization:
             value = self.emit.call(aten.expand.default, value, list(target.sizes))
             return self.emit.call(aten.clone.default, value, memory_format=torch.contiguous_format)
         return value if options else self.emit.call(aten.clone.default, value)
+
+    def _filled(self, counterpart: Any, dtype: torch.dtype, tensor: Any, *number: Any) -> Node:
+        """One number everywhere, where autograd does not take the operator that has the name of the one in place."""
+        if counterpart is aten.zero.default:
+            return (
+                self.emit.call(aten.fill.Scalar, tensor, 0)
+                if dtype.is_complex
+                else self.emit.call(counterpart, tensor)
+            )
+        if not (dtype.is_floating_point or dtype.is_complex):
+            number = (self.emit.call(aten._to_copy.default, *number, dtype=dtype),)
+        return self.emit.call(counterpart, tensor, *number)
 
     def _drawn(self, tensor: Any, *args: Any, **options: Any) -> Node:
         """``bernoulli_`` draws in the order in which elements lie in memory, ``bernoulli`` in that of the indices."""
