@@ -128,6 +128,8 @@ KEPT = [
          may_refuse=True),
     Kept("a view that an example of one allows", auto(n=1), (x("x0", "3", "n", layout="transposed"),),
          "v0 = x0.view(-1)\nv0"),
+    Kept("a view over a dimension of one", dim(n=3, m=1), (x("x0", "m", "n", "n", layout="strided"),),
+         "v0 = x0.view(x0.shape[0], -1)\nv0"),
     Kept("an offset is looked at", auto(n=3), (x("x0", "2", "n"),), "v0 = x0.mT + x0.storage_offset()\nv0",
          may_refuse=True),
     Kept("a size of what is written to", auto(n=4), (x("x0", "n", "n"), x("x1")),
@@ -174,6 +176,9 @@ KEPT = [
     Kept("a function reads what is written to twice", static(), (x("x0", "3"),),
          "v0 = x0**2\nv0.tanh_()\nv0.tanh_()\n"
          "v1 = tintype.scan(lambda a0, a1: (a1 + v0.frac().sum(), a1 * 2), x0[0], x0)[0]\nv1"),
+    Kept("a norm in a branch", static(), (x("x0", "3"),),
+         "v0 = tintype.cond(x0.sum() > 0, lambda a0: a0.clone(), "
+         "lambda a0: torch.nn.functional.rms_norm(a0, a0.shape[-1:]), (x0,))\nv0"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

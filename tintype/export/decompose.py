@@ -25,7 +25,7 @@ from tintype.ir.signature import (
 from tintype.trace.plan import plan_for
 from tintype.transforms.decompose import decompose_graph
 from tintype.transforms.functionalize import functionalize
-from tintype.transforms.memory import written_storages
+from tintype.transforms.memory import writes
 from tintype.transforms.working_copy import WorkingCopy
 
 
@@ -82,7 +82,7 @@ def _decompose(
     taken = {name.partition(".")[0] for name in _paths(program)}
     graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), user_inputs, translation, taken)
     signature, constants = _with_constants(signature, lifted, program)
-    if written_storages(graph):
+    if writes(graph):
         functionalize(graph, context, signature.input_specs)
     contract = contract_in(copy, program)
     assert_learned(graph, copy, contract["dynamic_sizes"])

@@ -9,7 +9,7 @@ from torch.fx import Graph, Node
 
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import graphs_of, placeholders
+from tintype.ir.graph import attached, graphs_of, placeholders
 from tintype.ir.operators import OPERATORS
 from tintype.trace.plan import plan_for
 
@@ -41,6 +41,11 @@ def written_storages(graph: Graph) -> set[Storage]:
                 if isinstance(argument, Node):
                     written.update(storages_of(argument))
     return written
+
+
+def writes(graph: Graph) -> bool:
+    """Whether some node of a graph writes to memory, or one of a graph inside of it."""
+    return bool(written_storages(graph)) or any(writes(module.graph) for module in attached(graph).values())
 
 
 def _written_by_graphs(node: Node) -> set[Storage]:

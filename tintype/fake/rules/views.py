@@ -115,9 +115,11 @@ def view_strides(
         at_end = dim == 0 or (not is_one(sizes[dim - 1]) and not same(strides[dim - 1], chunk * chunk_stride))
         if not at_end:
             continue
-        # take dimensions of the new shape until they fill this run of memory-adjacent old ones
-        while position >= 0 and (not same(view_numel, chunk) or is_one(shape[position])):
-            if not is_one(shape[position]) and at_least(view_numel, chunk):
+        # take dimensions of the new shape until they fill this run of memory-adjacent old ones, all that are left for
+        # the last one: a size that is 1 in the example may not seem to be needed
+        rest_fits = dim == 0 and certainly_same(product(shape[: position + 1]), chunk)
+        while position >= 0 and (rest_fits or not same(view_numel, chunk) or is_one(shape[position])):
+            if not rest_fits and not is_one(shape[position]) and at_least(view_numel, chunk):
                 break
             new[position] = view_numel * chunk_stride
             view_numel = view_numel * shape[position]
