@@ -16,7 +16,7 @@ def has_uninitialized_state(module: torch.nn.Module) -> bool:
         child = pending.pop()
         for table in (child._parameters, child._buffers):
             for tensor in table.values():
-                if is_lazy(tensor):
+                if tensor is not None and is_lazy(tensor):
                     return True
         for inner in child._modules.values():
             if inner is not None and id(inner) not in seen:
