@@ -190,8 +190,7 @@ def name_in_order(graph: Graph) -> None:
         name = node.name
         if node.op == "call_function":
             name = _unique_name(namespace, base_name(node.target))
-            if name != node.name:  # to rename a node costs as much as to make one
-                node.name = name
+            object.__setattr__(node, "name", name)  # as in set_meta: no table of fx has the name
         namespace._obj_to_name[node] = name
 
 

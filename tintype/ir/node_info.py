@@ -343,9 +343,10 @@ class NodeMeta(dict[str, Any]):
         """The meta of a node that replaces this one: the same origin, other values."""
         meta = NodeMeta(values, self.origin, self.consumer)
         meta.region = self.region
-        for key in _LAZY:  # what was given explicitly rather than derived from the origin
-            if dict.__contains__(self, key):
-                meta[key] = dict.__getitem__(self, key)
+        if dict.__len__(self) > dict.__contains__(self, "val"):
+            for key in _LAZY:  # what was given explicitly rather than derived from the origin
+                if dict.__contains__(self, key):
+                    meta[key] = dict.__getitem__(self, key)
         return meta
 
     def given(self) -> dict[str, Any]:

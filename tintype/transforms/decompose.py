@@ -88,9 +88,16 @@ class Decomposer(Recorder):
         self.image_layouts = Layouts(CONVOLUTIONS)
         # whether the decomposition that is being recorded depends on what is certain about layouts
         self.asked_for_layout = False
+        self._staying: dict[int, bool] = {}  # by id: to hash an operator is a call of a Python function
 
     def stays(self, target: Any) -> bool:
         """Whether an operator is left as it is."""
+        known = self._staying.get(id(target))
+        if known is None:
+            known = self._staying[id(target)] = self._stays(target)
+        return known
+
+    def _stays(self, target: Any) -> bool:
         if not isinstance(target, torch._ops.OpOverload) or target in self.preserved:
             return True
         if target is aten.detach.default and self.keep_core:
@@ -105,7 +112,7 @@ class Decomposer(Recorder):
         return not plan.composite or (self.keep_core and torch.Tag.core in target.tags)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._recording and func not in QUESTIONS and not self.stays(func):
+        if self._recording and not self.stays(func) and func not in QUESTIONS:
             result = self.decomposed(func, args, kwargs or {})
             if result is not NotImplemented:
                 return result
@@ -291,7 +298,7 @@ class Decomposition:
         else:
             value = self._number(value)
             self._define_number(new, value)
-        new.meta = meta_of(node).derived(val=value)
+        set_meta(new, meta_of(node).derived(val=value))
         self.values[node] = value if type(value) is FakeTensor else new
 
     def _copy_other(self, node: Node) -> None:
@@ -578,11 +585,13 @@ class Template:
         graph, context = decomposition.graph, decomposition.context
         for target, args, kwargs, name, value, alias in self.calls:
             new_kwargs = {k: _from_places(v, nodes) for k, v in kwargs.items()} if kwargs else kwargs
-            node = append_call(graph, target, _from_places(args, nodes), new_kwargs, name)
             if type(value) is FakeTensor:
                 storage = None if alias is None else values[alias].info.storage
-                value = make_fake(value.info.with_storage(storage), context, node)
-            node.meta = meta.derived(val=value)
+                value = make_fake(value.info.with_storage(storage), context)
+            new_meta = meta.derived(val=value)
+            node = append_call(graph, target, _from_places(args, nodes), new_kwargs, name, new_meta)
+            if type(value) is FakeTensor:
+                value.node = node
             nodes.append(node)
             values.append(value)
         return _from_places(self.results, values)
@@ -630,9 +639,12 @@ def _from_places(value: Any, found: list[Any]) -> Any:
     return value
 
 
+_LEAVES = frozenset({FakeTensor, Node, int, float, bool, type(None), torch.dtype})
+
+
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
     """Arguments with everything that is no container replaced; containers become plain ones."""
-    if type(value) is FakeTensor:  # asking whether it is a container would ask the tensor for its class
+    if type(value) in _LEAVES:  # asking whether it is a container would ask a tensor for its class
         return function(value)
     if isinstance(value, tuple):
         return tuple([_mapped(item, function) for item in value])
