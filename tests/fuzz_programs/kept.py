@@ -179,6 +179,17 @@ KEPT = [
     Kept("a norm in a branch", static(), (x("x0", "3"),),
          "v0 = tintype.cond(x0.sum() > 0, lambda a0: a0.clone(), "
          "lambda a0: torch.nn.functional.rms_norm(a0, a0.shape[-1:]), (x0,))\nv0"),
+    Kept("a buffer with a history", static(), (x("x0", "3"),), "self.b0.add_(self.p0.sum())\nself.b0 * x0",
+         'self.p0 = torch.nn.Parameter(torch.randn(3))\nself.register_buffer("b0", torch.ones(3))'),
+    Kept("a view of a buffer that is replaced", static(), (x("x0", "3"),),
+         "v0 = self.b0.narrow(-1, 0, 1)\nself.b0 = self.b0 + 1\n(v0, x0 * 2)",
+         'self.register_buffer("b0", torch.ones(3))'),
+    Kept("no derivative in a loop", static(), (x("x0", "3"),),
+         "v0 = tintype.scan(lambda a0, a1: (a1.clone(), torch.heaviside(a1, a1)), x0[0], x0)[0]\nv0"),
+    Kept("a branch that writes is not taken", static(), (x("x0", "3", "3"),),
+         "def write(a0):\n    a0[0] = 4\n    return a0.clone()\n"
+         "with torch.no_grad():\n    v0 = tintype.cond((x0 < 99).any(), lambda a0: a0.clone(), write, (x0,))\n"
+         "torch.cdist(v0, x0)"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +37,13 @@ from tintype.trace.plan import plan_for
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import Emitter, location_of
 from tintype.transforms.functionalize import functionalize
-from tintype.transforms.joint import JointCapture, JointRecorder, add_tangent, tidy_joint_graph
+from tintype.transforms.joint import (
+    JointCapture,
+    JointRecorder,
+    NoDerivativeError,
+    add_tangent,
+    tidy_joint_graph,
+)
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
 from tintype.transforms.views import base_of, laid_out
 
@@ -46,6 +52,9 @@ aten = torch.ops.aten
 
 # what autograd says when a backward is asked for that a program has made impossible
 _BACKWARD_REFUSED = re.compile("modified by an inplace operation|through the graph a second time")
+
+# what autograd says when it is asked about one of several views of what was written to since
+_VIEW_SPOILED = re.compile("another view of its base has been modified inplace")
 
 
 class SharedMemoryError(Exception):
@@ -276,7 +285,15 @@ class FunctionCapture(JointCapture):
     def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
         """Record the gradients of written inputs and of results, from one tangent each."""
         self.grad_enabled_after = torch.is_grad_enabled()
-        self._plan_outputs(outputs)
+        try:
+            self._plan_outputs(outputs)
+        except RuntimeError as error:
+            if not _VIEW_SPOILED.search(str(error)):
+                raise
+            raise MutationError(
+                f"the function returns a tensor of which autograd says: {error}",
+                remedy="return a copy (clone()) that is made before the write",
+            ) from error
         written = self._written_with_history()
         self.tracked = [node for node, _ in written]
         if not self.with_gradients and not written and not self.differentiable:
@@ -284,9 +301,9 @@ class FunctionCapture(JointCapture):
         self.started = [value for _, value in written]
         self.started += [self.results[position] for position in sorted(self.differentiable)]
         self.sources = [
-            (node, real)
+            (node, start)
             for node, real in self.state_tensors.items()
-            if real.requires_grad and not self.recorder.has_new_history(real)
+            if (start := self.recorder.start_of(real)) is not None and start.requires_grad
         ]
         self.sources += [(node, leaf) for node, leaf in self.leaves.items() if leaf.requires_grad]
         given = {storage for node in placeholders(self.graph) for storage in storages_of(node)}
@@ -300,10 +317,12 @@ class FunctionCapture(JointCapture):
                 self._refuse_late_writes(before, given)
                 return gradients
         except RuntimeError as error:
-            if not _BACKWARD_REFUSED.search(str(error)):
+            # of several results, some may have a derivative
+            missing = isinstance(error, NoDerivativeError) and len(self.started) == 1
+            if not missing and not _BACKWARD_REFUSED.search(str(error)):
                 raise
             # to the function itself there is nothing wrong: eager mode raises this when somebody calls backward()
-            self.backward_error = str(error)
+            self.backward_error = str(error.__cause__ if missing else error)
             return []
 
     def _refuse_late_writes(self, before: Node, given: set[Storage]) -> None:
@@ -471,10 +490,8 @@ def _checked_constant(leaf: Any) -> Any:
 
 def _start_of(node: Node) -> Node:
     """What a chain of views begins with."""
-    base = base_of(node)
-    while base is not None:
-        node, base = base, base_of(base)
-    return node
+    *_, start = _bases(node)
+    return start
 
 
 # --- from a capture to a recording ---------------------------------------------------------------------------
@@ -513,6 +530,7 @@ def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool)
     ]
     _add_empty_writes(captured, writes, [inputs[position] for position in sorted(tracked)], index)
     values = values[len(mutations) :]
+    _return_copies(capture, values, {write.value for write in writes})
     results = _own_results(captured, capture.results, values, {write.value for write in writes})
     views = values[len(capture.results) : len(capture.results) + len(capture.views)]
     order = [position for position, write in enumerate(writes) if write.tracked]
@@ -611,6 +629,44 @@ def refuse_shared_memory(recording: Recording, state: Sequence[torch.Tensor], in
                 )
         if stop > end:
             end, last = stop, position
+
+
+def _return_copies(capture: FunctionCapture, values: list[Node], new_values: set[Node]) -> None:
+    """Let views of a buffer to which the function assigned another tensor be results: they are copies by now."""
+    count = len(capture.results)
+    known = {*values[:count], *placeholders(capture.graph), *new_values}
+    views = values[count : count + len(capture.views)]
+    copies = {i for i, view in enumerate(views) if known.isdisjoint(_bases(view))}
+    if not copies:
+        return
+    fakes = list(capture.views)
+    kept = [i for i in range(len(views)) if i not in copies]
+    for plan in capture.plans:
+        if plan.kind != "view":
+            continue
+        if plan.value in copies:
+            if plan.requires_grad:
+                raise CaptureError(
+                    "the function returns a view of a buffer that has a history, and assigns another tensor to the "
+                    "buffer",
+                    remedy="return a copy: clone()",
+                )
+            capture.results.append(fakes[plan.value])
+            values.insert(len(capture.results) - 1, views[plan.value])
+            plan.kind, plan.value = "result", len(capture.results) - 1
+        else:
+            plan.value = kept.index(plan.value)
+    capture.views = [fakes[i] for i in kept]
+    first = len(capture.results)
+    values[first : first + len(views)] = [views[i] for i in kept]
+
+
+def _bases(node: Node) -> Iterator[Node]:
+    """What a node is a view of, and what that is one of, and so on; the node itself first."""
+    step: Node | None = node
+    while step is not None:
+        yield step
+        step = base_of(step)
 
 
 def _state(captured: CapturedGraph, inputs: list[Node]) -> list[tuple[InputSpec, Node]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
@@ -19,6 +20,7 @@ from tintype.errors import InvalidRequestError, UnsupportedInputError
 from tintype.export.capture import EntryPoint
 from tintype.export.codegen import compile_graph
 from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
+from tintype.ir.operators import declaration_of
 from tintype.ir.process_switches import collector_paused
 from tintype.trace.capture import plain_tensor
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
@@ -264,10 +266,16 @@ def _copy_saved_inputs(partition: Partition, written: set[int]) -> None:
     results: Any = list(output.args[0])  # type: ignore[arg-type]
     for position in range(partition.output_count, len(results)):
         node = results[position]
-        if node in targets:
+        if node in targets or not targets.isdisjoint(_may_be(node)):
             with graph.inserting_before(output):
                 results[position] = append_call(graph, aten.clone.default, (node,), {}, "clone", meta_of(node).copy())
     output.args = (tuple(results),)
+
+
+def _may_be(node: Node) -> list[Node]:
+    """The tensors that a value may be: a branch or a loop may return what it was given."""
+    call: Any = node.args[0] if node.target is operator.getitem else node
+    return call.all_input_nodes if declaration_of(call) is not None else []
 
 
 # --- what users call -----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ graph that is there already; control-flow operators use it for the gradients of 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,14 @@ aten = torch.ops.aten
 
 _running_step = torch._C._current_autograd_node
 _next_sequence_number = torch.autograd._get_sequence_nr
+
+_NO_DERIVATIVE = re.compile(r"derivative for \S+ is not implemented")
+
+
+class NoDerivativeError(CaptureError):
+    """Gradients flow through an operator that torch knows no derivative of."""
+
+    id = "no-derivative"
 
 
 class JointRecorder(Recorder):
@@ -113,6 +122,11 @@ class JointRecorder(Recorder):
         """Whether autograd saw a write to a tensor of the model."""
         return real.grad_fn is not self._real[id(real)].grad_fn
 
+    def start_of(self, real: torch.Tensor) -> torch.Tensor | None:
+        """Where gradients that flow to a tensor of the model end; None if the program replaced what was there."""
+        start = self._real[id(real)].start
+        return None if start is real and self.has_new_history(real) else start
+
     def put_back(self) -> bool:
         """Undo what autograd noted on the model's own tensors: versions, and the history of what was written there.
 
@@ -134,6 +148,11 @@ class JointRecorder(Recorder):
         try:
             results = torch.autograd.grad(outputs, inputs, tangents, allow_unused=True)
         except RuntimeError as error:
+            if _NO_DERIVATIVE.search(str(error)):
+                raise NoDerivativeError(
+                    f"{error}, and a joint graph needs it",
+                    remedy="keep gradients away from the operator: detach() its argument, or torch.no_grad()",
+                ) from error
             if "use_reentrant=True" not in str(error):
                 raise
             raise CaptureError(
@@ -150,23 +169,41 @@ class JointRecorder(Recorder):
 
 
 class _RealTensor:
-    """A tensor of the model as it was before the capture."""
+    """A tensor of the model as it was before the capture.
 
-    __slots__ = ("grad", "grad_fn", "requires_grad", "tensor", "version")
+    One that has a history is given one of its own meanwhile, which ends at ``start``: gradients must not flow into what
+    the tensor was computed from before, and the program may write to it, unlike to a leaf.
+    """
+
+    __slots__ = ("grad", "grad_fn", "history", "requires_grad", "start", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self.version = tensor._version if not tensor.is_inference() else None
-        self.grad_fn = tensor.grad_fn
         self.requires_grad = tensor.requires_grad
         self.grad = tensor.grad if tensor.is_leaf else None
+        self.history: torch.Tensor | None = None
+        self.start = tensor
+        if tensor.grad_fn is not None and not tensor._is_view():
+            with torch.enable_grad(), torch._C._DisableTorchDispatch():
+                self.history = _History.apply(tensor)
+                self.start = _without_elements(tensor).requires_grad_()
+                self._begin_with(self.start)
+        self.grad_fn = tensor.grad_fn
+
+    def _begin_with(self, history: torch.Tensor) -> None:
+        self.tensor.detach_()
+        _Restored.apply(self.tensor, history)
 
     def has_new_gradient(self) -> bool:
         return self.tensor.is_leaf and self.tensor.grad is not self.grad
 
     def put_back(self) -> None:
         tensor = self.tensor
-        if tensor.grad_fn is not self.grad_fn:
+        if self.history is not None:
+            with torch.enable_grad():
+                self._begin_with(self.history)
+        elif tensor.grad_fn is not self.grad_fn:
             tensor.detach_()
         if tensor.requires_grad is not self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
@@ -174,6 +211,36 @@ class _RealTensor:
             tensor.grad = self.grad
         if self.version is not None and tensor._version != self.version:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (self.version,))
+
+
+def _without_elements(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same size that takes no memory."""
+    return tensor.detach().new_empty(()).expand(tensor.shape)
+
+
+class _History(torch.autograd.Function):
+    """A tensor of the same size that keeps the history which a tensor has now."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return _without_elements(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+class _Restored(torch.autograd.Function):
+    """A tensor that gets another history. Its value stays what it is."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None, gradient
 
 
 class _Entry(torch.autograd.Function):
