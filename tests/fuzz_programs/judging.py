@@ -351,6 +351,9 @@ def looks_at_layouts(program: Program) -> bool:
     source = program.source()
     if re.search(r"as_strided|stride\(|is_contiguous|storage_offset", source):
         return True
+    # the tensor itself, with its history, in one layout, and a copy without one in another
+    if "no_grad" in source and re.search(r"contiguous|memory_format", source):
+        return True
     # what is a view in one layout and a copy in another, if something is written
     return bool(re.search(r"contiguous|reshape|flatten|ravel", source)) and writes(program)
 

@@ -147,6 +147,8 @@ KEPT = [
          "with torch.no_grad():\n    v0 = x0.unflatten(-1, (1, x0.shape[-1]))\nv0 * 2"),
     Kept("control flow in a region without gradients", static(), (x("x0", "3"),),
          "with torch.no_grad():\n    v0 = tintype.map(lambda a0: a0 * 2, x0)\n(x0 * 1, v0)"),
+    Kept("what is contiguous already, in a region without gradients", static(), (x("x0", "3", "3"),),
+         "with torch.no_grad():\n    v0 = x0.contiguous()\nv0 * 2"),
     Kept("a write in a region without gradients", static(), (x("x0", "3"),),
          "with torch.no_grad():\n    x0.clamp_(-1, 1)\nx0 * 2"),
     Kept("a write with a gradient", static(), (x("x0", "3"),), "x0.sin_()\nx0"),

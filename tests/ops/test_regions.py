@@ -256,6 +256,23 @@ def loops_that_return_what_they_are_given(model: Model, value: torch.Tensor) -> 
     return last * value[0], first * value, before * value, rows * value
 
 
+def what_is_contiguous_already(model: Model, value: torch.Tensor) -> Any:
+    hidden, image = model.layer(value), value[None, None]
+    with torch.no_grad():
+        same = hidden.contiguous().contiguous()
+        image = image.contiguous(memory_format=torch.channels_last)
+        weight = model.weight.to(memory_format=torch.contiguous_format)
+        written = (value * 2).contiguous().add_(1)
+    return same * value, image * 2, weight @ value.t(), written
+
+
+def what_gets_contiguous(model: Model, value: torch.Tensor) -> Any:
+    with torch.no_grad():
+        copy = value.t().contiguous()
+        image = value[None].expand(2, 3, 4).contiguous()
+    return copy * value.t(), image * value
+
+
 def inside_of_a_loop_body(model: Model, value: torch.Tensor) -> Any:
     def body(row: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -349,6 +366,8 @@ class Double(torch.autograd.Function):
         inside_of_branches,
         both_around_and_inside_of_branches,
         loops_that_return_what_they_are_given,
+        what_is_contiguous_already,
+        what_gets_contiguous,
         inside_of_a_loop_body,
         a_function_with_its_own_gradient,
         a_function_with_its_own_gradient_inside,
@@ -368,6 +387,30 @@ def test_like_eager(mode: str, function: Any) -> None:
 def test_values_where_infinities_are_written_over(mode: str) -> None:
     """Gradients there are not eager's: an element that was infinite before gets none."""
     compare(mode, Model(infinities_are_written_over), (x(),), gradients=False)
+
+
+def test_a_layout_that_decides_whether_there_is_a_gradient() -> None:
+    """contiguous() without gradients: the tensor itself, with its history, or a copy, which has none."""
+
+    def function(value: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            same = value.contiguous()
+        return same * 2
+
+    straight, turned = x(3, 4), x(4, 3).t()
+    for example, other in ((straight, turned), (turned, straight)):
+        module = tintype.export(function, (example,)).module()
+        assert module(example).requires_grad is function(example).requires_grad is (example is straight)
+        with pytest.raises(RuntimeError, match="stride"):
+            module(other)
+
+    def unseen(value: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = value.contiguous().sum()
+        return value * scale
+
+    module = tintype.export(unseen, (straight,)).module()
+    torch.testing.assert_close(module(turned), unseen(turned))
 
 
 def test_sizes_that_vary() -> None:

@@ -4,11 +4,14 @@
 reads the other, it makes no difference. Where somebody does, a functional program has the answer of the example built
 in, and is right for inputs that give the same answer. So it asserts that: the strides of the inputs on which the
 layout depends, and the conditions on sizes.
+
+Gradients tell the two apart as well: in a region without gradients a copy has none, while a tensor that
+``contiguous`` returns as it is has those that it had (:mod:`tintype.transforms.regions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -33,15 +36,16 @@ aten = torch.ops.aten
 
 
 class Doubt:
-    """A call of which it is not certain whether it copies: the inputs whose strides decide that, and what must be
-    true of sizes for the answer that the program was recorded with."""
+    """A call of which it is not certain whether it copies: the inputs whose strides decide that, what must be true of
+    sizes for the answer that the program was recorded with, and what makes a difference of it."""
 
-    __slots__ = ("call", "conditions", "sources")
+    __slots__ = ("call", "conditions", "reason", "sources")
 
-    def __init__(self, call: Node, sources: list[Node], conditions: list[Any]) -> None:
+    def __init__(self, call: Node, sources: list[Node], conditions: list[Any], reason: str = "") -> None:
         self.call = call
         self.sources = sources
         self.conditions = conditions
+        self.reason = reason or "the program writes to the one and reads the other"
 
 
 _RESHAPES = (aten.reshape.default, aten.flatten.using_ints)
@@ -57,7 +61,7 @@ def find_doubts(graph: Graph, written: set[Storage]) -> dict[Node, Doubt]:
     doubts: dict[Node, Doubt] = {}
     for call in calls:
         if not reached.isdisjoint(storages_of(call)):
-            doubt = _doubt(call, layouts)
+            doubt = doubt_about(call, layouts)
             if doubt is not None:
                 doubts[call] = doubt
     return doubts
@@ -81,7 +85,8 @@ def _may_share(calls: list[Node], written: set[Storage]) -> set[Storage]:
     return reached
 
 
-def _doubt(call: Node, layouts: Layouts) -> Doubt | None:
+def doubt_about(call: Node, layouts: Layouts, reason: str = "") -> Doubt | None:
+    """What it rests on whether a call copies; None if that is certain."""
     base: Any = call.args[0]
     before, after = info_of(base), info_of(call)
     assert before is not None and after is not None
@@ -91,7 +96,7 @@ def _doubt(call: Node, layouts: Layouts) -> Doubt | None:
     conditions: list[Any] = []
     if before.storage is not after.storage:
         conditions = _conditions_of_copy(call, before, after)
-    return Doubt(call, sources, conditions) if sources or conditions else None
+    return Doubt(call, sources, conditions, reason) if sources or conditions else None
 
 
 class _Noted(GeneralQuestions):
@@ -178,23 +183,28 @@ class Doubts:
 
     def write(self, environment: Any) -> list[MutationError]:
         """Assert what the program rests on; returns what can't be."""
-        problems: list[MutationError] = []
-        asserted: set[Node] = set()
-        conditions: dict[Any, str] = {}
-        for doubt in self.relied_on:
-            for source in doubt.sources:
-                if source._erased or info_of(source) is None:  # one of several results, say of a loop
-                    problems.append(_unknown_layout(doubt.call))
-                elif source not in asserted:
-                    asserted.add(source)
-                    assert_layout(self.graph, source, meta_of(doubt.call))
-            for condition in doubt.conditions:
-                conditions.setdefault(condition, _text(doubt.call, condition))
-                if environment.hint(condition) is not True:
-                    problems.append(_other_answer(doubt.call, condition))
-        if conditions and not problems:
-            AssertionWriter(self.graph, environment).write_conditions(list(conditions.items()))
-        return problems
+        return write_doubts(self.graph, self.relied_on, environment)
+
+
+def write_doubts(graph: Graph, doubts: Iterable[Doubt], environment: Any) -> list[MutationError]:
+    """Assert what doubts rest on; returns what can't be."""
+    problems: list[MutationError] = []
+    asserted: set[Node] = set()
+    conditions: dict[Any, str] = {}
+    for doubt in doubts:
+        for source in doubt.sources:
+            if source._erased or info_of(source) is None:  # one of several results, say of a loop
+                problems.append(_unknown_layout(doubt))
+            elif source not in asserted:
+                asserted.add(source)
+                assert_layout(graph, source, meta_of(doubt.call))
+        for condition in doubt.conditions:
+            conditions.setdefault(condition, _text(doubt, condition))
+            if environment.hint(condition) is not True:
+                problems.append(_other_answer(doubt, condition))
+    if conditions and not problems:
+        AssertionWriter(graph, environment).write_conditions(list(conditions.items()))
+    return problems
 
 
 def assert_layout(graph: Graph, source: Node, reason: NodeMeta) -> None:
@@ -225,33 +235,33 @@ def asserted_layouts(graph: Graph) -> Iterator[tuple[Node, tuple[Size, ...], Loc
             yield source, info.strides, location_of(node)
 
 
-def _text(call: Node, condition: Any) -> str:
-    location = location_of(call)
+def _text(doubt: Doubt, condition: Any) -> str:
+    location = location_of(doubt.call)
     where = "" if location is None else f" ({location})"
-    return (
-        f"{condition}: at other sizes {_name(call)}() returns a view instead of a copy{where}, and the program "
-        "writes to the memory"
-    )
+    name = _name(doubt.call)
+    return f"{condition}: at other sizes {name}() returns a view instead of a copy{where}, and {doubt.reason}"
 
 
 def _name(call: Node) -> str:
     return base_name(call.target)
 
 
-def _unknown_layout(call: Node) -> MutationError:
+def _unknown_layout(doubt: Doubt) -> MutationError:
+    call = doubt.call
     return MutationError(
         f"whether {_name(call)}() copies or returns a view depends on the layout of its argument, which is not known "
-        "before the program runs, and the program writes to the one and reads the other",
+        f"before the program runs, and {doubt.reason}",
         location=location_of(call),
         remedy=f"say which it is: clone() before {_name(call)}(), or view()",
     )
 
 
-def _other_answer(call: Node, condition: Any) -> MutationError:
+def _other_answer(doubt: Doubt, condition: Any) -> MutationError:
+    call = doubt.call
     where = "at no size that the program takes" if condition is False else f"where {condition}"
     return MutationError(
         f"whether {_name(call)}() copies or returns a view depends on sizes that may vary: it is a copy {where}, "
-        "which is not so in the example, and the program writes to the one and reads the other",
+        f"which is not so in the example, and {doubt.reason}",
         location=location_of(call),
         remedy=f"say which it is: clone() before {_name(call)}(), or view(); or export with other sizes",
     )

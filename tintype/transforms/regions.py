@@ -18,6 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _Namespace
 
+from tintype.errors import raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -40,10 +41,15 @@ from tintype.ir.operators import OPERATORS, declaration_of
 from tintype.ir.regions import Region, Setting, is_without_gradients
 from tintype.ir.signature import InputKind, InputSpec
 from tintype.trace.plan import plan_for
+from tintype.transforms.doubts import Doubt, doubt_about, write_doubts
 from tintype.transforms.histories import is_differentiable, starts_anew
+from tintype.transforms.layouts import Layouts, is_copy
 from tintype.transforms.memory import info_of, storages_of, written_nodes
 
 aten = torch.ops.aten
+
+# Calls that return their argument itself where it lies in memory as it shall.
+_ITSELF_OR_A_COPY = (aten.contiguous.default, aten.to.dtype)
 
 # The operator that runs a graph under a kind of setting; ops/ registers it.
 WRAPPERS: dict[type[Setting], Any] = {}
@@ -230,6 +236,13 @@ def _inline(graph: Graph, node: Node) -> Node:
     return before.next
 
 
+def _writes(node: Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    plan = plan_for(node.target)
+    return bool(plan.writes or plan.hidden_writes)
+
+
 class _Cuts:
     """One pass that takes the regions out of a graph. It follows which tensors have a history in autograd's eyes, and
     detaches those that come into a region without gradients."""
@@ -245,6 +258,9 @@ class _Cuts:
         # memory of buffers: they may have a history, but a write to one need not be prepared for that
         self.buffers: set[Storage] = set()
         self.cuts: dict[Node, Node] = {}
+        # copies that are none in another layout, where that makes a difference
+        self.layouts = Layouts()
+        self.doubts: list[Doubt] = []
         # nodes in regions without gradients from which a gradient could come out
         self.leaking: set[Node] = set()
 
@@ -270,6 +286,8 @@ class _Cuts:
                     last = None
             meta_of(node).region = ()
             node = following
+        if self.doubts:
+            raise_all(write_doubts(self.graph, self.doubts, self.context.environment))
 
     def _find_leaks(self) -> Node | None:
         """Masks, indices and what is not used outside carry no gradient out of a region: nothing has to be cut for
@@ -287,11 +305,7 @@ class _Cuts:
     def _leaks(self, node: Node) -> bool:
         if node.target in OPERATORS or any(user in self.leaking for user in node.users):
             return True
-        if isinstance(node.target, torch._ops.OpOverload):
-            plan = plan_for(node.target)
-            if plan.writes or plan.hidden_writes:
-                return True
-        return is_differentiable(node) and any(not self._is_off(user) for user in node.users)
+        return _writes(node) or (is_differentiable(node) and any(not self._is_off(user) for user in node.users))
 
     def _is_off(self, node: Node) -> bool:
         return node.op != "output" and is_without_gradients(meta_of(node).region, self.off)
@@ -315,6 +329,8 @@ class _Cuts:
             return
         writes = plan_for(node.target).writes if isinstance(node.target, torch._ops.OpOverload) else ()
         written = written_nodes(node, writes)
+        if off and node.target in _ITSELF_OR_A_COPY and self._settle_copy(node):
+            return
         if off:
             cut = [argument for argument in written if self._is_tracked(argument) and not self._is_buffer(argument)]
             for argument in cut:
@@ -358,6 +374,25 @@ class _Cuts:
             self.tracked.add(node)
         elif tracked or (off and not self.untracked.isdisjoint(arguments)):
             self.untracked.add(node)
+
+    def _may_keep_history(self, user: Node) -> bool:
+        """Whether it matters to a user which history its arguments have: others in a region begin a new one."""
+        whole = user.target in _ITSELF_OR_A_COPY or user.target in OPERATORS
+        return whole or _writes(user) or not self._is_off(user)
+
+    def _settle_copy(self, node: Node) -> bool:
+        """Whether a call returns its argument as it is, with its history: then that takes its place."""
+        source: Any = node.args[0]
+        if not self._is_tracked(source) or not any(self._may_keep_history(user) for user in node.users):
+            return False
+        doubt = doubt_about(node, self.layouts, "what is returned without gradients is a copy only")
+        if doubt is not None:
+            self.doubts.append(doubt)
+        if is_copy(node):
+            return False
+        node.replace_all_uses_with(source)
+        self.graph.erase_node(node)
+        return True
 
     # --- cuts ----------------------------------------------------------------------------------------------
 
