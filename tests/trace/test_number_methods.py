@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import json
+import math
+import numbers
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +24,16 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "divmod of a float": lambda x: x * divmod(x.shape[0] / 2, 1.5)[1],
     "np.sqrt": lambda x: x / np.sqrt(x.shape[0]),
     "np.sqrt of a float": lambda x: x * np.sqrt(x.shape[1] * 0.5),
+    "int of a float": lambda x: x * int(x.shape[0] * 0.7) + int(x.shape[1] / -2),
+    "float": lambda x: x * float(x.shape[0]) + float(x.shape[1] > 2),
+    "not": lambda x: x * ~x.shape[0],
+    "not of a truth value": lambda x: x * ~(x.shape[0] > 3),
+    "exclusive or": lambda x: x * ((x.shape[0] > 3) ^ (x.shape[1] > 2)) + ((x.shape[0] > 6) ^ True),
+    "arithmetic with truth values": lambda x: x * (7 // (1 + (x.shape[0] > 3))) - (x.shape[1] > 2) / 2,
+    "power and remainder": lambda x: x * pow(x.shape[0], 2, 7) + pow(3, x.shape[1], 5),
+    "floor of a quotient": lambda x: x * (x.shape[0] // 0.1) + x.shape[1] // 2.0 + 20.0 // x.shape[0],
+    "real": lambda x: x * x.shape[0].real,
+    "copies": lambda x: x * copy.copy(x.shape[0]) + copy.deepcopy(x.shape)[1],
 }
 
 
@@ -31,6 +47,170 @@ def test_like_plain_numbers(name: str) -> None:
             torch.testing.assert_close(made.module()(x), function(x), check_dtype=False)
 
 
+# what only a plain number can do
+FIXES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "json": lambda x: x * len(json.dumps({"size": x.shape[0]})),
+    "pickle": lambda x: x * pickle.loads(pickle.dumps(x.shape[0])),
+    "to_bytes": lambda x: x * x.shape[0].to_bytes(2, "big")[1],
+    "hex of a float": lambda x: x * len((x.shape[0] / 3).hex()),
+    "power and remainder of a negative": lambda x: x * pow(x.shape[0], -1, 7),
+}
+
+
+@pytest.mark.parametrize("name", FIXES)
+def test_what_only_a_plain_number_can_do_fixes_the_size(name: str) -> None:
+    function, x = FIXES[name], torch.randn(5, 3)
+    program = tintype.export(function, (x,), dynamic_shapes="auto")
+    torch.testing.assert_close(program.module()(x), function(x))
+    with pytest.raises((tintype.TintypeError, RuntimeError)):
+        program.module()(torch.randn(6, 3))
+    with pytest.raises(tintype.TintypeError, match="specialized"):
+        tintype.export(function, (x,), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+
+
+# --- classes -------------------------------------------------------------------------------------------------
+
+
+@functools.singledispatch
+def kind_of(value: Any) -> int:
+    return 2
+
+
+@kind_of.register(int)
+def _(value: int) -> int:
+    return 3
+
+
+@kind_of.register(float)
+def _(value: float) -> int:
+    return 5
+
+
+def as_pair(value: Any) -> Any:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+CLASSES: dict[str, Callable[[Any], Any]] = {
+    "isinstance": lambda n: isinstance(n, int) + 2 * isinstance(n, float) + 4 * isinstance(n, bool),
+    "isinstance of one of several": lambda n: isinstance(n, (str, float)),
+    "isinstance of a union": lambda n: isinstance(n, int | str),
+    "abstract classes": lambda n: isinstance(n, numbers.Integral) + 2 * isinstance(n, numbers.Real),
+    "type": lambda n: {int: 2, float: 3, bool: 5}[type(n)],
+    "__class__": lambda n: {int: 2, float: 3, bool: 5}[n.__class__],
+    "its name": lambda n: len(type(n).__name__),
+    "singledispatch": kind_of,
+    "to its own class": lambda n: type(n)(3),
+    "match": lambda n: _matched(n),
+    "all of several": lambda n: all(isinstance(value, (int, float)) for value in [n]),
+}
+
+
+def _matched(n: Any) -> int:
+    match n:
+        case bool():
+            return 2
+        case int():
+            return 3
+        case float():
+            return 5
+    return 7
+
+
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+@pytest.mark.parametrize("name", CLASSES)
+def test_numbers_that_vary_are_of_pythons_classes(name: str, export: Any) -> None:
+    question = CLASSES[name]
+
+    def program(x: torch.Tensor, n: int, s: float) -> Any:
+        kinds = [question(x.shape[0]), question(n), question(s), question(x.shape[0] > 2), question(x.shape[0] / 2)]
+        return x * torch.tensor([float(kind) for kind in kinds])
+
+    dim = tintype.Dim
+    shapes = {"x": {0: dim("rows")}, "n": dim.DYNAMIC, "s": dim.DYNAMIC}
+    module = export(program, (torch.ones(4, 5), 3, 2.5), dynamic_shapes=shapes).module()
+    x = torch.ones(6, 5)
+    assert torch.equal(module(x, 7, 0.5), program(x, 7, 0.5))
+
+
+def test_a_size_is_made_a_pair() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.new_ones(as_pair(x.shape[0]))
+
+    module = tintype.export(program, (torch.ones(4),), dynamic_shapes={"x": {0: tintype.Dim("n")}}).module()
+    assert module(torch.ones(6)).shape == (6, 6)
+
+
+def test_symbolic_numbers_are_still_torchs_own() -> None:
+    """Programs that know of them ask for torch's class, and torch's own code finds nothing else."""
+    found = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        found.append(isinstance(x.shape[0], torch.SymInt))
+        return torch.nn.functional.pad(x, (1, x.shape[0]))
+
+    tintype.export(program, (torch.ones(4),), dynamic_shapes="auto")
+    assert found == [True]
+    assert torch.SymInt(None).__class__ is torch.SymInt
+
+
+# --- floats --------------------------------------------------------------------------------------------------
+
+FLOATS = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 0.1, 1e-320, 1e300, math.inf, -math.inf, math.nan]
+OF_FLOATS: dict[str, Callable[[Any], Any]] = {
+    "floor division": lambda s: s // 2,
+    "floor division by a fraction": lambda s: s // 0.1,
+    "floor division by it": lambda s: 2 // s,
+    "remainder": lambda s: s % 3,
+    "remainder by it": lambda s: 5.5 % s,
+    "divmod": lambda s: divmod(s, 1.5),
+    "square": lambda s: s**2,
+    "inverse": lambda s: s**-1,
+    "power of two": lambda s: 2**s,
+    "root": lambda s: s**0.5,
+    "int": lambda s: int(s),
+    "int of a half": lambda s: int(s / 2),
+    "floor": lambda s: math.floor(s),
+    "absolute value": lambda s: abs(s),
+    "least": lambda s: torch.sym_min(s, 1.5),
+    "whole": lambda s: float(s) - 1,
+}
+
+
+@pytest.mark.parametrize("example", [2.5, 4.0])
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_floats_that_vary_compute_as_python_does(name: str, example: float) -> None:
+    """Also at infinities, nan and negative values: the same number, or the same complaint, or one of ours."""
+    function = OF_FLOATS[name]
+
+    def program(x: torch.Tensor, s: float) -> Any:
+        return x, function(s)
+
+    x = torch.ones(2)
+    shapes = {"x": None, "s": tintype.Dim.DYNAMIC}
+    module = tintype.export(program, (x, example), dynamic_shapes=shapes).module()
+    for value in FLOATS:
+        try:
+            expected = program(x, value)[1]
+        except (ArithmeticError, ValueError) as error:
+            with pytest.raises(type(error)):
+                module(x, value)
+            continue
+        if name == "root" and not value >= 0:  # mostly a complex number
+            with pytest.raises((tintype.TintypeError, RuntimeError)):
+                module(x, value)
+            continue
+        assert repr(module(x, value)[1]) == repr(expected), value
+
+
+@pytest.mark.parametrize("base", [-2, -2.5])
+def test_the_power_of_a_negative_number_to_a_float_that_varies_is_refused(base: float) -> None:
+    def program(x: torch.Tensor, s: float) -> Any:
+        return x, base**s
+
+    with pytest.raises(tintype.TintypeError, match="complex number"):
+        tintype.export(program, (torch.ones(2), 2.0), dynamic_shapes={"x": None, "s": tintype.Dim.DYNAMIC})
+
+
 @pytest.mark.parametrize("function", [lambda x: x * np.log(x.shape[0]), lambda x: x * np.exp(x.shape[0])])
 def test_functions_that_a_program_has_no_operator_for_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(tintype.TintypeError, match="can't be computed in a captured program"):
@@ -40,3 +220,6 @@ def test_functions_that_a_program_has_no_operator_for_are_refused(function: Call
 def test_nothing_is_left_on_torchs_classes() -> None:
     tintype.export(PROGRAMS["divmod"], (torch.randn(5, 3),), dynamic_shapes="auto")
     assert not hasattr(torch.SymInt, "__divmod__") and not hasattr(torch.SymFloat, "sqrt")
+    assert "__class__" not in vars(torch.SymInt) and torch.SymInt.__class__ is type
+    with pytest.raises(TypeError):
+        json.dumps(object())

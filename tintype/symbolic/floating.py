@@ -104,6 +104,8 @@ def arithmetic(operation: str, left: Any, right: Any) -> Any:
         result = _PYTHON[operation](*integers)
         if is_exact_float(result) and not (operation == "mul" and _may_be_negative_zero(*integers)):
             return to_float(result)
+    if operation in ("floordiv", "mod") and None not in integers and declared_range(integers[1]).lower >= 1:
+        return to_float(_PYTHON[operation](*integers))
     if operation == "mul":
         dyadic = _times_dyadic(left, right, *integers)
         if dyadic is not None:

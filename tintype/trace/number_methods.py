@@ -1,23 +1,55 @@
-"""What Python's numbers can do and torch's symbolic ones can't: formats, ``divmod``, functions of NumPy.
+"""What Python's numbers can do and torch's symbolic ones can't, or do in another way.
 
-These are methods of torch's classes while a program is captured. NumPy applies its functions to an object by calling
-the method of their name, so ``np.sqrt(size)`` comes to ``size.sqrt()``.
+These are methods of torch's classes while a program is captured. A symbolic number also passes for the plain one
+that it stands for: where the user's program asks for its class (``isinstance``, ``__class__``), that is int, float or
+bool.
+NumPy applies its functions to an object by calling the method of their name, so ``np.sqrt(size)`` comes to
+``size.sqrt()``. What only a plain number can do (``size.to_bytes(2)``, JSON, pickle) fixes the number.
 """
 
 from __future__ import annotations
 
+import gc
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tintype.errors import CaptureError
 from tintype.ir.process_switches import CountedSwitch
 from tintype.symbolic import floating
+from tintype.symbolic.bits import bitwise
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.expression import Expr
-from tintype.symbolic.location import users_frame
+from tintype.symbolic.expression import Expr, as_int
+from tintype.symbolic.location import user_location, users_frame
 from tintype.symbolic.messages import is_for_people
+
+_PLAIN_CLASSES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_NUMBERS = (int, float, *_PLAIN_CLASSES)
+
+
+def plain_number(number: Any) -> Any:
+    """A symbolic number as the plain one that it is in the example, which fixes it."""
+    return _PLAIN_CLASSES[type(number)](number)
+
+
+# --- classes -------------------------------------------------------------------------------------------------
+
+
+def class_of_number(number: Any) -> type:
+    """``type(number)`` as eager mode has it."""
+    return _PLAIN_CLASSES[type(number)]
+
+
+@property  # type: ignore[misc]
+def _class(self: Any) -> type:
+    """What ``isinstance`` asks where the type says no; torch itself knows its symbolic numbers."""
+    return type(self) if users_frame(sys._getframe(1)) is None else _PLAIN_CLASSES[type(self)]
+
+
+# --- methods -------------------------------------------------------------------------------------------------
 
 
 def _format(self: Any, specification: str) -> str:
@@ -41,25 +73,155 @@ def _function(name: str) -> Callable[[Any], Any]:
     return method
 
 
-_METHODS: dict[str, Callable[..., Any]] = {
+def _float_operation(name: str, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    """Arithmetic of which one operand is a float, as Python does it; torch's own takes ``a // b`` for the floor of
+    ``a / b``, which for infinities, nan and where the quotient is rounded it is not."""
+
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, _NUMBERS):
+            return NotImplemented
+        operands = [floating.to_float(from_torch(number)) for number in (self, other)]
+        return to_torch(floating.arithmetic(name, *(reversed(operands) if swapped else operands)))
+
+    return method
+
+
+def _integers_by(
+    method: Callable[[Any, Any], Any], of_floats: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """A method of integers whose other operand may be a float."""
+
+    def chosen(self: Any, other: Any) -> Any:
+        return of_floats(self, other) if isinstance(other, (float, torch.SymFloat)) else method(self, other)
+
+    return chosen
+
+
+_floor_divided, _floor_dividing = (_float_operation("floordiv", swapped=swapped) for swapped in (False, True))
+_power, _to_the_power = (_float_operation("pow", swapped=swapped) for swapped in (False, True))
+_checked_power = torch.SymFloat.__pow__
+
+
+def _float_power(base: Any, exponent: Any) -> Any:
+    """Of a negative base the power to a fraction is complex; any other is a float."""
+    whole = isinstance(exponent, (int, torch.SymInt)) or (isinstance(exponent, float) and exponent.is_integer())
+    return _power(base, exponent) if whole else _checked_power(base, exponent)
+
+
+def _power_of_number(exponent: Any, base: Any) -> Any:
+    if isinstance(base, (int, float)) and base < 0:
+        raise CaptureError(
+            f"the program takes the power of {base} to a float that varies, which is a complex number for some",
+            location=user_location(),
+            remedy="take the power of the absolute value, or fix the exponent with float(...) outside of the program",
+        )
+    return _to_the_power(exponent, base)
+
+
+def _as_integer(name: str) -> Callable[..., Any]:
+    """A method of integers for a truth value; torch has some of them, which ask which one it is."""
+
+    def method(self: Any, *arguments: Any) -> Any:
+        return getattr(to_torch(as_int(from_torch(self))), name)(*arguments)
+
+    return method
+
+
+def _bitwise(self: Any, other: Any) -> Any:
+    return to_torch(bitwise("xor", from_torch(self), from_torch(other)))
+
+
+def _only_plain(name: str) -> property:
+    return property(lambda self: getattr(plain_number(self), name))
+
+
+def _missing(kind: type) -> dict[str, Any]:
+    """What the plain number has by name and the symbolic one has not."""
+    return {
+        name: _only_plain(name)
+        for name in dir(_PLAIN_CLASSES[kind])
+        if not name.startswith("__") and not hasattr(kind, name)
+    }
+
+
+_COMMON: dict[str, Any] = {
     "__format__": _format,
+    "__copy__": lambda self: self,
+    "__deepcopy__": lambda self, memo: self,
+    "__reduce_ex__": lambda self, protocol: (_PLAIN_CLASSES[type(self)], (plain_number(self),)),
+}
+_OF_NUMBERS: dict[str, Any] = {
+    "real": property(lambda self: self),
     "__divmod__": _divmod,
     "__rdivmod__": lambda right, left: _divmod(left, right),
     **{name: _function(name) for name in floating.FUNCTIONS},
 }
-_CLASSES = (torch.SymInt, torch.SymFloat)
+_OF_TRUTH_VALUES = (
+    "__abs__", "__add__", "__floordiv__", "__invert__", "__lshift__", "__mod__", "__mul__", "__neg__", "__pos__",
+    "__pow__", "__radd__", "__rfloordiv__", "__rlshift__", "__rmod__", "__rmul__", "__rpow__", "__rrshift__",
+    "__rshift__", "__rsub__", "__rtruediv__", "__sub__", "__truediv__",
+)  # fmt: skip
+_METHODS: dict[type, dict[str, Any]] = {
+    torch.SymInt: {
+        **_missing(torch.SymInt),
+        **_COMMON,
+        **_OF_NUMBERS,
+        "__invert__": lambda self: -self - 1,
+        "__floordiv__": _integers_by(torch.SymInt.__floordiv__, _floor_divided),
+        "__rfloordiv__": _integers_by(torch.SymInt.__rfloordiv__, _floor_dividing),
+    },
+    torch.SymFloat: {
+        **_missing(torch.SymFloat),
+        **_COMMON,
+        **_OF_NUMBERS,
+        "__floordiv__": _floor_divided,
+        "__rfloordiv__": _floor_dividing,
+        "__pow__": _float_power,
+        "__rpow__": _power_of_number,
+    },
+    torch.SymBool: {
+        **_missing(torch.SymBool),
+        **_COMMON,
+        **{name: _as_integer(name) for name in _OF_TRUTH_VALUES},
+        "__xor__": _bitwise,
+        "__rxor__": _bitwise,
+    },
+}
+
+
+# --- for the time of a capture -------------------------------------------------------------------------------
+
+
+_encode_json = json.JSONEncoder.default
+
+
+def _json_of(self: Any, value: Any) -> Any:
+    return plain_number(value) if type(value) in _PLAIN_CLASSES else _encode_json(self, value)
+
+
+def _names_of(kind: type) -> dict[str, Any]:
+    """The dictionary behind ``vars(kind)``: to set ``__class__`` on a class would be to change what the class
+    itself is an instance of. What is changed there counts from the next attribute on that is set in the usual way."""
+    (names,) = gc.get_referents(vars(kind))
+    return names
 
 
 def _add_methods() -> list[tuple[type, str, Any]]:
     before: list[tuple[type, str, Any]] = [
-        (kind, name, vars(kind).get(name)) for kind in _CLASSES for name in _METHODS
+        (kind, name, vars(kind).get(name)) for kind, methods in _METHODS.items() for name in methods
     ]
+    for kind in _METHODS:
+        _names_of(kind)["__class__"] = _class
     for kind, name, _ in before:
-        setattr(kind, name, _METHODS[name])
+        setattr(kind, name, _METHODS[kind][name])
+    json.JSONEncoder.default = _json_of  # type: ignore[assignment, method-assign]
     return before
 
 
 def _take_away(before: list[tuple[type, str, Any]]) -> None:
+    json.JSONEncoder.default = _encode_json  # type: ignore[method-assign]
+    for kind in _METHODS:
+        del _names_of(kind)["__class__"]
     for kind, name, method in before:
         if method is None:
             delattr(kind, name)

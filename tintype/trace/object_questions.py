@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import math
 import opcode
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ import torch
 from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic.location import is_internal
+from tintype.trace.number_methods import class_of_number
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
 _PUSH_NULL, _NOP, _EXTENDED = dis.opmap["PUSH_NULL"], dis.opmap["NOP"], dis.opmap["EXTENDED_ARG"]
@@ -37,6 +39,8 @@ def _type_of(*arguments: Any) -> Any:
         if session is not None and not arguments[0].is_own_parameter:
             return session.class_of(arguments[0])
         return torch.nn.Parameter if arguments[0].is_own_parameter else torch.Tensor
+    if len(arguments) == 1 and type(arguments[0]) in _SYMBOLIC:
+        return class_of_number(arguments[0])
     return type(*arguments)
 
 
@@ -47,7 +51,38 @@ def _id_of(value: Any) -> int:
     return id(value)
 
 
-_REPLACEMENTS: dict[str, Callable[..., Any]] = {"type": _type_of, "id": _id_of}
+def _int_of(*arguments: Any, **options: Any) -> Any:
+    """``int``: of a float that varies it varies too; of a size it is the way to fix it."""
+    if arguments and type(arguments[0]) is torch.SymFloat:
+        return math.trunc(arguments[0])
+    return int(*arguments, **options)
+
+
+def _float_of(*arguments: Any) -> Any:
+    """``float``."""
+    if arguments and type(arguments[0]) in _SYMBOLIC:
+        return torch.sym_float(arguments[0])
+    return float(*arguments)
+
+
+def _power_of(*arguments: Any, **options: Any) -> Any:
+    """``pow``, whose third argument no symbolic number knows."""
+    if len(arguments) == 3 and any(type(argument) in _SYMBOLIC for argument in arguments):
+        base, exponent, modulus = arguments
+        if exponent >= 0 and modulus != 0:
+            return base**exponent % modulus
+        return pow(*map(int, arguments))
+    return pow(*arguments, **options)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "float": _float_of,
+    "id": _id_of,
+    "int": _int_of,
+    "pow": _power_of,
+    "type": _type_of,
+}
 
 
 # --- code ------------------------------------------------------------------------------------------------
