@@ -50,7 +50,7 @@ def modes() -> tuple[Any, ...]:
     )
 
 
-_autocast_on_cpu = torch.is_autocast_cpu_enabled
+_autocast_on_cpu = functools.partial(torch.is_autocast_enabled, "cpu")
 _autocast_on_cuda = functools.partial(torch.is_autocast_enabled, "cuda")
 
 
@@ -73,10 +73,12 @@ def offsets_of(leaves: Sequence[Any]) -> Offsets:
     )
 
 
-def state_key(state: Sequence[torch.Tensor]) -> list[Any]:
+def state_key(state: Sequence[torch.Tensor | None]) -> list[Any]:
     """What graphs depend on of the tensors that a function finds in a module or elsewhere."""
     return [
-        (tensor.dtype, tensor.size(), tensor.stride(), tensor.requires_grad, tensor.is_leaf, tensor.device)
+        None
+        if tensor is None
+        else (tensor.dtype, tensor.size(), tensor.stride(), tensor.requires_grad, tensor.is_leaf, tensor.device)
         for tensor in state
     ]
 

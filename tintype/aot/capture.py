@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -32,8 +33,10 @@ from tintype.ir.signature import (
     positions_of_inputs,
 )
 from tintype.symbolic.bridge import from_torch
-from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
+from tintype.symbolic.location import is_internal
+from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, holds_fake, one_at_a_time
 from tintype.trace.plan import plan_for
+from tintype.trace.snapshot import Change
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import Emitter, location_of
 from tintype.transforms.functionalize import functionalize
@@ -249,7 +252,15 @@ class FunctionCapture(JointCapture):
     recorder: FunctionRecorder
     may_switch_gradients = True
 
-    def __init__(self, *args: Any, with_gradients: bool, arguments: Arguments, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        with_gradients: bool,
+        arguments: Arguments,
+        functions: Sequence[FunctionType],
+        **options: Any,
+    ) -> None:
+        self._given_functions = functions
         super().__init__(*args, **options)
         self.with_gradients = with_gradients
         self.arguments = arguments
@@ -266,6 +277,13 @@ class FunctionCapture(JointCapture):
         self.tracked: list[Node] = []
         self.grad_enabled_after = True
         self.backward_error: str | None = None
+
+    def _functions_to_watch(self) -> list[FunctionType]:
+        return [function for function in self._given_functions if not is_internal(function.__code__.co_filename)]
+
+    def _stays(self, change: Change) -> bool:
+        """The function runs in eager mode's place: what it assigns is assigned, but for tensors, which are fakes."""
+        return id(change.before) not in self.state.by_id and not holds_fake(change.after)
 
     def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
         fake = super()._tensor_input(node, tensor, position)
@@ -497,11 +515,13 @@ def _start_of(node: Node) -> Node:
 # --- from a capture to a recording ---------------------------------------------------------------------------
 
 
-def record(root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool) -> Recording:
-    """Record a module that takes the inputs of ``arguments``."""
+def record(
+    root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool, functions: Sequence[FunctionType]
+) -> Recording:
+    """Record a module that takes the inputs of ``arguments`` and may call the given functions of the user's."""
     with one_at_a_time:
         capture = FunctionCapture(
-            root, tuple(arguments.inputs), {}, with_gradients=with_gradients, arguments=arguments
+            root, tuple(arguments.inputs), {}, with_gradients=with_gradients, arguments=arguments, functions=functions
         )
         captured = capture.run()
     graph = captured.graph

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.nn.modules.module import _has_any_global_hook
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
@@ -16,13 +18,13 @@ from tintype.aot.calls import Offsets, key_of, modes, offsets_of, state_key
 from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record, refuse_shared_memory
 from tintype.aot.reads import Reads
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
-from tintype.errors import InvalidRequestError, UnsupportedInputError
+from tintype.errors import CaptureError, InvalidRequestError, StateChangedError, UnsupportedInputError
 from tintype.export.capture import EntryPoint
 from tintype.export.codegen import compile_graph
 from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
 from tintype.ir.operators import declaration_of
 from tintype.ir.process_switches import collector_paused
-from tintype.trace.capture import plain_tensor
+from tintype.trace.capture import holds_fake, plain_tensor
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.decompose import decompose_graph
 from tintype.transforms.joint import JointGraph
@@ -32,6 +34,8 @@ aten = torch.ops.aten
 
 # how many kinds of calls a function keeps graphs for
 CACHE_SIZE = 64
+# a few changes are what is made when it is first needed
+_CHANGES_UNTIL_WARNING = 4
 
 # (graph, fakes in place of its inputs) -> what is called in its place
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
@@ -91,6 +95,8 @@ class CompiledFunction:
         self._compiled: dict[Any, list[CachedGraphs]] = {}
         # the same, those first that were not used for longest
         self._order: OrderedDict[CachedGraphs, None] = OrderedDict()
+        # how often graphs could not be kept
+        self._changes = 0
         # keys of calls for which it matters where in their memory tensors begin
         self._with_offsets: set[Any] = set()
 
@@ -140,7 +146,7 @@ class CompiledFunction:
         """Make the graphs for a call; those that were not used for longest make way for them."""
         objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
         reads = Reads(self._function, self._root, objects)
-        compiled, merged = self._compile(leaves, spec)
+        compiled, merged = self._compile(leaves, spec, reads)
         if (
             key not in self._with_offsets
             and not isinstance(key[-1], Offsets)
@@ -152,6 +158,12 @@ class CompiledFunction:
             key = (key, offsets_of(leaves))
         state = self._state_of(compiled.recording)
         entry = CachedGraphs(key, compiled, merged, reads, state_key(state))
+        if (
+            not reads.unchanged()
+        ):  # the function changes what it reads, and would not if these graphs ran in its place
+            _refuse_kept_tensors(reads)
+            self._warn_of_changes()
+            return entry, state
         self._compiled.setdefault(key, []).append(entry)
         self._order[entry] = None
         while len(self._order) > self._cache_size:
@@ -161,9 +173,20 @@ class CompiledFunction:
                 del self._compiled[oldest.key]
         return entry, state
 
+    def _warn_of_changes(self) -> None:
+        self._changes += 1
+        if self._changes == _CHANGES_UNTIL_WARNING:
+            warnings.warn(
+                "a compiled function changes something that it reads (a global, an attribute, a container), so it is "
+                "captured anew each time it is called",
+                stacklevel=5,
+            )
+
     # --- making them ---------------------------------------------------------------------------------------
 
-    def _compile(self, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CompiledGraphs, list[list[int]]]:
+    def _compile(
+        self, leaves: list[Any], spec: tree.TreeSpec, reads: Reads
+    ) -> tuple[CompiledGraphs, list[list[int]]]:
         for leaf in leaves:
             _check_leaf(leaf)
         merged: list[list[int]] = []
@@ -172,11 +195,19 @@ class CompiledFunction:
                 arguments = Arguments(leaves, merged)
                 root = EntryPoint(self._entry(arguments, spec), self._root)
                 try:
-                    recording = record(root, arguments, with_gradients=torch.is_grad_enabled())
+                    recording = record(
+                        root, arguments, with_gradients=torch.is_grad_enabled(), functions=reads.functions
+                    )
                     break
                 except SharedMemoryError as error:
                     if merged:
                         raise AssertionError("views of one tensor share memory with another input") from error
+                    if not reads.unchanged():
+                        raise CaptureError(
+                            "the function writes to inputs that share memory, for which it has to be run twice, and "
+                            "changes something around it (a global, an attribute)",
+                            remedy="pass copies (clone()), or change that outside of the function",
+                        ) from error
                     merged = [
                         [p for p, source in enumerate(arguments.sources) if source in set(group)]
                         for group in error.groups
@@ -229,7 +260,9 @@ class CompiledFunction:
 
     def _compile_graph(self, graph: Graph, compiler: Compiler) -> Callable[..., Any]:
         examples = [node.meta.get("val") for node in placeholders(graph)]
-        return compiler(graph_module(graph, "CompiledGraph"), examples)
+        module = graph_module(graph, "CompiledGraph")
+        run = compiler(module, examples)
+        return module.forward if run is module else run  # hooks on all modules are for the user's
 
 
 _OFFSETS = frozenset({"storage_offset", "sym_storage_offset", "as_strided", "as_strided_", "untyped_storage"})
@@ -242,6 +275,17 @@ def _depends_on_offsets(compiled: CompiledGraphs, reads: Reads) -> bool:
         return True
     graphs = (compiled.recording.captured.graph, compiled.epilogue.graph)
     return any(list(graph.find_nodes(op="call_function", target=aten.as_strided.default)) for graph in graphs)
+
+
+def _refuse_kept_tensors(reads: Reads) -> None:
+    """Refuse a function that stored a tensor which it computed: those of a capture have no data."""
+    names = reads.take_out(holds_fake)
+    if names:
+        raise StateChangedError(
+            f"the function keeps a tensor that it computed ({', '.join(dict.fromkeys(names))}) beyond the call, "
+            "which a compiled function can't",
+            remedy="return the tensor, write to one that is there already, or register a buffer of a model",
+        )
 
 
 def _check_leaf(leaf: Any) -> None:
@@ -353,6 +397,17 @@ class CompiledModule(torch.nn.Module):
         for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[name] = original.__dict__[name]
         self.training = original.training
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call it as a module is called, but for hooks on all modules: those of the original run in its place."""
+        if not _has_any_global_hook():
+            return super().__call__(*args, **kwargs)
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            raise InvalidRequestError(
+                "a compiled module has hooks while there are hooks on all modules, too",
+                remedy="register the hooks of the compiled module on the model that it was made from",
+            )
+        return self.forward(*args, **kwargs)
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled graphs."""

@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.aot.capture import OutputPlan, Recording
+from tintype.errors import CaptureError
 from tintype.export.owned_state import as_replacement, write_untracked
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor
@@ -26,8 +27,6 @@ from tintype.transforms.partition import Partition
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
-
-NO_DOUBLE_BACKWARD = "torch.compile with aot_autograd does not currently support double backward"
 
 
 class CompiledGraphs:
@@ -246,7 +245,12 @@ class _BackwardNode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(NO_DOUBLE_BACKWARD)
+        raise CaptureError(
+            "the second derivative of a compiled function was asked for, whose backward graph has no gradient (torch "
+            "says of its own that torch.compile with aot_autograd does not currently support double backward)",
+            remedy="take both derivatives inside of the compiled function, with torch.autograd.grad(..., "
+            "create_graph=True), or call the function itself where the second one is needed",
+        )
 
 
 def _as_expected(gradient: Any, info: TensorInfo) -> torch.Tensor:
@@ -320,7 +324,7 @@ class Epilogue:
         """Write to the inputs; returns the views."""
         if not self.recording.writes and not self.recording.views:
             return ()
-        views = self._module(*inputs, *values)
+        views = self._module.forward(*inputs, *values)
         for path, position in self._replaced:
             state.replace(path, values[position])
         return views

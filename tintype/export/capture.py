@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.nn.modules.module import _has_any_global_hook
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
@@ -256,9 +257,14 @@ class EntryPoint(torch.nn.Module):
         super().__init__()
         self.__dict__["forward"] = function
         if owner is not None:
+            self.__dict__[".owner"] = owner  # who puts a program's assignments back finds the model here
             # the state keeps the names it has in the model
             for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
                 self.__dict__[name] = owner.__dict__[name]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Hooks on all modules are for the user's, not for this one."""
+        return self.forward(*args, **kwargs) if _has_any_global_hook() else super().__call__(*args, **kwargs)
 
 
 def as_module(mod: Any) -> torch.nn.Module:

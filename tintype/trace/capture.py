@@ -135,9 +135,13 @@ class Capture:
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
-        self._functions = functions_of(module for _, module in self.modules)
+        self._functions = self._functions_to_watch()
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
         self._comparison = comparison_in(self._functions)
+
+    def _functions_to_watch(self) -> list[FunctionType]:
+        """The user's functions that the program may call."""
+        return functions_of(module for _, module in self.modules)
 
     def _is_taken(self, name: str) -> bool:
         """Whether something else of the program has a name that a graph inside of it is to have.
@@ -290,6 +294,7 @@ class Capture:
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
         snapshot = Snapshot(self.root)
         changes: list[Change] = []
+        has_run = False
         try:
             args, kwargs = self.make_inputs()
             if after_inputs is not None:
@@ -303,13 +308,14 @@ class Capture:
                     refuse_changed_gradient_mode(self.recorder)
             self.recorder.modes.label(self.graph)
             output_specs, out_spec = self._make_outputs(outputs)
+            has_run = True
         except CaptureInterrupted as interrupted:
             raise_all(self.recorder.problems)
             raise AssertionError from interrupted
         finally:
             self.origins.leave()
             self.context.session = None
-            changes = snapshot.restore()
+            changes = snapshot.restore(self._stays if has_run else None)
             self.state.put_back_gradient_flags()
         self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems or self.context.environment.refused)
@@ -366,6 +372,10 @@ class Capture:
             remedy="return tensors, numbers, strings, None, or containers of them; register your own containers "
             "with torch.utils._pytree.register_pytree_node or tintype.register_dataclass",
         )
+
+    def _stays(self, change: Change) -> bool:
+        """Whether a change that the program made stays; after an export the model is as it was."""
+        return False
 
     def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
         """A buffer that was assigned another tensor is a mutation; other assigned tensors are a problem."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Callable
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -93,6 +94,10 @@ _watching = CountedSwitch(_watch, _leave)
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 
+def _nothing_stays(change: Change) -> bool:
+    return False
+
+
 class Snapshot:
     """Every container and object reachable from a model, with its contents as they are now."""
 
@@ -142,21 +147,23 @@ class Snapshot:
             else:
                 pending.append(item)
 
-    def restore(self) -> list[Change]:
-        """Put everything back that this thread changed; returns what that was."""
+    def restore(self, stays: Callable[[Change], bool] | None = None) -> list[Change]:
+        """Put everything back that this thread changed, but for changes that stay; returns what that was."""
         try:
-            return self._restore()
+            return self._restore(stays or _nothing_stays)
         finally:  # not before: what others assign meanwhile must be told apart too
             _open.remove(self._assigned_elsewhere)
             self._watch.__exit__(None, None, None)
 
-    def _restore(self) -> list[Change]:
+    def _restore(self, stays: Callable[[Change], bool]) -> list[Change]:
         changes: list[Change] = []
         for container in filter(None, self._empty):
             values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
             found = [Change(container, key, MISSING, value) for key, value in values.items()]
-            changes += self._take_back(container, found) if isinstance(container, dict) else found
-            if not isinstance(container, dict):
+            if isinstance(container, dict):
+                changes += self._take_back(container, [change for change in found if not stays(change)])
+            elif not all(map(stays, found)):
+                changes += found
                 container.clear()
         for owner, container, copy in self._saved:
             if isinstance(container, dict):
@@ -170,16 +177,18 @@ class Snapshot:
                     Change(owner, key, copy.get(key, MISSING), container.get(key, MISSING))
                     for key in [*copy, *(k for k in container if k not in copy)]
                 ]
-                changes += self._take_back(container, [pair for pair in pairs if pair.before is not pair.after], copy)
-            elif isinstance(container, set):
-                if container != copy:
-                    changes.append(Change(owner, None, copy, set(container)))
-                    container.clear()
-                    container.update(copy)
-            elif len(container) != len(copy) or any(a is not b for a, b in zip(container, copy, strict=True)):
-                changes.append(Change(owner, None, copy, list(container)))
+                found = [pair for pair in pairs if pair.before is not pair.after and not stays(pair)]
+                changes += self._take_back(container, found, copy) if found else []
+                continue
+            if isinstance(container, set):
+                is_same = container == copy
+            else:
+                is_same = len(container) == len(copy) and all(map(is_, container, copy))
+            change = Change(owner, None, copy, type(copy)(container))
+            if not is_same and not stays(change):
+                changes.append(change)
                 container.clear()
-                container.extend(copy)
+                container.update(copy) if isinstance(container, set) else container.extend(copy)
         return changes
 
     def _module_of(self, table: dict[Any, Any]) -> int | None:
