@@ -300,6 +300,10 @@ def selections() -> Iterator[Call]:
     yield call("ctc_loss.IntList", real(5, 2, 4).log(), whole(2, 3) + 1, [5, 5], [2, 2])
     yield call("repeat_interleave.self_int", source, 3, 1)
     yield call("repeat_interleave.self_Tensor", source, torch.tensor([1, 2, 0]), 0, output_size=3)
+    for tensor in (source, source.mT, real(4, 6)[:, ::2], real(3)):
+        yield call("fill.Scalar", tensor, 2)
+        yield call("fill.Tensor", tensor, real())
+        yield call("zero", tensor)
     yield call("_assert_tensor_metadata", source, None, None, torch.float32)
 
 
@@ -308,6 +312,10 @@ def products() -> Iterator[Call]:
     yield call("chain_matmul", [real(2, 3), real(3, 4), real(4, 5)])
     yield call("linalg_multi_dot", [real(2, 3), real(3, 4), real(4, 5)])
     yield call("ger", real(3), real(4))
+    for left, right in product([(3,), (2, 3), (0, 3), (2, 1, 3)], [(), (4,), (1, 4), (2, 3, 4)]):
+        yield call("kron", real(*left), real(*right))
+    yield call("kron", real(2, 3).mT, real(4, 5).mT)
+    yield call("kron", whole(2, 3), real(4, 5).double())
     shapes = [(4,), (3, 4), (2, 3, 4), (5, 1, 3, 4), (1, 2, 3, 4)]
     for left, right in product(shapes, shapes):
         other = real(*right)

@@ -56,6 +56,10 @@ def _matrix_cases() -> Iterator[tuple[str, Builder]]:
     yield "_fft_c2c", lambda b, n, d, **_: (tensor(b, n, d, dtype=torch.complex64), [0, 1], 0, True)
     yield "_fft_c2r", lambda b, n, d, **_: (tensor(b, n, d, dtype=torch.complex64), [0, 2], 0, d)
     yield "outer", lambda n, m, **_: (tensor(n), tensor(m))
+    yield "kron", lambda n, m, d, **_: (tensor(n, d), tensor(n, m))
+    yield "kron", lambda b, n, m, **_: (tensor(n, m), tensor(b))
+    yield "fill.Tensor", lambda n, m, **_: (tensor(n, m), tensor())
+    yield "zero", lambda n, m, **_: (tensor(n, m, order=(1, 0)),)
     yield "cdist", lambda b, n, m, **_: (tensor(b, n, 3), tensor(b, m, 3))
 
 

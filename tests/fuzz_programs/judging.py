@@ -334,6 +334,8 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
     usual = case.sizes == program.sizes.example and not case.layouts and not case.gradients
     if looks_at_layouts(program) and not usual:
         return Remark(NARROW, variant, text, case)
+    if re.search("have the strides|strides mismatch", text) and writes_to_memory(program) and not usual:
+        return Remark(NARROW, variant, text, case)
     if "expanded" in case.layouts and writes(program):
         return Remark(NARROW, variant, text, case)  # what is written to must have memory for each element
     if is_promised(program, case) and (case.sizes == program.sizes.example or not has_small_size(program, case)):
@@ -361,6 +363,12 @@ def looks_at_layouts(program: Program) -> bool:
 def writes(program: Program) -> bool:
     """Whether a program writes in place."""
     return bool(re.search(r"_\(|\] [-+*]?= |[-+*]= |out=|inplace=True", program.source()))
+
+
+def writes_to_memory(program: Program) -> bool:
+    """Whether a program may write to a part of a view in which elements share memory with each other: that is a write
+    to memory, which has to lie as in the example."""
+    return bool(re.search(r"expand|broadcast_to|unfold", program.source())) and writes(program)
 
 
 def looks_at_gradients(program: Program) -> bool:

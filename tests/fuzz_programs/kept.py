@@ -88,6 +88,9 @@ KEPT = [
     Kept("a step of a scan learns a size", auto(n=3), (x("x0", "1", "3", "n"),),
          "def step(a0, a1):\n    v0 = x0.narrow(2, 0, 1)\n    return a0 * 2, a1 + v0.sum()\n"
          "v1 = tintype.scan(step, x0[0], x0)[1]\nv1"),
+    Kept("the end of a matrix is filled", dim(n=2), (N3,), "x0[4:] = 0\nx0"),
+    Kept("half of a matrix is filled", dim(n=3), (N3,), "x0[: x0.shape[0] // 2] = 7\nx0"),
+    Kept("Kronecker products", dim(n=3), (N3,), "v0 = torch.kron(x0, x0[0])\nv0"),
     Kept("an empty diagonal is looked at in another shape", auto(n=1), (x("x0", "3", "n"),),
          "v0 = x0.diagonal(1).view(-1)\nv0 * 2"),
     Kept("an average of no channels", static(), (x("x0", "0", "3"),),

@@ -169,6 +169,16 @@ def test_branches_that_do_not_agree(other: Any) -> None:
         tintype.export(lambda x: tintype.cond(x.sum() > 0, lambda x: x * 2, other, (x,)), (X,))
 
 
+def test_a_branch_that_fails_is_named() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return tintype.cond(x.sum() > 0, lambda x: x * 2, lambda x: x.mT.view(-1), (x,))
+
+    with pytest.raises(tintype.CaptureError, match="false_fn of cond fails: RuntimeError: view size"):
+        tintype.export(f, (torch.ones(2, 3),))
+    with pytest.raises(tintype.CaptureError, match="false_fn"):
+        tintype.aot.function(f)(torch.ones(2, 3))
+
+
 def test_a_tensor_that_escapes_from_a_branch() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         kept = []

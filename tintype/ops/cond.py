@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from tintype import tree
-from tintype.errors import BranchMismatchError, InvalidRequestError
+from tintype.errors import BranchMismatchError, CaptureError, InvalidRequestError, TintypeError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
@@ -137,7 +137,17 @@ def _record_branch(
     body = Body(recorder, title)
     values = [body.operand(leaf) for leaf in leaves]
     body.take(known[len(body.inner.operands) :])
-    body.run(function, tree.unflatten(values, spec))
+    try:
+        body.run(function, tree.unflatten(values, spec))
+    except (RuntimeError, ValueError, IndexError) as error:
+        if isinstance(error, TintypeError):
+            raise
+        # in eager mode it may never run
+        raise CaptureError(
+            f"{title} of cond fails: {type(error).__name__}: {error}",
+            location=user_location(),
+            remedy="let it work for the sizes and layouts of the example: both branches are captured",
+        ) from error
     return body
 
 

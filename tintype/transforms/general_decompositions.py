@@ -69,6 +69,15 @@ def _tensordot(
     return aten.view.default(aten.mm.default(first, second), [*sizes[0], *sizes[1]])
 
 
+def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    rank = max(left.dim(), right.dim())
+    sizes = [[1] * (rank - tensor.dim()) + list(tensor.shape) for tensor in (left, right)]
+    pairs = list(zip(*sizes, strict=True))
+    left = aten.reshape.default(left, [size for one, _ in pairs for size in (one, 1)])
+    right = aten.reshape.default(right, [size for _, one in pairs for size in (1, one)])
+    return aten.reshape.default(aten.mul.Tensor(left, right), [one * two for one, two in pairs])
+
+
 def _cdist(left: torch.Tensor, right: torch.Tensor, p: float = 2, compute_mode: int | None = None) -> torch.Tensor:
     return aten._cdist_forward.default(left, right, p, compute_mode)
 
@@ -169,6 +178,7 @@ def _upsampled(target: Any) -> Callable[..., torch.Tensor]:
 GENERAL_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.matmul.default: _matmul,
     aten.tensordot.default: _tensordot,
+    aten.kron.default: _kron,
     aten.cdist.default: _cdist,
     aten.cosine_similarity.default: _cosine_similarity,
     aten.max_pool1d.default: _max_pool1d,

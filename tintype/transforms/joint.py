@@ -171,8 +171,8 @@ class JointRecorder(Recorder):
 class _RealTensor:
     """A tensor of the model as it was before the capture.
 
-    One that has a history is given one of its own meanwhile, which ends at ``start``: gradients must not flow into what
-    the tensor was computed from before, and the program may write to it, unlike to a leaf.
+    One that has a history is given one of its own meanwhile, which ends at ``start``: gradients must not flow into
+    what the tensor was computed from before, and the program may write to it, unlike to a leaf.
     """
 
     __slots__ = ("grad", "grad_fn", "history", "requires_grad", "start", "tensor", "version")

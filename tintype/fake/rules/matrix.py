@@ -9,7 +9,14 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.elementwise import broadcast, common_device, elementwise
 from tintype.fake.rules.registry import rule
-from tintype.fake.rules.views import require_expandable, unsqueeze
+from tintype.fake.rules.views import (
+    GeneralQuestions,
+    require_expandable,
+    reshape,
+    unsafe_view,
+    unsqueeze,
+    view_strides,
+)
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import contiguous_strides, require_same
 
@@ -183,6 +190,21 @@ def outer_product(self: TensorInfo, vec2: TensorInfo) -> TensorInfo:
     _require_rank(vec2, 1, "outer", "vec2")
     sizes = (self.sizes[0], vec2.sizes[0])
     return TensorInfo(sizes, contiguous_strides(sizes), result_type(self, vec2), self.device)
+
+
+@rule("kron")
+def kronecker_product(self: TensorInfo, other: TensorInfo) -> TensorInfo:
+    rank = max(self.dim, other.dim)
+    first, second = ((1,) * (rank - info.dim) + info.sizes for info in (self, other))
+    pairs = list(zip(first, second, strict=True))
+    left = reshape(self, [size for one, _ in pairs for size in (one, 1)])
+    right = reshape(other, [size for _, one in pairs for size in (1, one)])
+    product = elementwise((left, right), result_type(self, other))
+    sizes = tuple(one * two for one, two in pairs)
+    strides = view_strides(product.sizes, product.strides, sizes, GeneralQuestions)
+    if strides is None:  # it is one by these sizes, or eager mode fails too
+        return unsafe_view(product, sizes)
+    return TensorInfo(sizes, strides, product.dtype, product.device)
 
 
 @rule("matmul")

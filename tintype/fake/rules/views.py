@@ -632,6 +632,13 @@ def clone(self: TensorInfo, *, memory_format: torch.memory_format | None = None)
     return TensorInfo(self.sizes, strides_for_format(self, memory_format), self.dtype, self.device)
 
 
+@rule("fill.Tensor", "zero")
+def fill(self: TensorInfo, value: TensorInfo | None = None) -> TensorInfo:
+    if value is not None and value.dim > 0:
+        raise RuntimeError(f"fill only supports 0-dimension value tensor but got tensor with {value.dim} dimensions.")
+    return clone(self)
+
+
 @rule("lift_fresh_copy")
 def lift_fresh_copy(self: TensorInfo) -> TensorInfo:
     return self.fresh()
