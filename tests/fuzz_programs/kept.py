@@ -91,6 +91,8 @@ KEPT = [
     Kept("the end of a matrix is filled", dim(n=2), (N3,), "x0[4:] = 0\nx0"),
     Kept("half of a matrix is filled", dim(n=3), (N3,), "x0[: x0.shape[0] // 2] = 7\nx0"),
     Kept("Kronecker products", dim(n=3), (N3,), "v0 = torch.kron(x0, x0[0])\nv0"),
+    Kept("a norm of an image without elements", auto(n=3), (N3,), "v0 = self.m0(x0)\nv0",
+         "self.m0 = torch.nn.InstanceNorm1d(3, affine=True)"),
     Kept("an empty diagonal is looked at in another shape", auto(n=1), (x("x0", "3", "n"),),
          "v0 = x0.diagonal(1).view(-1)\nv0 * 2"),
     Kept("an average of no channels", static(), (x("x0", "0", "3"),),

@@ -159,6 +159,13 @@ def _scaled(size: Any, scale: float) -> Any:
         return torch.sym_int(size * scale)
 
 
+def _instance_norm(image: torch.Tensor, *options: Any) -> Any:
+    """The batch norm that it is made of takes no image without elements."""
+    if _are_fixed(image.shape) and 0 not in image.shape:
+        return aten.instance_norm.default.decompose(image, *options)
+    return NotImplemented
+
+
 def _recurrent(operator: Any) -> Callable[..., Any]:
     """Recurrent layers: decomposed, dropout between layers would draw its numbers for elements in another order."""
     names = [argument.name for argument in operator._schema.arguments]
@@ -174,6 +181,7 @@ def _recurrent(operator: Any) -> Callable[..., Any]:
 
 # What composite operators consist of, in place of what torch says.
 COMPOSITES: dict[Any, Callable[..., Any]] = {
+    aten.instance_norm.default: _instance_norm,
     **{packet.vec: _upsample(packet.vec) for packet in _RESIZING},
     **{
         overload: _recurrent(overload)

@@ -100,6 +100,32 @@ def _cosine_similarity(left: torch.Tensor, right: torch.Tensor, dim: int = 1, ep
     return aten.sum.dim_IntList(normalized(left) * normalized(right), [dim])
 
 
+def _instance_norm(
+    image: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Any:
+    """By the mean and the variance of each channel; running statistics, and mixed dtypes, are for the operator."""
+    factors = [factor for factor in (weight, bias) if factor is not None]
+    if running_mean is not None or not use_input_stats or any(factor.dtype is not image.dtype for factor in factors):
+        return NotImplemented
+    space = list(range(2, image.dim()))
+    mean = aten.mean.dim(image, space, True)
+    variance = aten.var.correction(image, space, correction=0, keepdim=True)
+    result = (image - mean) * aten.rsqrt.default(variance + eps)
+    weight, bias = (
+        None if factor is None else aten.view.default(factor, [-1] + [1] * len(space)) for factor in (weight, bias)
+    )
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
 # --- pooling ---------------------------------------------------------------------------------------------------
 
 
@@ -179,6 +205,7 @@ GENERAL_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.matmul.default: _matmul,
     aten.tensordot.default: _tensordot,
     aten.kron.default: _kron,
+    aten.instance_norm.default: _instance_norm,
     aten.cdist.default: _cdist,
     aten.cosine_similarity.default: _cosine_similarity,
     aten.max_pool1d.default: _max_pool1d,
