@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize, prune
 
 import tintype
 from tests.export.modes import assert_same, capture
@@ -335,3 +336,60 @@ def test_pickling_is_refused_by_name(part: str) -> None:
     with pytest.raises(tintype.errors.InvalidRequestError, match="can't be pickled"):
         pickle.dumps(program if part == "program" else program.module())
     assert copy.copy(program).graph is program.graph
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight * 2
+
+
+def _parametrize(layer: nn.Module) -> Any:
+    parametrize.register_parametrization(layer, "weight", Doubled())
+    return layer.parametrizations["weight"].original, lambda original: original * 2
+
+
+def _prune(layer: nn.Module) -> Any:
+    prune.l1_unstructured(layer, "weight", amount=0.5)
+    return layer.weight_orig, lambda original: original * layer.weight_mask
+
+
+def _normalize(layer: nn.Module) -> Any:
+    nn.utils.weight_norm(layer, "weight")
+    return layer.weight_v, lambda v: v * (layer.weight_g / v.norm(dim=1, keepdim=True))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("called", [False, True], ids=["fresh", "called"])
+@pytest.mark.parametrize("root", [False, True], ids=["inside", "root"])
+@pytest.mark.parametrize("change", [_parametrize, _prune, _normalize])
+def test_state_that_a_tool_computes(change: Any, root: bool, called: bool) -> None:
+    """Parametrizations, pruning and weight norm: what computes a weight is asked whenever the program runs."""
+    layer = nn.Linear(4, 4)
+    module = tintype.export(layer if root else nn.Sequential(layer), (x(),)).module()
+    value = x()
+    if called:
+        assert_same(module(value), layer(value))
+    original, compute = change(module if root else module.get_submodule("0"))
+    module(value).sum().backward()
+    assert original.grad is not None
+    with torch.no_grad():
+        original.mul_(torch.rand(4, 4) + 1)
+    assert_same(module(value), nn.functional.linear(value, compute(original), layer.bias))
+
+
+def test_state_that_is_computed_and_then_not_any_more() -> None:
+    module = tintype.export(nn.Sequential(nn.Linear(4, 4)), (x(),)).module()
+    layer, value = module.get_submodule("0"), x()
+    for change, undo in ((_parametrize, parametrize.remove_parametrizations), (_prune, prune.remove)):
+        change(layer)
+        before = module(value)
+        undo(layer, "weight")
+        assert_same(module(value), before)
+
+
+def test_state_that_was_taken_away() -> None:
+    module = tintype.export(nn.Linear(4, 4), (x(),)).module()
+    module(x())
+    del module.weight
+    with pytest.raises(tintype.TintypeError, match="the module has no 'weight' any more"):
+        module(x())

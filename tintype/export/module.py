@@ -22,7 +22,15 @@ from tintype.export.codegen import (
     variable,
     write_call,
 )
-from tintype.export.own_attributes import Own, OwnAttributes, add_constant, table_of_constant, tables_of
+from tintype.export.own_attributes import (
+    Own,
+    OwnAttributes,
+    add_constant,
+    computed,
+    is_computed,
+    table_of_constant,
+    tables_of,
+)
 from tintype.export.owned_state import as_replacement, replace_state
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
@@ -112,6 +120,11 @@ class ProgramModule(OwnAttributes, GraphModule):
         if entry is None:
             entry = self._entry = compile_entry(self)
         return entry(*args, **kwargs)
+
+    def _run_again(self, args: Any, kwargs: Any) -> Any:
+        """Run the program with code that knows where state is now."""
+        self._entry = compile_entry(self)
+        return self._entry(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Any:
         """Not supported: a program does what it did when it was exported."""
@@ -237,10 +250,20 @@ def refuse_pickle(value: Any) -> NoReturn:
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
     """The attribute at a dotted path."""
     owner_path, _, name = path.rpartition(".")
-    for table in tables_of(submodule_at(module, owner_path)):
+    owner = submodule_at(module, owner_path)
+    if is_computed(owner, name):
+        return computed(owner, name)
+    for table in tables_of(owner):
         if name in table:
             return table[name]
-    raise AttributeError(path)
+    raise missing_state(path)
+
+
+def missing_state(path: str) -> InvalidRequestError:
+    """The error for state that somebody took away from a module."""
+    return InvalidRequestError(
+        f"the module has no {path!r} any more, which its program needs", remedy="put it back, or make a new module"
+    )
 
 
 def submodule_at(module: torch.nn.Module, path: str) -> torch.nn.Module:
@@ -287,14 +310,20 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     writer.line(f"        return {writer.bind(module.interpret)}(_recorder, _args, _kwargs)")
     write_arguments(writer, module, inputs, writer.bind(module._state_of))
     released = last_uses(nodes)
+    fetching = [node for node in nodes if node.op == "get_attr"]
+    if fetching:
+        # state may have moved since, when a tool computes it from other state: then the code is written again
+        writer.line("try:")
+        for node in fetching:
+            writer.line(f"    {variable(node)} = {_fetched(writer, module, node)}")
+        writer.line("except KeyError:")
+        writer.line(f"    return {writer.bind(module._run_again)}(_args, _kwargs)")
     for node in nodes:
-        if node.op == "placeholder":
+        if node.op in ("placeholder", "get_attr"):
             continue
         if node.op == "output":
             leaves = iter([spell(writer, result) for result in node.args[0]])
             writer.line(f"return {build_container(writer, module._out_spec, leaves)}")
-        elif node.op == "get_attr":
-            writer.line(f"{variable(node)} = {_fetched(writer, module, node)}")
         elif node.target is replace_state:
             path, value = node.args
             place = _attribute(writer, module, path)
@@ -313,6 +342,10 @@ def _fetched(writer: Writer, module: ProgramModule, node: Node) -> str:
     if subgraph_at(node) is not None:
         held = module._modules.get(str(node.target))  # which may have been replaced
         return writer.bind_graph(held if isinstance(held, GraphModule) else subgraph_at(node))
+    owner_path, _, name = str(node.target).rpartition(".")
+    owner = submodule_at(module, owner_path)
+    if is_computed(owner, name):
+        return f"{writer.bind(computed)}({writer.bind(owner)}, {name!r})"
     return _attribute(writer, module, node.target)
 
 
@@ -322,7 +355,7 @@ def _attribute(writer: Writer, module: ProgramModule, path: Any) -> str:
     for table in tables_of(owner):
         if name in table:
             return f"{writer.bind(table)}[{name!r}]"
-    raise AttributeError(path)
+    raise missing_state(path)
 
 
 def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:

@@ -7,6 +7,7 @@ hides nothing, and lie in a table of their own otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -61,3 +62,25 @@ def tables_of(owner: torch.nn.Module) -> tuple[dict[str, Any], ...]:
     """What a module holds by name, in the order in which a name is looked up."""
     hidden: dict[str, Any] = vars(owner).get(_CONSTANTS) or {}
     return (owner._parameters, owner._buffers, hidden, owner._modules, vars(owner))
+
+
+def is_computed(owner: torch.nn.Module, name: str) -> bool:
+    """Whether a tool has put something in the place of state that computes it from other state: a parametrization,
+    or a hook as those of pruning and of weight norm are, which computes it before its module runs."""
+    if any(_hooks_of(owner, name)):
+        return name not in owner._parameters
+    is_property = isinstance(getattr(type(owner), name, None), property)
+    return is_property and not any(name in table for table in tables_of(owner))
+
+
+def computed(owner: torch.nn.Module, name: str) -> Any:
+    """Such a value, as it is now."""
+    for hook in _hooks_of(owner, name):
+        hook(owner, ())  # a program calls no submodules, so nobody else does
+    return getattr(owner, name)
+
+
+def _hooks_of(owner: torch.nn.Module, name: str) -> Iterator[Any]:
+    for hook in owner._forward_pre_hooks.values():
+        if name in (getattr(hook, "_tensor_name", None), getattr(hook, "name", None)):
+            yield hook
