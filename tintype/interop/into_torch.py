@@ -7,19 +7,21 @@ fake mode, numbers of its shape environment, and its own classes for the signatu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.export.exported_program as theirs
 import torch.export.graph_signature as their_signature
-from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._export.verifier import SpecViolationError, TrainingIRVerifier, Verifier
 from torch._higher_order_ops.auto_functionalize import can_auto_functionalize
 from torch._subclasses.fake_tensor import FakeTensor as TheirFakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import _free_unbacked_symbols_with_path
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
@@ -45,6 +47,7 @@ from tintype.ir.effects import has_effect
 from tintype.ir.graph import add_placeholder, is_pure, meta_of, output_node, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Expr, python_source
+from tintype.symbolic.bits import bitwise
 from tintype.symbolic.bridge import from_torch as our_number
 from tintype.symbolic.expression import Symbol
 from tintype.transforms.layouts import views_by_layout
@@ -80,7 +83,7 @@ class Translation:
         # state that is no parameter of the model's, but a parameter: those of modules in a plain list
         self.parameters = {name for name, value in program.constants.items() if isinstance(value, torch.nn.Parameter)}
         self.names = node_names(program)
-        self.numbers = NumberTranslation(program._context.environment)
+        self.numbers = NumberTranslation(program._context.environment, _sizes(program.graph))
         self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=self.numbers.shape_env)
 
     def run(self) -> torch.export.ExportedProgram:
@@ -94,7 +97,7 @@ class Translation:
         owned = OwnedState(program._written_tensors())
         state = {name: owned.own(value) for name, value in (*program.state_dict.items(), *program.constants.items())}
         verifier = TrainingIRVerifier if program.stage is Stage.TRAINING else Verifier
-        translated = theirs.ExportedProgram(
+        translated = _verified(
             root=attributes,
             graph=graph,
             graph_signature=self._signature(program.graph_signature),
@@ -121,6 +124,8 @@ class Translation:
         for node in old.nodes:
             if node.op == "placeholder":
                 new = add_placeholder(graph, names.get(node.name, node.name))
+            elif node.target is operator.xor:
+                new = self._xor(graph, node, values)
             else:
                 _check_call(node)
                 new = graph.create_node(
@@ -134,6 +139,17 @@ class Translation:
             new.meta = self._meta(node)
             values[node] = new
         return graph
+
+    def _xor(self, graph: Graph, node: Node, values: Mapping[Node, Node]) -> Node:
+        """``a ^ b`` of numbers, which torch's programs don't have, as ``(a | b) - (a & b)``."""
+        args = torch.fx.node.map_arg(node.args, values.__getitem__)
+        numbers = [our_number(arg.meta["val"]) if isinstance(arg, Node) else arg for arg in node.args]
+        parts = []
+        for name, function in (("or", operator.or_), ("and", operator.and_)):
+            part = graph.create_node("call_function", function, args, name=f"{node.name}_{name}")
+            part.meta = self._meta(node) | {"val": self.numbers.number(bitwise(name, *numbers))}
+            parts.append(part)
+        return graph.create_node("call_function", operator.sub, tuple(parts), name=node.name)
 
     def _subgraphs(self, module: GraphModule, graph: Graph) -> dict[str, Any]:
         """The graphs that a graph's operators take, by name."""
@@ -154,9 +170,13 @@ class Translation:
             value = self.value(meta["val"], node)
             # torch's verifier knows no complex numbers; who looks for the value finds it in the signature
             new["val"] = None if isinstance(value, complex) else value
+            if isinstance(value, torch.Tensor):
+                new["tensor_meta"] = _extract_tensor_metadata(value)
         if node.op in ("call_function", "get_attr"):
             new["nn_module_stack"] = _their_stack(meta)
-            for key in ("stack_trace", "torch_fn", "source_fn_stack"):
+            # no source_fn_stack: torch compares what stands there with functions and classes; where there is none,
+            # as in its own programs, it goes by torch_fn
+            for key in ("stack_trace", "torch_fn"):
                 if key in meta:
                     new[key] = meta[key]
         return new
@@ -284,6 +304,25 @@ class Translation:
         )
 
 
+def _verified(**parts: Any) -> torch.export.ExportedProgram:
+    """A program of torch's, which its verifier looks at when it is made."""
+    try:
+        return theirs.ExportedProgram(**parts)
+    except SpecViolationError as error:
+        raise InvalidRequestError(
+            f"the program can't be one of torch's, whose verifier says: {str(error).partition(chr(10))[0]}",
+            remedy="keep it in tintype, or decompose it first (run_decompositions)",
+        ) from error
+
+
+def _sizes(graph: Graph) -> Iterator[Expr]:
+    """All sizes of a graph's tensors that vary."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if type(value) is FakeTensor:
+            yield from (size for size in value.info.sizes if isinstance(size, Expr))
+
+
 def _return_one(condition: GraphModule) -> None:
     """Let the graph of a loop's condition return its answer alone, as torch has it."""
     output = output_node(condition.graph)
@@ -311,9 +350,9 @@ _THEIR_TARGETS = {torch._sym_sqrt: torch.sym_sqrt}  # type: ignore[attr-defined]
 
 def _keep_effects(node: Node) -> None:
     """Let torch know an operator with an effect as one: its programs lose what nobody uses the results of."""
-    for operator in (node.target, *node.args):
-        if isinstance(operator, torch._ops.OpOverload) and has_effect(operator):
-            torch.fx.node.has_side_effect(operator)
+    for called in (node.target, *node.args):
+        if isinstance(called, torch._ops.OpOverload) and has_effect(called):
+            torch.fx.node.has_side_effect(called)
     if isinstance(node.target, torch._ops.HigherOrderOperator) and not node.users and not is_pure(node):
         torch.fx.node.has_side_effect(node.target)
 

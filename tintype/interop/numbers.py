@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import sympy
@@ -14,8 +14,10 @@ from torch.utils._sympy.symbol import SymT, make_symbol
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from tintype.errors import InvalidRequestError
+from tintype.interop.hints import examples
 from tintype.symbolic import Expr, Range
 from tintype.symbolic.environment import Environment
+from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.expression import Symbol
 from tintype.symbolic.text import sides
 
@@ -62,8 +64,10 @@ _RELATIONS = {"eq": sympy.Eq, "ne": sympy.Ne, "<=": sympy.Le, "<": sympy.Lt, ">=
 class NumberTranslation:
     """Makes torch's symbolic numbers over one shape environment."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, sizes: Iterable[Expr] = ()) -> None:
+        """``sizes`` are all that tensors of the program have."""
         self.environment = environment
+        self.examples = examples(environment, sizes)
         self.shape_env = ShapeEnv(assume_static_by_default=True)
         self.symbols: dict[Symbol, Any] = {}
         self.unbacked: set[Any] = set()
@@ -85,12 +89,24 @@ class NumberTranslation:
             return bool(expression)
         if value.kind == "bool":
             return self.shape_env.create_symboolnode(expression)
-        hint = self.environment.hint(value)
+        hint = self._example(value)
         if value.kind == "float":
             return self.shape_env.create_symfloatnode(expression, hint=hint)
         if expression.is_Integer:
             return int(expression)
         return self.shape_env.create_symintnode(expression, hint=hint)
+
+    def _example(self, value: Expr) -> Any:
+        """What a number is in the example, None where data decide it."""
+        value = self.environment.simplify(value)
+        if not isinstance(value, Expr):
+            return value
+        if value.has_unbacked:
+            return None
+        try:
+            return evaluate(value, self.examples)
+        except ZeroDivisionError:
+            return None
 
     def expression(self, value: Any) -> Any:
         """An expression for sympy, with torch's own functions."""
@@ -146,7 +162,7 @@ class NumberTranslation:
             return self._unbacked_integer(bounds)
         count = sum(other.hint is not None for other in self.symbols)
         made = make_symbol(SymT.SIZE, count, integer=True, positive=bounds.lower >= 1 or None, nonnegative=True)
-        environment.add_backed_var_to_val(made, symbol.hint)
+        environment.add_backed_var_to_val(made, self.examples[symbol])
         self._register(made, bounds)
         return made
 
