@@ -599,3 +599,21 @@ def test_an_assertion_is_computed_from_what_is_there_already() -> None:
     other = torch.tensor([0, 0, 0, 0, 1, 0])
     for module in (program.module(), program.run_decompositions().module()):
         assert torch.equal(module(x, other), experts(x, other))
+
+
+def test_a_tensor_that_the_program_detaches_itself() -> None:
+    """Only what torch's own functions detach goes without saying: here the detached tensor has no gradient."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = torch.zeros(3)
+        detached = made.detach()
+        made += x
+        return made, detached * x
+
+    program = tintype.export_for_training(function, (torch.ones(3),))
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert targets.count(torch.ops.aten.detach.default) == 1
+    for run in (function, program.module(), tintype.export(function, (torch.ones(3),)).module()):
+        x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        run(x)[1].sum().backward()
+        assert x.grad is not None and x.grad.tolist() == [1.0, 2.0, 3.0]

@@ -136,6 +136,7 @@ def capture_program(
         context.environment.before_plain = watch_plain_numbers
         inputs = InputSizes(context.environment, entries, paths)
         capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
+        capture.recorder.keeps_idle_dropouts = stage is Stage.TRAINING
         with signatures_preserved(capture.modules, preserved, capture.recorder):
             return capture.run(after_inputs=inputs.finish), inputs
 

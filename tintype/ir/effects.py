@@ -92,3 +92,11 @@ def declares_effect(operator: torch._ops.OpOverload) -> bool:
 def checks_data(operator: Any) -> bool:
     """Whether an operator is there to refuse some data, besides what it computes."""
     return operator in _CHECKING
+
+
+def starts_anew(target: Any) -> bool:
+    """Whether an operator only looks at the size and kind of its arguments: ``zeros_like``, ``new_ones``, ..."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    name = target.overloadpacket.__name__
+    return name.startswith("new_") or name.endswith("_like")

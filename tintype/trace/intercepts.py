@@ -11,7 +11,10 @@ import torch
 
 from tintype.errors import CaptureError
 from tintype.fake.rules.factories import target_device
-from tintype.fake.tensor import QUESTIONS, FakeTensor, answer
+from tintype.fake.rules.views import alias
+from tintype.fake.tensor import QUESTIONS, FakeTensor, answer, make_fake
+from tintype.ir.graph import append_call
+from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Expr, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
@@ -158,6 +161,21 @@ def _pad_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.inside(padded_together)
 
 
+@intercept(aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default)
+def _idle_dropout(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Dropout that drops nothing returns its argument; where it is kept, another tensor over the same memory."""
+    arguments: list[Any] = [*args, *kwargs.values()]
+    tensor, p, train = arguments
+    if (train and p != 0) or not recorder.keeps_idle_dropouts or not recorder.is_recording:
+        return NOT_HANDLED
+    fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    result = make_fake(fake.info.with_storage(fake.info.storage), recorder.context)
+    meta = NodeMeta({"val": result}, recorder.origin_of("dropout"))
+    name = plan_for(func).name
+    result.node = append_call(recorder.graph, func, (fake.node, p, train), {}, name, meta)
+    return result
+
+
 # --- constants -------------------------------------------------------------------------------------------
 
 
@@ -173,6 +191,17 @@ def _lift_fresh(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 @intercept(aten.detach_.default)
 def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return args[0]  # there is no gradient to detach from below autograd
+
+
+@intercept(aten.detach.default)
+def _detach_what_was_made(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """torch's functions that make tensors (``zeros``, ``arange``) detach what they return, which says nothing."""
+    (tensor,) = args
+    if type(tensor) is not FakeTensor or not recorder.is_unseen(tensor):
+        return NOT_HANDLED
+    made = make_fake(alias(tensor.info), recorder.context)
+    made.node = tensor.node
+    return made
 
 
 # --- questions about metadata ----------------------------------------------------------------------------

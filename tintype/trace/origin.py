@@ -8,6 +8,7 @@ no hook is installed: a module call is recognised by its frame, ``torch.nn.Modul
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from types import FrameType
@@ -15,9 +16,15 @@ from typing import Any
 
 import torch
 
-from tintype.ir.node_info import ModuleCall, Origin, Step
+from tintype.ir.node_info import Frame, ModuleCall, Origin, Step
 
 _CALL = torch.nn.Module._call_impl.__code__
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def program_steps(origin: Origin) -> list[Step]:
+    """The frames of an origin without those of the recorder, of which there are as many as its way was long."""
+    return [step for step in origin.steps if isinstance(step, Frame) or not step[0].co_filename.startswith(_OWN)]
 
 
 class OriginTracker:

@@ -34,7 +34,8 @@ from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, freeze, infer
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, append_item, set_meta
+from tintype.ir.effects import starts_anew
+from tintype.ir.graph import append_call, append_item, meta_of, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.signature import StateWrite
 from tintype.symbolic.bridge import from_torch, to_torch
@@ -46,7 +47,7 @@ from tintype.trace.modes import Modes
 from tintype.trace.number_methods import number_methods
 from tintype.trace.numbers import Numbers
 from tintype.trace.observing import Observer
-from tintype.trace.origin import OriginTracker
+from tintype.trace.origin import OriginTracker, program_steps
 from tintype.trace.plan import Plan, plan_for
 from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
 
@@ -88,6 +89,8 @@ class Recorder(TorchDispatchMode):
     below_autograd = True
     # whether a conversion that changes nothing is recorded, so that the program can be moved to another device
     keeps_conversions = True
+    # whether dropout that drops nothing is recorded, so that tools which switch it on find it
+    keeps_idle_dropouts = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -558,6 +561,23 @@ class Recorder(TorchDispatchMode):
     def origin_of(self, function: str) -> Origin:
         """The same for an operator that is recorded from outside."""
         return self._origin(function)
+
+    def is_unseen(self, fake: FakeTensor) -> bool:
+        """Whether a tensor was made out of nothing by the last operator, in a call that is still running: then
+        nobody but that call has seen it."""
+        node = fake.node
+        if not self._recording or not self.below_autograd or node is None or node is not self.graph._root._prev:
+            return False
+        takes_tensors = any(type(used.meta.get("val")) is FakeTensor for used in node.all_input_nodes)
+        return (starts_anew(node.target) or not takes_tensors) and self._is_still_called(node)
+
+    def _is_still_called(self, node: Node) -> bool:
+        """Whether the program is still where it was when it called the last operator. Operators of a program that
+        is captured again are calls of their own."""
+        if self.replayed is not None:
+            return False
+        here, there = self._origin("detach"), meta_of(node).origin
+        return there is not None and here.call is there.call and program_steps(here) == program_steps(there)
 
     # --- values --------------------------------------------------------------------------------------------
 

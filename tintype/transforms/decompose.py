@@ -126,6 +126,9 @@ class Decomposer(Recorder):
             ]
         return super().__torch_dispatch__(func, types, args, kwargs)
 
+    def _is_still_called(self, node: Node) -> bool:
+        return True  # what a decomposition makes anew it writes to before anybody else sees it, if at all
+
     def _contiguous(self, argument: Any, known: Layouts) -> Any:
         """An argument of a kernel that takes contiguous tensors only, whatever the layouts of the inputs."""
         if type(argument) is not FakeTensor:

@@ -42,6 +42,7 @@ from tintype.transforms import refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.emit import Emitter, evaluate, info_of, location_of
 from tintype.transforms.histories import Histories
+from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
 from tintype.transforms.regions import dissolve_regions
@@ -119,6 +120,7 @@ class Functionalization:
         self.first_writes: dict[Storage, Node] = {}
         # inputs that get their new value in another way than by a write that autograd sees
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
+        drop_idle_dropouts(graph)
         self.written = written_storages(graph)
         self.doubts = Doubts(graph, self.written)
         self.layouts = Layouts()

@@ -6,11 +6,11 @@ What the example required gradients for says nothing: inputs are given another t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
+from tintype.ir.effects import starts_anew
 from tintype.ir.graph import placeholders
 from tintype.ir.signature import InputKind, InputSpec
 from tintype.transforms.memory import info_of
@@ -22,14 +22,6 @@ def is_differentiable(node: Node) -> bool:
     """Whether a node's value is one tensor of a kind that gradients flow through."""
     info = info_of(node)
     return info is not None and (info.dtype.is_floating_point or info.dtype.is_complex)
-
-
-def starts_anew(target: Any) -> bool:
-    """Whether an operator only looks at the size and kind of its arguments: ``zeros_like``, ``new_ones``, ..."""
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    name = target.overloadpacket.__name__
-    return name.startswith("new_") or name.endswith("_like")
 
 
 class Histories:

@@ -22,6 +22,7 @@ from tintype.errors import raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.ir.effects import starts_anew
 from tintype.ir.graph import (
     add_placeholder,
     append_call,
@@ -42,7 +43,7 @@ from tintype.ir.regions import Region, Setting, is_without_gradients
 from tintype.ir.signature import InputKind, InputSpec
 from tintype.trace.plan import plan_for
 from tintype.transforms.doubts import Doubt, doubt_about, write_doubts
-from tintype.transforms.histories import is_differentiable, starts_anew
+from tintype.transforms.histories import is_differentiable
 from tintype.transforms.layouts import Layouts, is_copy
 from tintype.transforms.memory import info_of, storages_of, written_nodes
 

@@ -1,0 +1,27 @@
+"""Dropout that drops nothing, which returns its argument.
+
+A program of the training stage has it all the same: tools that switch a program between training and evaluation look
+for it, as they do in torch's programs. A functional program does without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph
+
+aten = torch.ops.aten
+
+DROPOUTS = (aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default)
+
+
+def drop_idle_dropouts(graph: Graph) -> None:
+    """Remove them from a graph."""
+    for target in DROPOUTS:
+        for node in graph.find_nodes(op="call_function", target=target):
+            arguments: list[Any] = [*node.args, *node.kwargs.values()]
+            tensor, p, train = arguments
+            if not train or p == 0:
+                node.replace_all_uses_with(tensor)
+                graph.erase_node(node)
