@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -63,8 +63,20 @@ def decompose_program(
         return _decompose(program, table, preserve)
 
 
+def decompose_partly(
+    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]], preserve: frozenset[Any]
+) -> ExportedProgram:
+    """A copy of a program in which the operators of a table are decomposed, and which is otherwise as it was: also
+    in the stage that it is in, but for one of core operators."""
+    with collector_paused():
+        return _decompose(program, table, preserve, Stage.TRAINING if program.stage is Stage.TRAINING else None)
+
+
 def _decompose(
-    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]] | None, preserve: Sequence[Any]
+    program: ExportedProgram,
+    table: Mapping[Any, Callable[..., Any]] | None,
+    preserve: Collection[Any],
+    stage: Stage | None = None,
 ) -> ExportedProgram:
     graph = program.graph
     signature = program.graph_signature
@@ -74,7 +86,7 @@ def _decompose(
     if program.stage is Stage.TRAINING or preserved:
         graph, translation = copy.graph_of(graph), None
         put_signatures(graph, program.module_call_graph)
-    if program.stage is Stage.TRAINING:
+    if program.stage is Stage.TRAINING and stage is not Stage.TRAINING:
         mutations = functionalize(graph, context, signature.input_specs)
         signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
     # not signature.user_inputs, which has the values of constants among the names
@@ -82,14 +94,14 @@ def _decompose(
     taken = {name.partition(".")[0] for name in _paths(program)}
     graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), user_inputs, translation, taken)
     signature, constants = _with_constants(signature, lifted, program)
-    if writes(graph):
+    if stage is not Stage.TRAINING and writes(graph):
         functionalize(graph, context, signature.input_specs)
     contract = contract_in(copy, program)
     assert_learned(graph, copy, contract["dynamic_sizes"])
     signatures = take_signatures(graph)
     signature = _named_after(signature, graph)
     signatures[""] = root_signature(program.call_spec, signature)
-    stage = Stage.CORE if table is None and not preserve else Stage.FUNCTIONAL
+    stage = stage or (Stage.CORE if table is None and not preserve else Stage.FUNCTIONAL)
     return verified_copy(
         program,
         graph_module(graph, "Program"),

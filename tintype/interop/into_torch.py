@@ -35,7 +35,9 @@ from tintype.interop.guards import (
     observation_guards,
     small_bounds,
 )
+from tintype.interop.loops import fit_loops
 from tintype.interop.numbers import NumberTranslation, value_ranges
+from tintype.interop.recurrent import with_loops
 from tintype.interop.torch_names import (
     argument_names,
     node_names,
@@ -44,7 +46,7 @@ from tintype.interop.torch_names import (
 )
 from tintype.ir import signature as ours
 from tintype.ir.effects import has_effect
-from tintype.ir.graph import add_placeholder, is_pure, meta_of, output_node, placeholders
+from tintype.ir.graph import add_placeholder, is_pure, meta_of, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.bits import bitwise
@@ -72,7 +74,7 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
             f"to_torch takes a tintype.ExportedProgram, but got a {type(program).__name__}",
             remedy="export the model with tintype.export",
         )
-    return Translation(program).run()
+    return Translation(with_loops(program)).run()
 
 
 class Translation:
@@ -158,9 +160,7 @@ class Translation:
             if isinstance(child, GraphModule):
                 inner = self.graph(child.graph)
                 found[name] = GraphModule(self._subgraphs(child, inner), inner, type(child).__name__)
-        for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.while_loop):
-            condition: Any = node.args[0]
-            _return_one(found[condition.target])
+        fit_loops(graph, found)
         return found
 
     def _meta(self, node: Node) -> dict[str, Any]:
@@ -321,14 +321,6 @@ def _sizes(graph: Graph) -> Iterator[Expr]:
         value = node.meta.get("val")
         if type(value) is FakeTensor:
             yield from (size for size in value.info.sizes if isinstance(size, Expr))
-
-
-def _return_one(condition: GraphModule) -> None:
-    """Let the graph of a loop's condition return its answer alone, as torch has it."""
-    output = output_node(condition.graph)
-    if isinstance(output.args[0], (tuple, list)):
-        output.args = (output.args[0][0],)
-        condition.recompile()
 
 
 def _their_argument(argument: ours.ArgumentSpec) -> Any:

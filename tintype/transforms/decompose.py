@@ -448,7 +448,7 @@ class Decomposition:
         if self.recorder.asked_for_layout and key is not None and node.target not in self.by_layout:
             self.by_layout.add(node.target)
             key = (*key, self._certain(inputs))
-        if key is not None:
+        if key is not None and not _takes_graphs(before):
             self.templates[key] = Template(before, self.graph._root, inputs, result)
         self._settle(node, result)
 
@@ -551,6 +551,16 @@ def _with_sizes(info: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
     new = info.with_storage(info.storage)
     new.sizes = sizes
     return new
+
+
+def _takes_graphs(before: Node) -> bool:
+    """Whether graphs for operators were recorded after a node: these have names, so they are written once each."""
+    node = before._next
+    while node.op != "root":
+        if node.op == "get_attr":
+            return True
+        node = node._next
+    return False
 
 
 class Template:

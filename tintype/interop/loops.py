@@ -1,0 +1,75 @@
+"""Loops as torch's tools want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from tintype.ir.graph import add_placeholder, output_node, placeholders
+from tintype.ir.names import free_name
+
+aten = torch.ops.aten
+
+
+def fit_loops(graph: Graph, bodies: dict[str, Any]) -> None:
+    """Let the loops of a translated graph, whose graphs are ``bodies``, be as torch has them."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.while_loop):
+        condition: Any = node.args[0]
+        _return_one(bodies[condition.target])
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.scan):
+        combine: Any = node.args[0]
+        if len(combine.users) == 1:
+            _give_sizes(node, bodies[combine.target])
+
+
+def _return_one(condition: GraphModule) -> None:
+    """Let the graph of a loop's condition return its answer alone."""
+    output = output_node(condition.graph)
+    if isinstance(output.args[0], (tuple, list)):
+        output.args = (output.args[0][0],)
+        condition.recompile()
+
+
+def _give_sizes(node: Node, body: GraphModule) -> None:
+    """Let a ``scan`` take the sizes of its outputs, those that vary, as further numbers: torch's compiler makes the
+    outputs before the loop runs, and finds their sizes among what the loop is given."""
+    arguments: tuple[Any, ...] = node.args
+    combine, init, xs, additional = arguments
+    outputs = node.meta["val"][len(init) :]
+    needed = {symbol for output in outputs for size in output.shape for symbol in _symbols(size)}
+    operands: list[Any] = [*init, *xs, *additional]
+    needed -= {symbol for operand in operands for symbol in _symbols(operand.meta["val"])}
+    needed -= _symbols(xs[0].meta["val"].shape[0])
+    given: list[Node] = []
+    for symbol in sorted(needed, key=str):
+        found = _place_of(symbol, operands)
+        if found is None:
+            continue
+        operand, dimension = found
+        with node.graph.inserting_before(node):
+            size = node.graph.call_function(aten.sym_size.int, (operand, dimension))
+        size.meta = {**node.meta, "val": operand.meta["val"].shape[dimension]}
+        given.append(size)
+        inputs = placeholders(body.graph)
+        name = free_name(f"size_{dimension}", {other.name for other in body.graph.nodes})
+        add_placeholder(body.graph, name, after=inputs[-1]).meta = {"val": size.meta["val"]}
+    if given:
+        node.args = (combine, init, xs, (*additional, *given))
+        body.recompile()
+
+
+def _symbols(value: Any) -> set[Any]:
+    return set(value.node.expr.free_symbols) if isinstance(value, torch.SymInt) else set()
+
+
+def _place_of(symbol: Any, operands: Sequence[Node]) -> tuple[Node, int] | None:
+    """The tensor and dimension that a symbol is the size of."""
+    for operand in operands:
+        value = operand.meta["val"]
+        for dimension, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if isinstance(size, torch.SymInt) and size.node.expr == symbol:
+                return operand, dimension
+    return None
