@@ -11,7 +11,7 @@ from torch import nn
 import tintype
 from tests.export.modes import assert_same, capture, compare, copied, targets
 from tintype import Stage
-from tintype.errors import InvalidRequestError
+from tintype.errors import DataDependentError, InvalidRequestError
 
 aten = torch.ops.aten
 
@@ -226,6 +226,39 @@ def test_decomposition_with_a_wrong_result() -> None:
     for wrong in (lambda v: v.sum(), lambda v: v.double()):
         with pytest.raises((tintype.TintypeError, RuntimeError)):
             program.run_decompositions({aten.relu.default: wrong})
+
+
+def test_decomposition_that_branches_on_data() -> None:
+    """What only the data can tell is not guessed for a table of the user's either."""
+    program = tintype.export(nn.ReLU(), (x(),))
+    for branching in (
+        lambda v: v * 10 if v.sum() > 0 else v * 20,
+        lambda v: v * 10 if bool((v > 0).all()) else v * 20,
+        lambda v: v.missing if torch.equal(v, v * 2) else v,
+    ):
+        with pytest.raises(DataDependentError) as caught:
+            program.run_decompositions({aten.relu.default: branching})
+        assert caught.value.location is not None and caught.value.location.filename == __file__
+
+
+@pytest.mark.parametrize("wrong", [lambda v: (v, v), lambda v: [v], lambda v: None, lambda v: 3.0])
+def test_decomposition_with_a_result_of_another_structure(wrong: Any) -> None:
+    program = tintype.export(nn.ReLU(), (x(),))
+    with pytest.raises(InvalidRequestError, match=r"aten.relu.default returns .*, but the operator Tensor"):
+        program.run_decompositions({aten.relu.default: wrong})
+
+
+def test_decomposition_with_too_few_results() -> None:
+    program = tintype.export(lambda v: v.max(0), (x(),))
+    with pytest.raises(InvalidRequestError, match=r"but the operator Tensor, Tensor"):
+        program.run_decompositions({aten.max.dim: lambda v, dim, keepdim=False: (v.sum(dim),)})
+
+
+def test_decomposition_into_itself() -> None:
+    program = tintype.export(nn.ReLU(), (x(),))
+    with pytest.raises(InvalidRequestError, match="never ends"):
+        program.run_decompositions({aten.relu.default: torch.relu})
+    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 def test_table_with_what_is_no_operator() -> None:

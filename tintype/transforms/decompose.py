@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from tintype.errors import CaptureError, DataDependentError, InvalidRequestError
+from tintype.errors import CaptureError, DataDependentError, InvalidRequestError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, is_dense, memory_order
 from tintype.fake.meta_kernels import freeze
@@ -141,10 +141,37 @@ class Decomposer(Recorder):
         own = COMPOSITES.get(func) or BY_LAYOUT.get(func)
         decomposition = self.table.get(func) or own or func.decompose
         if func in self.table and not self.keep_core:  # the user's own: what it needs, the new program asserts
-            return self.inside(lambda: decomposition(*args, **kwargs))
+            return self._by_the_user(func, lambda: decomposition(*args, **kwargs))
         result = self._try(lambda: decomposition(*args, **kwargs))
         if result is NotImplemented and func in GENERAL_DECOMPOSITIONS:
             result = self._try(lambda: GENERAL_DECOMPOSITIONS[func](*args, **kwargs))
+        return result
+
+    def _by_the_user(self, func: Any, decompose: Callable[[], Any]) -> Any:
+        """What a decomposition from the user's table returns."""
+        try:
+            result = self._recorded(decompose)
+        except RecursionError as error:
+            raise InvalidRequestError(
+                f"the decomposition of {func} never ends: it comes back to {func}",
+                remedy="use other operators there, or leave the operator out of the table",
+            ) from error
+        if result is not NotImplemented and not _fits_schema(func, result):
+            raise InvalidRequestError(
+                f"the decomposition of {func} returns {_described(result)}, but the operator "
+                f"{', '.join(str(value.type) for value in func._schema.returns)}",
+                remedy="a decomposition must return what the operator it replaces returns",
+            )
+        return result
+
+    def _recorded(self, decompose: Callable[[], Any]) -> Any:
+        """Run a decomposition; one that asks what only the data can tell is refused, as a program is."""
+        try:
+            result = self.inside(decompose)
+        except Exception:
+            raise_all(self.problems)  # what else it ran into with a guessed answer is no news
+            raise
+        raise_all(self.problems)
         return result
 
     def _try(self, decompose: Callable[[], Any]) -> Any:
@@ -152,7 +179,7 @@ class Decomposer(Recorder):
         takes sizes that its decomposition doesn't."""
         attempt = Attempt(self)
         try:
-            result = self.inside(decompose)
+            result = self._recorded(decompose)
         except (CaptureError, RuntimeError):
             attempt.undo()
             return NotImplemented
@@ -184,6 +211,7 @@ class Attempt:
         graph, context = recorder.graph, recorder.context
         while (node := graph._root._prev) is not self.last:
             graph.erase_node(node)
+        recorder.problems.clear()
         if self.mark is not None:
             context.environment.take_back(self.mark)
             recorder.numbers.restore(self.numbers)
@@ -608,6 +636,22 @@ class Template:
             nodes.append(node)
             values.append(value)
         return _from_places(self.results, values)
+
+
+def _fits_schema(func: Any, result: Any) -> bool:
+    """Whether a result has the structure that an operator's has."""
+    returns = func._schema.returns
+    if len(returns) == 1:
+        if isinstance(returns[0].type, torch.ListType):
+            return isinstance(result, (list, tuple)) and all(isinstance(item, torch.Tensor) for item in result)
+        return isinstance(result, torch.Tensor) or not isinstance(returns[0].type, torch.TensorType)
+    return isinstance(result, (list, tuple)) and len(result) == len(returns)
+
+
+def _described(result: Any) -> str:
+    if isinstance(result, (list, tuple)):
+        return f"({', '.join(_described(item) for item in result)})"
+    return describe_value(result) if isinstance(result, torch.Tensor) else repr(result)
 
 
 def _sharing(inputs: list[FakeTensor]) -> tuple[int, ...]:
