@@ -82,9 +82,19 @@ def everything(x: torch.Tensor, w: torch.Tensor) -> Any:
     return tintype.scan(step, torch.ones(2), x)
 
 
+def written_to_afterwards(x: torch.Tensor, w: torch.Tensor) -> Any:
+    first, second = x * 1, w * 1
+    chosen = tintype.cond(first.sum() > 0, lambda: (first - second).abs(), lambda: first * 2)
+    mapped = tintype.map(lambda row: (row + second).abs(), first)
+    carried, rows = tintype.scan(lambda c, r: ((c + r).abs(), (c - second).abs()), first[0], first)
+    first[:, :1] -= 9
+    second.neg_()
+    return chosen, mapped, carried, rows, first * second
+
+
 FUNCTIONS = [
     branches, nested_branches, rows, rows_without_closure, steps, steps_backwards, loop, loop_without_steps,
-    loop_as_data_say, prefixes, everything,
+    loop_as_data_say, prefixes, everything, written_to_afterwards,
 ]  # fmt: skip
 
 

@@ -31,9 +31,11 @@ from tintype.ir.node_info import NodeMeta
 from tintype.ops.functional import functional_graph
 from tintype.symbolic.location import user_location
 from tintype.trace.inner import replay
+from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.emit import Emitter, info_of
 from tintype.transforms.joint import joint_of
+from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
 
@@ -56,8 +58,34 @@ def is_real(value: Any) -> bool:
 class _Recorded:
     """A recorded call: its results, how many of them the program sees, and the rule of its gradient."""
 
-    def __init__(self, values: list[Any], visible: int, rule: Rule) -> None:
-        self.values, self.visible, self.rule = values, visible, rule
+    def __init__(self, recorder: Recorder, values: list[Any], visible: int, rule: Rule) -> None:
+        self.recorder, self.values, self.visible, self.rule = recorder, values, visible, rule
+        self.last: Node = recorder.graph._root._prev
+
+    def gradients(self, tangents: list[FakeTensor]) -> Sequence[Any]:
+        """Record the gradient. It computes with what the call was given, whatever was written there since."""
+        graph = self.recorder.graph
+        before = graph._root._prev
+        gradients = self.rule(tangents, self.values)
+        emitter = Emitter(graph, self.recorder.context)
+        emitter.at = self.last._next
+        kept: dict[Node, Node] = {}
+        node = before._next
+        while node is not graph._root:
+            for argument in node.all_input_nodes:
+                given = self._before_writes(argument)
+                if given <= self.last and any(storage.written for storage in storages_of(given)):
+                    if given not in kept:
+                        kept[given] = emitter.call(aten.clone.default, given)
+                    node.replace_input_with(argument, kept[given])
+            node = node._next
+        return gradients
+
+    def _before_writes(self, node: Node) -> Node:
+        """The node that a tensor was when the call was recorded: a write returns it as another one."""
+        while node > self.last and isinstance(node.target, torch._ops.OpOverload) and plan_for(node.target).in_place:
+            node = node.args[0]  # type: ignore[assignment]
+        return node
 
 
 class _Call(torch.autograd.Function):
@@ -80,8 +108,7 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         given = [_laid_out(tangent) for tangent, real in zip(tangents, ctx.real, strict=True) if real]
-        recorded = ctx.call()
-        return (None, *recorded.rule(given, recorded.values))
+        return (None, *ctx.call().gradients(given))
 
 
 def _laid_out(tangent: torch.Tensor) -> torch.Tensor:
@@ -97,7 +124,7 @@ def with_gradient(
     Results from ``visible`` on are for the rule alone."""
     visible = len(values) if visible is None else visible
     sources = [recorder.source_of(operand) for operand in operands]
-    recorded = _Recorded(values, visible, rule)
+    recorded = _Recorded(recorder, values, visible, rule)
     recorder.kept.append(recorded)
     results = iter(_Call.apply(weakref.ref(recorded), *sources) or ())
     return [next(results) if type(value) is FakeTensor else value for value in values[:visible]]
