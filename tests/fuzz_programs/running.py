@@ -84,6 +84,16 @@ def _compiled(source: str) -> Any:
     return compile(source, "<arguments>", "exec")
 
 
+def run_as_differentiated(model: Callable[..., Any], runnable: Runnable, case: Case) -> Outcome:
+    """The same with gradients of the values that operators had.
+
+    Eager mode computes some gradients from values that were overwritten meanwhile: autograd does not notice writes to
+    ``x.data``, nor those to arguments of ``kron``, which looks at them through ``_unsafe_view``.
+    """
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor):
+        return run(model, runnable, case)
+
+
 def run(function: Callable[..., Any], runnable: Runnable, case: Case) -> Outcome:
     """Call a function as a case says. What it raises is part of the outcome."""
     outcome = Outcome()

@@ -5,9 +5,6 @@ complex one, ``{w}`` one to write to and ``{y}`` a floating one to write to; a d
 at least, a letter after ``_`` makes it another one (``{a_b}``). ``{d}`` and ``{e}`` are dimensions of the first
 tensor, ``{j}`` a small index, ``{q}`` an integer, ``{r}`` a float, ``{z}`` a size such as ``x0.shape[1] // 2``. A
 template is tried in eager mode when it is filled in, so it may be one that fits seldom.
-
-``kron`` gets copies: eager mode does not notice if its arguments are written to before the backward (it looks at them
-through ``_unsafe_view``), and computes gradients from what was written.
 """
 
 from __future__ import annotations
@@ -337,7 +334,7 @@ torch.nn.functional.adaptive_max_pool1d({f2}, 1)
 torch.nn.functional.cross_entropy({f2}, torch.zeros({f2}.shape[0], dtype=torch.int64))
 torch.nn.functional.glu({f1}, {d})
 torch.trapezoid({f1})
-torch.kron({f2}.clone(), {f2_b}.clone())
+torch.kron({f2}, {f2_b})
 torch.nn.functional.huber_loss({f}, {f_b})
 torch.nn.functional.smooth_l1_loss({f}, {f_b})
 torch.nn.functional.group_norm({f2}, 1)
