@@ -38,13 +38,24 @@ def data(x: torch.Tensor) -> torch.Tensor:
     return x.sin()
 
 
+def memory_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.as_strided((2,), (1,)).mul_(3)
+    return x * x
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    x.view(torch.int32).bitwise_xor_(-(2**31))
+    return x * x.detach().signbit()
+
+
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("model", [without_gradients, a_part, detached, data])
+@pytest.mark.parametrize("model", [without_gradients, a_part, detached, data, memory_without_gradients, bits])
 def test_a_leaf_that_the_example_was_not(model: Callable[..., Any], how: str) -> None:
     module = runnable(how, model, (torch.ones(3),))
     outcomes = []
     for function in (model, module):
-        x = torch.tensor([-2.0, 0.5, 3.0]).requires_grad_()
+        x = torch.tensor([-2.0, 0.0, 3.0]).requires_grad_()
         result = function(x)
         outcomes.append([result.detach(), x.detach(), *torch.autograd.grad(result.sum(), x)])
     torch.testing.assert_close(outcomes[1], outcomes[0])
@@ -52,10 +63,14 @@ def test_a_leaf_that_the_example_was_not(model: Callable[..., Any], how: str) ->
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64])
-def test_memory_of_an_input_that_begins_elsewhere(dtype: torch.dtype, how: str) -> None:
+@pytest.mark.parametrize("parts_first", [False, True])
+def test_memory_of_an_input_that_begins_elsewhere(dtype: torch.dtype, how: str, parts_first: bool) -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
+        if parts_first:
+            x[::2] *= 2
+            x[1] += 1
         x.as_strided((2,), (2,)).add_(1)
-        return x * 2
+        return x.as_strided((2,), (1,)) * 2
 
     module = runnable(how, model, (torch.ones(3, dtype=dtype),))
     for make in (lambda: torch.arange(3).to(dtype), lambda: torch.arange(5).to(dtype)[2:]):
@@ -124,3 +139,23 @@ def test_a_copy_that_later_decisions_make_a_view_is_refused() -> None:
 
     with pytest.raises(tintype.TintypeError, match="copies or returns a view"):
         tintype.export(function, (torch.randn(3, 3, 3), torch.randn(4)), dynamic_shapes="auto")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_buffer_that_got_a_history_is_written_to_without(how: str) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total.add_(x)
+            self.total.detach().mul_(2)
+            return self.total * x
+
+    outcomes = []
+    for function in (Model(), runnable(how, Model(), (torch.ones(3),))):
+        x = torch.tensor([-2.0, 0.5, 3.0]).requires_grad_()
+        result = function(x)
+        outcomes.append([result.detach(), *torch.autograd.grad(result.sum(), x)])
+    torch.testing.assert_close(outcomes[1], outcomes[0])

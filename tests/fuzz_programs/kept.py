@@ -172,7 +172,18 @@ KEPT = [
     Kept("complex zeros with a gradient", static(), (x("x0", "3", dtype="complex64"),), "x0.zero_()\nx0 * 2"),
     Kept("a number with a gradient fills integers", static(), (x("x0", "3", dtype="int64"), x("x1")),
          "x0[0] = x1\nx1 * 2"),
+    Kept("bits are written to", static(), (x("x0", "3"),), "x0.view(torch.int32).add_(2)\nx0"),
+    Kept("a buffer with a history is written to without", static(), (x("x0", "3"),),
+         "self.b0.add_(x0.sum())\nself.b0.detach().add_(1)\nself.b0 * 1",
+         'self.register_buffer("b0", torch.ones(()))'),
+    Kept("memory is written to without gradients", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    x0.as_strided((1,), (1,)).add_(1)\nx0 * 2", may_refuse=True),
+    Kept("memory of what was written to in part", static(), (x("x0", "3"),),
+         "x0[::2] *= 2\nx0.as_strided((1,), (1,)).add_(1)\nx0", may_refuse=True),
     # compiled functions
+    Kept("what a branch was given is written to", static(), (x("x0", "3"),),
+         "v0 = x0 * 1\nv1 = tintype.cond(v0.sum() > 0, lambda a0: (1 - a0).abs(), lambda a0: a0 * 2, (v0,))\n"
+         "v0[1:] += 1\n(v0, v1)"),
     Kept("a loop", static(), (x("x0", "3"),),
          "v0 = tintype.while_loop(lambda i0, a0: i0 < 2, lambda i0, a0: (i0 + 1, a0 * 2), "
          "(torch.zeros((), dtype=torch.int64), x0))[1]\nv0"),

@@ -47,7 +47,15 @@ from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.shared_elements import share_elements
-from tintype.transforms.views import AGAIN, View, is_view_of_several, laid_out, lies_within, overlaps, scatter_strided
+from tintype.transforms.views import (
+    AGAIN,
+    View,
+    is_view_of_several,
+    laid_out,
+    lies_within,
+    overlaps,
+    scatter_strided,
+)
 
 aten = torch.ops.aten
 
@@ -237,11 +245,14 @@ class Functionalization:
         call: Any = node.args[0] if node.target is operator.getitem else node
         base = self.read(parent)
         unchanged = call.args[0] is base and base not in self.moved
+        called_on = parent
         if node.target is aten.as_strided.default:
             parent = _memory_of(parent, info)
             base = self.read(parent)
             self.rely_on_layout(parent.source, node)
         handle = self._enter(node, info, parent)
+        if called_on is not parent:
+            handle.view.is_cut = _is_cut_between(called_on, parent)
         handle.doubt = self.doubts.of_call.get(node)
         handle.doubts = dict(parent.doubts)
         if unchanged:
@@ -441,8 +452,8 @@ class Functionalization:
 
     def _scatter(self, handle: Handle, base: Node, value: Node) -> Node:
         view = handle.view
-        if view.target is aten.detach.default and handle.parent is not None:
-            view.has_history |= self.histories.may_exist(handle.parent.source)
+        if view.is_cut and handle.parent is not None:
+            view.has_history |= self.histories.may_exist(handle.parent.source) or self.histories.may_exist(base)
         new = view.scatter(self.emit, base, value)
         if new is not None:
             return new
@@ -749,6 +760,15 @@ def _root(handle: Handle) -> Handle:
     while handle.parent is not None:
         handle = handle.parent
     return handle
+
+
+def _is_cut_between(handle: Handle, memory: Handle) -> bool:
+    """Whether there is a view without the history of the memory on the way to it."""
+    while handle is not memory and handle.parent is not None:
+        if handle.view.is_cut:
+            return True
+        handle = handle.parent
+    return False
 
 
 def _memory_of(handle: Handle, info: TensorInfo) -> Handle:

@@ -40,6 +40,9 @@ Scatter = Callable[[Emitter, Node, Node, tuple[Any, ...]], Node | None]
 
 SCATTER: dict[Any, Scatter] = {}
 
+# Views without the history of what they are views of: a write to one goes unnoticed by autograd.
+CUTS = frozenset({aten.detach.default, aten.view.dtype})
+
 
 def scatter(*operators: Any) -> Callable[[Scatter], Scatter]:
     """Register the inverse of view operators."""
@@ -55,7 +58,7 @@ def scatter(*operators: Any) -> Callable[[Scatter], Scatter]:
 class View:
     """How one tensor of the program is a view of another: the operator, its other arguments, both geometries."""
 
-    __slots__ = ("args", "base", "has_history", "info", "target")
+    __slots__ = ("args", "base", "has_history", "info", "is_cut", "target")
 
     def __init__(self, source: Node, info: TensorInfo, base: TensorInfo) -> None:
         call = source
@@ -65,8 +68,9 @@ class View:
         self.args = arguments_after_base(call)
         self.info = info
         self.base = base
-        # whether what it is a view of may have a history in autograd's eyes
+        # whether what it is a view of may have a history in autograd's eyes, and whether it goes without that
         self.has_history = base.requires_grad
+        self.is_cut = self.target in CUTS
         if call is not source:
             self.target, self.args = ONE_OF_SEVERAL[call.target](source.args[1], as_infos(self.args), info)
 
@@ -77,12 +81,13 @@ class View:
 
     def scatter(self, emit: Emitter, base: Node, value: Node) -> Node | None:
         """The new value of the base after the view was given one; None if that can't be expressed."""
-        if self.target is aten.as_strided.default:
-            return scatter_strided(emit, base, value, self.info, self.base)
-        if self.target is aten.detach.default and self.has_history:
-            return _with_history(emit, base, value)
         inverse = SCATTER.get(self.target)
-        return None if inverse is None else inverse(emit, base, value, self.args)
+        new = None
+        if self.target is aten.as_strided.default:
+            new = scatter_strided(emit, base, value, self.info, self.base)
+        elif inverse is not None:
+            new = inverse(emit, base, value, self.args)
+        return _with_history(emit, base, new) if new is not None and self.is_cut and self.has_history else new
 
 
 def arguments_after_base(node: Node) -> tuple[Any, ...]:
@@ -227,7 +232,7 @@ def _can_reinterpret(base: TensorInfo, view: View) -> bool:
 
 
 def _as_strided_again(emit: Emitter, base: Node, view: View) -> Node:
-    base = laid_out(emit, base, view.base)
+    base = _at_its_start(emit, laid_out(emit, base, view.base))
     info = view.info
     start = info.offset - view.base.offset + _info(base).offset
     return emit.call(aten.as_strided.default, base, list(info.sizes), list(info.strides), start)
@@ -244,6 +249,27 @@ AGAIN[aten._reshape_alias.default] = _view_again
 AGAIN[aten.view.dtype] = _reinterpret_again
 AGAIN[aten.view_as_complex.default] = _reinterpret_again
 AGAIN[aten.as_strided.default] = _as_strided_again
+
+
+def _at_its_start(emit: Emitter, value: Node) -> Node:
+    """A tensor that begins where its memory does. An input may begin elsewhere when the program runs; and operators
+    that put something into a copy of a tensor copy what lies in front of it, too."""
+    base: Any = value
+    while base.target in _COPIES_OF_MEMORY or base_of(base) is not None:
+        base = base.args[0]
+    if base.op != "placeholder" or not is_dense(_info(value).sizes, _info(value).strides):
+        return value
+    return emit.call(aten.clone.default, value)
+
+
+_COPIES_OF_MEMORY = frozenset(
+    {
+        aten.as_strided_scatter.default,
+        aten.diagonal_scatter.default,
+        aten.select_scatter.default,
+        aten.slice_scatter.default,
+    }
+)
 
 
 def lies_within(info: TensorInfo, memory: TensorInfo) -> bool:
@@ -274,10 +300,7 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
     if overlaps(info.view(sizes, strides)):
         return None
     base = laid_out(emit, base, memory)
-    target = base
-    if base.op == "placeholder" and is_dense(_info(base).sizes, _info(base).strides):
-        # an input may begin elsewhere in its memory when the program runs; a copy begins where its memory does
-        target = emit.call(aten.clone.default, base)
+    target = _at_its_start(emit, base)
     start = info.offset - memory.offset
     place = (sizes, strides, start + _info(target).offset)
     dtype = _info(base).dtype
@@ -336,12 +359,13 @@ def _with_history(emit: Emitter, base: Node, value: Node) -> Node:
     """The new value of a tensor that was written to behind autograd's back: its gradient goes on to what it was.
 
     The difference of the tensor and itself is zero, and has its gradient; where it is infinite minus infinite too.
+    It is subtracted: -0.0 stays -0.0 then.
     """
-    nothing = emit.call(aten.sub.Tensor, base, emit.call(aten.detach.default, base))
+    nothing = emit.call(aten.sub.Tensor, emit.call(aten.detach.default, base), base)
     info = info_of(nothing)
     if info is not None and not info.dtype.is_complex:
         nothing = emit.call(aten.nan_to_num.default, nothing)
-    return emit.call(aten.add.Tensor, emit.call(aten.detach.default, value), nothing)
+    return emit.call(aten.sub.Tensor, emit.call(aten.detach.default, value), nothing)
 
 
 @scatter(aten.permute.default)
