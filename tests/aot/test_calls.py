@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tintype
-from tintype.errors import MutationError, UnsupportedInputError
+from tintype.errors import DataDependentError, MutationError, UnsupportedInputError
 
 # --- arguments -----------------------------------------------------------------------------------------------
 
@@ -385,3 +385,106 @@ def test_keys_of_calls_whose_places_count_are_not_kept_for_ever() -> None:
         for start in (0, 1, 2):
             assert compiled(torch.zeros(8)[start : start + size]).tolist() == [start] * size
     assert len(compiled._with_offsets) <= 2 and len(compiled._order) == 2
+
+
+# --- what a function looks at, or does to its arguments ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("look", "change", "put_back"),
+    [
+        (torch.get_num_threads, lambda: torch.set_num_threads(2), lambda: torch.set_num_threads(1)),
+        (
+            torch.are_deterministic_algorithms_enabled,
+            lambda: torch.use_deterministic_algorithms(True),
+            lambda: torch.use_deterministic_algorithms(False),
+        ),
+    ],
+    ids=["threads", "determinism"],
+)
+def test_what_a_function_asks_of_torch(look: Any, change: Any, put_back: Any) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * int(getattr(torch, look.__name__)())
+
+    compiled = tintype.aot.function(function)
+    x = torch.ones(2)
+    put_back()
+    try:
+        for act in (lambda: None, change, put_back):
+            act()
+            torch.testing.assert_close(compiled(x), function(x))
+        assert len(compiled._order) == 2
+    finally:
+        put_back()
+
+
+def test_memory_that_processes_share() -> None:
+    compiled = tintype.aot.function(lambda x: x * (2 if x.is_shared() else 3))
+    x = torch.ones(2)
+    assert [compiled(x)[0].item(), compiled(torch.ones(2).share_memory_())[0].item()] == [3, 2]
+
+
+def test_attributes_of_arguments() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * getattr(x, "factor", 1.0) if not isinstance(x, nn.Buffer) else x * 5
+
+    compiled = tintype.aot.function(function)
+    tagged: Any = torch.ones(2)
+    for factor in (2.0, 3.0, [4.0][0]):
+        tagged.factor = factor
+        torch.testing.assert_close(compiled(tagged), function(tagged))
+    for x in (torch.ones(2), nn.Buffer(torch.ones(2))):
+        torch.testing.assert_close(compiled(x), function(x))
+    tagged.info = 1
+    with pytest.raises(UnsupportedInputError, match="'info'"):
+        compiled(tagged)
+
+
+def test_containers_stay_as_they_were() -> None:
+    changes: list[Any] = [
+        lambda values, table: values.append(values[0] * 2),
+        lambda values, table: table.update(new=values[0]),
+        lambda values, table: table.pop("old"),
+        lambda values, table: values.reverse(),
+        lambda values, table: values.__setitem__(0, 3.0),
+    ]
+    for change in changes:
+
+        def function(values: Any, table: Any, change: Any = change) -> Any:
+            result = values[0] * 3
+            change(values, table)
+            return result
+
+        with pytest.raises(MutationError, match="changes a container that it was given"):
+            tintype.aot.function(function)([torch.ones(2), 1.0], {"old": torch.ones(2)})
+
+    def attach(x: Any) -> Any:
+        x.seen = True
+        return x * 2
+
+    with pytest.raises(MutationError, match="sets an attribute of a tensor"):
+        tintype.aot.function(attach)(torch.ones(2))
+
+
+def test_a_tensor_from_elsewhere_is_returned_as_it_is() -> None:
+    found = torch.ones(3)
+    compiled = tintype.aot.function(lambda x: (found, x * 2))
+    for x in (torch.ones(2), torch.ones(2, requires_grad=True)):
+        assert compiled(x)[0] is found
+
+
+def test_classes_that_do_not_exist_are_refused() -> None:
+    compiled = tintype.aot.function(lambda x: nn.functional.one_hot(x, 5).float().mean(0))
+    assert compiled(torch.tensor([4, 0])).tolist() == [0.5, 0, 0, 0, 0.5]
+    with pytest.raises(RuntimeError, match="smaller than num_classes"):
+        compiled(torch.tensor([5, 0]))
+
+
+def test_lengths_of_packed_sequences() -> None:
+    def function(x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0]
+
+    with pytest.raises(DataDependentError, match="wants to know a number") as caught:
+        tintype.aot.function(function)(torch.ones(2, 3, 1), torch.tensor([3, 2]))
+    assert "test_calls.py" in str(caught.value)

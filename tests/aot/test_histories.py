@@ -305,3 +305,73 @@ def test_views_of_a_parameter_that_was_written_to_under_no_grad(view: Callable[[
             (run() * 2).sum().backward()
         torch.testing.assert_close(compiled.weight, eager.weight)
         torch.testing.assert_close(compiled.weight.grad, eager.weight.grad)
+
+
+def test_inputs_that_the_function_lets_require_gradients() -> None:
+    def function(x: torch.Tensor) -> Any:
+        before = x * 3
+        x.requires_grad_()
+        return before, (x**2).sum()
+
+    compiled = tintype.aot.function(function)
+    for _ in range(2):
+        x = torch.full((2,), 3.0)
+        before, result = compiled(x)
+        assert x.requires_grad and x.is_leaf and not before.requires_grad
+        result.backward()
+        assert x.grad is not None and x.grad.tolist() == [6, 6]
+        with torch.no_grad():
+            y = torch.ones(2)
+            assert not compiled(y)[1].requires_grad and y.requires_grad
+
+
+def test_flags_of_parameters_stay() -> None:
+    class Freezing(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) if self.requires_grad_(False) else x
+
+    model = Freezing(2, 2)
+    with pytest.raises(MutationError, match="switches gradients on or off"):
+        tintype.aot.module(model)(torch.ones(2))
+    assert model.weight.requires_grad
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    torch.testing.assert_close(tintype.aot.module(model)(torch.ones(2)), model(torch.ones(2)))
+
+
+def test_a_gradient_penalty() -> None:
+    class Penalty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().requires_grad_(True)
+            (gradient,) = torch.autograd.grad(self.linear(x).tanh().sum(), x, create_graph=True)
+            return ((gradient.norm(dim=1) - 1) ** 2).mean()
+
+    model, x = Penalty(), torch.randn(4, 3)
+    expected = model(x)
+    (wanted,) = torch.autograd.grad(expected, model.linear.weight)
+    loss = tintype.aot.module(model)(x)
+    torch.testing.assert_close((loss, torch.autograd.grad(loss, model.linear.weight)[0]), (expected, wanted))
+    loss, gradients, _ = tintype.export_joint(model, (x,)).module()(x)
+    torch.testing.assert_close((loss, gradients["linear.weight"]), (expected, wanted))
+
+
+@pytest.mark.parametrize("function", [torch.sgn, lambda x: x**0, torch.angle, torch.round])
+def test_gradients_that_are_zeros(function: Any) -> None:
+    def arguments() -> Any:
+        leaf = torch.ones(2, requires_grad=True)
+        return (leaf,), (leaf,)
+
+    check(lambda x: function(x), arguments)
+
+
+def test_complex_numbers_of_pythons() -> None:
+    def arguments() -> Any:
+        leaf = torch.linspace(1, 2, 3, dtype=torch.float64).requires_grad_()
+        return (leaf,), (leaf,)
+
+    check(lambda x: (torch.complex(x, -x) * (0.1 + 1j)).imag * 2, arguments)
+    check(lambda x: (torch.complex(x, -x).sum() / (0.1 + 1j)).abs(), arguments)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tintype.errors import UnsupportedInputError
+from tintype.fake.tensor import FakeTensor
 
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
@@ -60,6 +61,28 @@ def _autocast() -> Any:
     return tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda"))
 
 
+# what a function may look at (see tintype.ir.observations) that is the same for two calls with the same key
+TOLD_BY_KEYS = frozenset(
+    {
+        "get_default_dtype",
+        "grad_fn",
+        "is",
+        "is_conj",
+        "is_contiguous",
+        "is_grad_enabled",
+        "is_inference_mode_enabled",
+        "is_leaf",
+        "is_neg",
+        "is_plain",
+        "layout",
+        "requires_grad",
+        "storage_offset",
+        "stride",
+        "tensor_class",
+    }
+)
+
+
 class Offsets(tuple[int, ...]):
     """Where in their memory the tensors among the arguments begin."""
 
@@ -83,6 +106,35 @@ def state_key(state: Sequence[torch.Tensor | None]) -> list[Any]:
     ]
 
 
+def attached_to(leaf: Any) -> dict[str, Any]:
+    """What somebody attached to a tensor as attributes."""
+    if type(leaf) in (torch.Tensor, torch.nn.Parameter):
+        return leaf.__dict__
+    if type(leaf) is FakeTensor:
+        return {name: value for name, value in vars(leaf).items() if name not in _OWN_OF_FAKES}
+    return {}
+
+
+def attach(fake: Any, attributes: dict[str, Any]) -> None:
+    """Attach to the fake of a tensor what the tensor has."""
+    taken = _OWN_OF_FAKES.intersection(attributes)
+    if taken:
+        raise UnsupportedInputError(
+            f"a tensor has an attribute {min(taken)!r}, a name that tensors without data need themselves",
+            remedy="give the attribute another name",
+        )
+    vars(fake).update(attributes)
+
+
+_OWN_OF_FAKES = frozenset({"context", "has_own_gradient_flag", "info", "is_own_parameter", "node"})
+
+
+def _attached(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(
+        (name, _value(value) if type(value) in PLAIN else id(value)) for name, value in tensor.__dict__.items()
+    )
+
+
 def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     kind = type(tensor)
     sizes = tensor.size()
@@ -101,6 +153,7 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
         tensor.is_leaf,
         tensor.is_conj(),
         tensor.is_neg(),
+        _attached(tensor) if attached_to(tensor) else None,
     )
 
 

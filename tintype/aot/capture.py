@@ -17,6 +17,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
+from tintype.aot.calls import attach, attached_to
 from tintype.errors import CaptureError, MutationError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
@@ -128,7 +129,7 @@ class Arguments:
         self.unaware: list[torch.Tensor] = []
         # which fake stands for which leaf; filled while the function runs
         self.positions: dict[int, int] = {}
-        self._fakes: list[Any] = []
+        self.fakes: list[Any] = []
         seen: dict[int, int] = {}
         for group in merged:
             tensors = [self.leaves[position] for position in group]
@@ -165,10 +166,11 @@ class Arguments:
                 value = inputs[source]
                 if position in self.members:
                     value = value.as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
+                attach(value, attached_to(leaf))
                 made[id(leaf)] = value
                 self.positions[id(value)] = position
             rebuilt.append(made[id(leaf)])
-        self._fakes = list(made.values())  # their identities count
+        self.fakes = list(made.values())  # their identities count
         return rebuilt
 
 
@@ -202,6 +204,8 @@ class Recording:
     # positions of inputs that lose their history before they are written to, and in the end
     detached_first: list[int]
     detached: list[int]
+    # positions of inputs that the function lets require a gradient
+    new_leaves: list[int]
     results: list[Node]
     # the nodes that results are or were copied from; None for those that only lend their history
     originals: list[Node | None]
@@ -275,6 +279,7 @@ class FunctionCapture(JointCapture):
         self.sources: list[tuple[Node, torch.Tensor]] = []
         self.started: list[torch.Tensor] = []
         self.tracked: list[Node] = []
+        self.new_leaves: list[Node] = []
         self.grad_enabled_after = True
         self.backward_error: str | None = None
 
@@ -312,6 +317,7 @@ class FunctionCapture(JointCapture):
                 f"the function returns a tensor of which autograd says: {error}",
                 remedy="return a copy (clone()) that is made before the write",
             ) from error
+        self._note_new_leaves()
         written = self._written_with_history()
         self.tracked = [node for node, _ in written]
         if not self.with_gradients and not written and not self.differentiable:
@@ -324,6 +330,7 @@ class FunctionCapture(JointCapture):
             if (start := self.recorder.start_of(real)) is not None and start.requires_grad
         ]
         self.sources += [(node, leaf) for node, leaf in self.leaves.items() if leaf.requires_grad]
+        self.sources += [(node, self.entries[node]) for node in self.new_leaves]
         given = {storage for node in placeholders(self.graph) for storage in storages_of(node)}
         tangents = [add_tangent(self.recorder, value, f"tangents_{i}") for i, value in enumerate(self.started, 1)]
         before = last_node(self.graph)
@@ -359,6 +366,24 @@ class FunctionCapture(JointCapture):
                         )
             node = node.next
 
+    def _note_new_leaves(self) -> None:
+        """Note the inputs that the function made leaves of autograd's graph: ``x.requires_grad_()``."""
+        self.new_leaves = [
+            node
+            for node, fake in self.entries.items()
+            if node not in self.leaves and fake.is_leaf and fake.requires_grad
+        ]
+        views = [
+            fake for fake in self.arguments.fakes if id(fake) not in {id(entry) for entry in self.entries.values()}
+        ]
+        states = [real for real in self.state_tensors.values() if self.recorder.has_new_flag(real)]
+        if states or any(view.is_leaf and view.requires_grad for view in views):
+            raise MutationError(
+                "the function switches gradients on or off (requires_grad_()) for a tensor of the model, or for one "
+                "that shares memory with another input",
+                remedy="do that outside of the function",
+            )
+
     def _written_with_history(self) -> list[tuple[Node, torch.Tensor]]:
         """The inputs, in order, whose new value gradients flow back from."""
         found: list[tuple[Node, torch.Tensor]] = []
@@ -380,6 +405,9 @@ class FunctionCapture(JointCapture):
     def _plan_outputs(self, outputs: Any) -> None:
         leaves, self.out_tree = tree.flatten(outputs)
         self.alive = leaves  # their identities count
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and type(leaf) is not FakeTensor:
+                self.recorder.fake_of(leaf)  # one that the function found somewhere is state
         roots = self._roots()
         state = {id(value): node for node, value in self.state_tensors.items()}
         bases: dict[int, int] = {}
@@ -566,6 +594,7 @@ def record(
         _geometry_changes(capture),
         [index[node] for node in capture.tracked if node in capture.leaves and capture.histories[node] is None],
         [index[node] for node in capture.leaves if not capture.entries[node].requires_grad],
+        [index[node] for node in capture.new_leaves],
         results,
         [None if i in lenders else value for i, value in enumerate(values[: len(results)])],
         views,

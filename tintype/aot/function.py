@@ -14,14 +14,15 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
-from tintype.aot.calls import Offsets, key_of, modes, offsets_of, state_key
+from tintype.aot.calls import TOLD_BY_KEYS, Offsets, attached_to, key_of, modes, offsets_of, state_key
 from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record, refuse_shared_memory
 from tintype.aot.reads import Reads
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
-from tintype.errors import CaptureError, InvalidRequestError, StateChangedError, UnsupportedInputError
+from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
 from tintype.export.capture import EntryPoint
 from tintype.export.codegen import compile_graph
 from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
+from tintype.ir.observations import SURROUNDINGS, answer_of, same_answer
 from tintype.ir.operators import declaration_of
 from tintype.ir.process_switches import collector_paused
 from tintype.trace.capture import holds_fake, plain_tensor
@@ -51,7 +52,7 @@ def as_it_is(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[.
 class CachedGraphs:
     """Graphs, and what must still be as it was for them to be used again."""
 
-    __slots__ = ("compiled", "key", "merged", "reads", "state")
+    __slots__ = ("compiled", "key", "merged", "questions", "reads", "state")
 
     def __init__(
         self,
@@ -66,6 +67,28 @@ class CachedGraphs:
         self.merged = merged
         self.reads = reads
         self.state = state
+        # what the function looked at that keys don't tell
+        self.questions = [
+            observation
+            for observation in compiled.recording.captured.observations
+            if observation.fact not in TOLD_BY_KEYS
+        ]
+
+    def has_same_answers(self, leaves: list[Any]) -> bool:
+        """Whether what the function looked at would look the same."""
+        if not self.questions:
+            return True
+        inputs = Arguments(leaves, self.merged).inputs
+        return all(
+            same_answer(
+                SURROUNDINGS[asked.fact](*asked.arguments)
+                if asked.subject is None
+                else answer_of(inputs[asked.subject], asked.fact, asked.arguments),
+                asked.answer,
+            )
+            for asked in self.questions
+            if not isinstance(asked.subject, str)
+        )
 
 
 class CompiledFunction:
@@ -132,7 +155,7 @@ class CompiledFunction:
                 _check_leaf(leaf)
             raise
         for entry in entries:
-            if entry.reads.unchanged():
+            if entry.has_same_answers(leaves) and entry.reads.unchanged():
                 state = self._state_of(entry.compiled.recording)
                 if state_key(state) == entry.state:
                     self._order.move_to_end(entry)
@@ -145,6 +168,7 @@ class CompiledFunction:
     def _add(self, key: Any, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CachedGraphs, list[torch.Tensor]]:
         """Make the graphs for a call; those that were not used for longest make way for them."""
         objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
+        objects += [attached_to(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and attached_to(leaf)]
         reads = Reads(self._function, self._root, objects)
         compiled, merged = self._compile(leaves, spec, reads)
         if (
@@ -219,8 +243,12 @@ class CompiledFunction:
 
     def _entry(self, arguments: Arguments, spec: tree.TreeSpec) -> Callable[..., Any]:
         def call(*inputs: torch.Tensor) -> Any:
-            args, kwargs = tree.unflatten(arguments.rebuild(inputs), spec)
-            return self._function(*args, **kwargs)
+            given = arguments.rebuild(inputs)
+            args, kwargs = tree.unflatten(given, spec)
+            attached = [attached_to(leaf).copy() for leaf in given]
+            result = self._function(*args, **kwargs)
+            _refuse_changed_arguments(given, attached, spec, (args, kwargs))
+            return result
 
         return call
 
@@ -286,6 +314,27 @@ def _refuse_kept_tensors(reads: Reads) -> None:
             "which a compiled function can't",
             remedy="return the tensor, write to one that is there already, or register a buffer of a model",
         )
+
+
+def _refuse_changed_arguments(
+    given: list[Any], attached: list[dict[str, Any]], spec: tree.TreeSpec, arguments: Any
+) -> None:
+    """Refuse a function that changes the containers which it was given, or attaches something to tensors in them: the
+    graphs would not."""
+    leaves, structure = tree.flatten(arguments)
+    if structure != spec or not all(map(operator.is_, leaves, given)):
+        raise MutationError(
+            "the function changes a container that it was given (a list, a dictionary, a cache), which a compiled "
+            "function can't do",
+            remedy="return what is new instead, or change a copy of the container",
+        )
+    for leaf, before in zip(leaves, attached, strict=True):
+        after = attached_to(leaf)
+        if after.keys() != before.keys() or not all(map(operator.is_, after.values(), before.values())):
+            raise MutationError(
+                "the function sets an attribute of a tensor that it was given, which a compiled function can't do",
+                remedy="return the value instead",
+            )
 
 
 def _check_leaf(leaf: Any) -> None:

@@ -78,6 +78,8 @@ class CompiledGraphs:
     def _run(
         self, inputs: Sequence[torch.Tensor], arguments: Sequence[Any], state: StateAccess, unaware: Sequence[Any]
     ) -> list[Any]:
+        for position in self.recording.new_leaves:
+            inputs[position].requires_grad_()
         with _autocast_off():
             if self.backward is not None:
                 values = CompiledFunctionNode.apply(self, *inputs)
@@ -207,7 +209,8 @@ class CompiledFunctionNode(torch.autograd.Function):
         missing = {number for number, gradient in enumerate(incoming) if gradient is None}
         pairs = zip(recording.gradient_inputs, found, compiled.tangents_of_gradients, strict=True)
         for position, gradient, sources in pairs:
-            if not sources <= missing:  # else nothing came back this way
+            # else nothing came back this way; zeros, whatever the tangents are, may be computed from none
+            if not sources or not sources <= missing:
                 results[position + 1] = gradient
         return tuple(results)
 

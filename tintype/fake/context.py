@@ -16,6 +16,8 @@ from tintype.symbolic.evaluation import Translation
 class Session(Protocol):
     """Who answers a fake's questions about values: the recorder that made it."""
 
+    below_autograd: bool
+
     def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor: ...
 
     def values_of(self, fake: FakeTensor) -> Any: ...

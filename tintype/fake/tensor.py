@@ -102,6 +102,9 @@ class FakeTensor(ObservedTensor):
 
     def requires_grad_(self, requires_grad: bool = True) -> FakeTensor:
         super().requires_grad_(requires_grad)
+        session = self.context.session
+        if session is not None and not session.below_autograd:
+            return self  # gradients are autograd's business alone
         self.info = self.info.with_storage(self.info.storage)
         self.info.requires_grad = requires_grad
         self.has_own_gradient_flag = requires_grad

@@ -43,6 +43,18 @@ def user_location() -> Location | None:
 _replayed: list[Callable[[], tuple[str, int, str] | None]] = []
 
 
+def location_in(error: BaseException) -> Location | None:
+    """The innermost line of the user's that an error was raised from; None when there is none."""
+    found = None
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if not is_internal(code.co_filename):
+            found = Location(code.co_filename, step.tb_lineno, code.co_name)
+        step = step.tb_next
+    return found
+
+
 @contextmanager
 def replaying(line_of: Callable[[], tuple[str, int, str] | None]) -> Iterator[None]:
     """Within it, ``line_of`` says which line of the user's program is running, or None for the one on the stack."""

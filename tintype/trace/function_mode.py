@@ -144,6 +144,12 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: An
     return torch.where(position * 2 < steps, start + position * width, end - (steps - 1 - position) * width)
 
 
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> Any:
+    """The operator looks whether its classes exist, but not where autograd would take it apart."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return torch.ops.aten.one_hot.default(tensor, num_classes)
+
+
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
 
@@ -163,6 +169,7 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__setitem__: _set_item,
     torch.tensor: _tensor,
     torch.linspace: _linspace,
+    torch._C._nn.one_hot: _one_hot,
     torch.zeros: _zeros,
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
     torch.sym_ite: _ite,

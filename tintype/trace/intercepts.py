@@ -188,6 +188,14 @@ def _lift_fresh(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record(aten.lift_fresh_copy.default, recorder.constant(tensor))
 
 
+@intercept(aten._conj.default)
+def _conjugate(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a Python number, which gradients take the conjugate of: in double precision, as Python has it."""
+    if isinstance(args[0], torch.Tensor):
+        return NOT_HANDLED
+    return recorder.record(aten.scalar_tensor.default, complex(args[0]).conjugate(), dtype=torch.complex128)
+
+
 @intercept(aten.detach_.default)
 def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return args[0]  # there is no gradient to detach from below autograd

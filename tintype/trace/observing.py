@@ -97,7 +97,7 @@ class Observer:
     def asked(self, recorder: Recorder, fake: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
         """A tensor was asked; what it shall answer."""
         if fact in _GRADIENTS or fact == "grad":
-            if not recorder.below_autograd:
+            if not recorder.below_autograd and fact != "grad":
                 return answer  # gradients are part of the program, as autograd has them
             if fake.has_own_gradient_flag:
                 return True if fact == "is_leaf" else answer

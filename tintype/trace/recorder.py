@@ -290,6 +290,9 @@ class Recorder(TorchDispatchMode):
             self._lifted[id(real)] = known = (real, fake)
         return known[1]
 
+    def note_generator_state(self, device: str, state: torch.Tensor, is_set: bool) -> None:
+        """The state of a generator was asked for or set, by torch itself: its draws are recorded as they come."""
+
     def is_lifted(self, real: torch.Tensor) -> bool:
         """Whether there is a fake that stands for a real tensor."""
         return id(real) in self._lifted

@@ -25,6 +25,8 @@ from tintype.trace.recorder import Recorder, active_recorder
 _SETTERS: dict[str, ModuleType] = {
     "cuda.manual_seed": torch.cuda,
     "cuda.manual_seed_all": torch.cuda,
+    "cuda.get_rng_state": torch.cuda,
+    "cuda.set_rng_state": torch.cuda,
     "get_rng_state": torch,
     "manual_seed": torch,
     "random.fork_rng": torch.random,
@@ -71,7 +73,13 @@ def _refused(name: str, remedy: str, function: Callable[..., Any]) -> Callable[.
             raise CaptureError(
                 f"the program calls {name}, whose effect can't be captured", location=user_location(), remedy=remedy
             )
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if name.endswith("et_rng_state"):
+            recorder = active_recorder()
+            if recorder is not None:  # torch.utils.checkpoint does that, to draw the same numbers again
+                state = (args[0] if args else kwargs["new_state"]) if ".set_" in name else result
+                recorder.note_generator_state("cuda" if ".cuda." in name else "cpu", state, ".set_" in name)
+        return result
 
     return refuse
 

@@ -12,15 +12,16 @@ graph that is there already; control-flow operators use it for the gradients of 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from tintype.errors import CaptureError, InvalidRequestError, MutationError
+from tintype.errors import CaptureError, DataDependentError, InvalidRequestError, MutationError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -40,9 +41,11 @@ from tintype.ir.process_switches import collector_paused, onednn_off
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
+from tintype.symbolic.location import location_in
 from tintype.trace.capture import Capture, capturing
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
+from tintype.transforms.drawn_again import StateEvent, number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
 
 aten = torch.ops.aten
@@ -68,6 +71,7 @@ class JointRecorder(Recorder):
     def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
         super().__init__(context, graph, origins)
         self.in_backward = False
+        self.generator_states: list[StateEvent] = []
         self._forward_origins: dict[int, Origin] = {}
         self._backward_origins: dict[int, Origin] = {}
         self._real: dict[int, _RealTensor] = {}
@@ -127,6 +131,10 @@ class JointRecorder(Recorder):
         start = self._real[id(real)].start
         return None if start is real and self.has_new_history(real) else start
 
+    def has_new_flag(self, real: torch.Tensor) -> bool:
+        """Whether the program let a tensor of the model require a gradient, or no longer."""
+        return real.is_leaf and real.requires_grad is not self._real[id(real)].requires_grad
+
     def put_back(self) -> bool:
         """Undo what autograd noted on the model's own tensors: versions, and the history of what was written there.
 
@@ -135,6 +143,10 @@ class JointRecorder(Recorder):
         for real in self._real.values():
             real.put_back()
         return accumulated
+
+    def note_generator_state(self, device: str, state: torch.Tensor, is_set: bool) -> None:
+        """Draws after a state was set are those after it was asked for."""
+        self.generator_states.append(StateEvent(self.graph._root.prev, device, state, is_set))
 
     # --- gradients -----------------------------------------------------------------------------------------
 
@@ -166,6 +178,21 @@ class JointRecorder(Recorder):
 
     def _as_fake(self, tensor: torch.Tensor) -> FakeTensor:
         return tensor if type(tensor) is FakeTensor else self.fake_of(tensor)
+
+
+@contextlib.contextmanager
+def hooks_on_saved_tensors_off() -> Iterator[None]:
+    """Within it, what autograd saves does not go to hooks from outside, such as those of a checkpoint around a
+    compiled function: it is fakes that are saved."""
+    hooks: list[Any] = []
+    while (pair := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(pair)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 class _RealTensor:
@@ -295,7 +322,7 @@ class JointCapture(Capture):
 
     def _run(self, after_inputs: Callable[[], None] | None) -> Any:
         try:
-            with torch.set_grad_enabled(self.with_gradients), onednn_off():
+            with torch.set_grad_enabled(self.with_gradients), onednn_off(), hooks_on_saved_tensors_off():
                 captured = super()._run(after_inputs)
         finally:
             accumulated = self.recorder.put_back() or any(leaf.grad is not None for leaf in self.leaves.values())
@@ -307,8 +334,18 @@ class JointCapture(Capture):
         return captured
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        outputs = super()._call_root(args, kwargs)
+        try:
+            outputs = super()._call_root(args, kwargs)
+        except RuntimeError as error:
+            if "Unable to cast Python instance of type <class 'torch.Sym" not in str(error):
+                raise
+            raise DataDependentError(
+                "an operator of torch's that autograd takes apart wants to know a number that depends on data",
+                location=location_in(error),
+                remedy="do this part outside of what is differentiated; tintype.export captures it whole",
+            ) from error
         self.gradients = self.differentiate(outputs)
+        number_draws(self.graph, self.recorder.generator_states)
         return outputs
 
     def _make_outputs(self, outputs: Any) -> Any:
@@ -542,8 +579,9 @@ def settle_joint_graph(graph: Graph, context: FakeContext, input_specs: list[Inp
 
 
 def tidy_joint_graph(graph: Graph) -> None:
-    """Remove ``detach``, since nothing is left that it could keep gradients from, and let every node remember its
-    operator: what a decomposition makes of it will."""
+    """Remove ``detach``, since nothing is left that it could keep gradients from, and random numbers that are drawn
+    twice; let every node remember its operator: what a decomposition makes of it will."""
+    reuse_draws(graph)
     for node in graph.find_nodes(op="call_function", target=aten.detach.default):
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)

@@ -1,0 +1,105 @@
+"""Random numbers that a program draws a second time in the same way: the recomputation of a checkpoint.
+
+``torch.utils.checkpoint`` notes the state of the generator, and sets it before it runs its function again for the
+gradients. Nothing is drawn while a program is recorded, so a state stands for a place in the sequence of draws;
+setting it means that the draws from there on come again. Both are recorded; where the graph is functional, the second
+draw is replaced by the result of the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.errors import CaptureError
+from tintype.ir.graph import meta_of, subgraph_at
+from tintype.ir.node_info import NodeMeta, Origin
+
+
+class Drawn(Origin):
+    """The origin of a draw; what becomes of the node has it, too. ``first`` is the same for equal draws."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, origin: Origin, first: Node) -> None:
+        super().__init__(origin.call, origin.steps, origin.function, origin.serial, origin.text)
+        self.sequence, self.backward = origin.sequence, origin.backward
+        self.first = first
+
+
+class StateEvent(NamedTuple):
+    """A state of a generator (of a kind of device) that was asked for or set, after a node of the graph."""
+
+    after: Node
+    device: str
+    state: torch.Tensor
+    is_set: bool
+
+
+def draws(node: Node) -> bool:
+    """Whether a node draws random numbers, itself or in the graphs that it takes."""
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded in node.target.tags
+    graphs = [subgraph_at(argument) for argument in node.all_input_nodes if argument.op == "get_attr"]
+    return any(draws(inner) for graph in graphs if graph is not None for inner in graph.graph.nodes)
+
+
+def number_draws(graph: Graph, events: list[StateEvent]) -> None:
+    """Give draws numbers, the same to those that draw the same random numbers."""
+    if not any(event.is_set for event in events):
+        return
+    by_node: dict[Node, list[StateEvent]] = {}
+    for event in events:
+        by_node.setdefault(event.after, []).append(event)
+    sequences: dict[str, list[Node]] = {}
+    places: dict[str, int] = {}
+    known: dict[int, int] = {}
+    for node in (graph._root, *graph.nodes):
+        if node is not graph._root and draws(node):
+            device = _device_of(node)
+            sequence, place = sequences.setdefault(device, []), places.get(device, 0)
+            if place == len(sequence):
+                sequence.append(node)
+            elif sequence[place].target is not node.target:
+                raise CaptureError(
+                    f"what is computed again for gradients (torch.utils.checkpoint) draws random numbers by "
+                    f"{node.target}, but by {sequence[place].target} the first time",
+                    remedy="let the function under the checkpoint do the same each time",
+                )
+            meta = meta_of(node)
+            meta.origin = Drawn(meta.origin or Origin(None, ()), sequence[place])
+            places[device] = place + 1
+        for event in by_node.get(node, ()):
+            if not event.is_set:
+                known[id(event.state)] = places.get(event.device, 0)
+            elif id(event.state) in known:
+                places[event.device] = known[id(event.state)]
+            else:
+                raise CaptureError(
+                    "the state of a generator of random numbers is set to one from before the program, which can't "
+                    "be captured",
+                    remedy="set the seed before the program, and draw with torch's operators alone",
+                )
+
+
+def reuse_draws(graph: Graph) -> None:
+    """In a functional graph, replace draws of random numbers that were drawn before by those."""
+    first: dict[Any, Node] = {}
+    for node in list(graph.nodes):
+        origin = node.meta.origin if isinstance(node.meta, NodeMeta) else None
+        if not isinstance(origin, Drawn) or not draws(node):
+            continue
+        known = first.setdefault(origin.first, node)
+        if known is not node:
+            node.replace_all_uses_with(known)
+            graph.erase_node(node)
+
+
+def _device_of(node: Node) -> str:
+    value = node.meta.get("val")
+    tensor: Any = value[0] if isinstance(value, (tuple, list)) else value
+    return tensor.device.type if isinstance(tensor, torch.Tensor) else "cpu"
