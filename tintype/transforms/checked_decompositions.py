@@ -15,12 +15,13 @@ import torch
 
 from tintype.fake.rules.resizing import scaled
 from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.transforms.differentiable_decompositions import DIFFERENTIABLE, DIFFERENTIABLE_COMPOSITES
 
 aten = torch.ops.aten
 
 Table = Mapping[Any, Callable[..., Any]]
 
-# Only data tell whether eager mode would raise.
+# Only data tell whether eager mode would raise; or gradients through the decomposition are others.
 _WHOLE = frozenset(
     {
         aten.bernoulli.default,
@@ -31,24 +32,25 @@ _WHOLE = frozenset(
         aten.index_copy_.default,
         aten.max_unpool2d.default,
         aten.max_unpool3d.default,
+        aten.special_entr.default,
+        aten.special_log_ndtr.default,
     }
 )
 
 
 def with_checks(table: Table) -> Table:
-    """A table of decompositions in which torch's own ones that lose checks are left out, or made to decline."""
+    """A table of decompositions in which torch's own ones that lose checks are left out, or made to decline, and
+    those that lose gradients are replaced."""
     changed = [
-        operator
-        for operator in (*_WHOLE, *_CONDITIONS, *COMPOSITES)
-        if operator in table and _is_torchs(table[operator])
+        operator for operator in (*_WHOLE, *_CONDITIONS, *_OWN) if operator in table and _is_torchs(table[operator])
     ]
     if not changed:
         return table
     result = dict(table)
     for operator in changed:
         known = result.pop(operator)
-        if operator in COMPOSITES:
-            result[operator] = COMPOSITES[operator]
+        if operator in _OWN:
+            result[operator] = _OWN[operator]
         elif operator in _CONDITIONS:
             result[operator] = _declining(known, _CONDITIONS[operator])
     return result
@@ -122,12 +124,22 @@ def _are_of_one_kind(self: torch.Tensor, target: torch.Tensor, *options: Any, **
     return self.dtype is target.dtype
 
 
+# --- functions -------------------------------------------------------------------------------------------
+
+
+def _is_clamped(self: torch.Tensor, eps: float | None = None) -> bool:
+    """Whether a logit is that of a number inside of 0 and 1: at the borders the decomposition's gradient is nan, and
+    outside of them it is none of the operator's."""
+    return eps is not None
+
+
 # When a decomposition is right.
 _CONDITIONS: dict[Any, Callable[..., bool]] = {
     aten.reflection_pad1d.default: _fits,
     aten.reflection_pad2d.default: _fits,
     aten.reflection_pad3d.default: _fits,
     **{packet.default: _is_computed for packet in _RESIZING},
+    aten.logit.default: _is_clamped,
     aten.huber_loss.default: _are_of_one_kind,
     aten.soft_margin_loss.default: _are_of_one_kind,
 }
@@ -179,8 +191,17 @@ def _recurrent(operator: Any) -> Callable[..., Any]:
     return layers
 
 
+def _dropout(tensor: torch.Tensor, p: float, train: bool) -> Any:
+    """Dropout of everything draws no random numbers, as in eager mode."""
+    if train and p == 1:
+        return tensor * torch.zeros((), dtype=tensor.dtype, device=tensor.device)
+    return aten.dropout.default.decompose(tensor, p, train)
+
+
 # What composite operators consist of, in place of what torch says.
 COMPOSITES: dict[Any, Callable[..., Any]] = {
+    **DIFFERENTIABLE_COMPOSITES,
+    aten.dropout.default: _dropout,
     aten.instance_norm.default: _instance_norm,
     **{packet.vec: _upsample(packet.vec) for packet in _RESIZING},
     **{
@@ -189,3 +210,6 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
         for overload in (packet.input, packet.data)
     },
 }
+
+# In place of torch's own decompositions.
+_OWN = {**COMPOSITES, **DIFFERENTIABLE}

@@ -34,13 +34,6 @@ def _copy_decomposition(target: torch.Tensor, source: torch.Tensor, non_blocking
     return aten.clone.default(aten.expand.default(value, target.shape), memory_format=torch.contiguous_format)
 
 
-def _dropout_decomposition(tensor: torch.Tensor, p: float, train: bool) -> Any:
-    """Dropout of everything draws no random numbers, as in eager mode."""
-    if train and p == 1:
-        return tensor * torch.zeros((), dtype=tensor.dtype, device=tensor.device)
-    return aten.dropout.default.decompose(tensor, p, train)
-
-
 def _masked_fill_decomposition(tensor: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
     """As in eager mode, a complex value without an imaginary part fits into real tensors."""
     if isinstance(value, complex) and not tensor.dtype.is_complex and value.imag == 0:
@@ -50,6 +43,5 @@ def _masked_fill_decomposition(tensor: torch.Tensor, mask: torch.Tensor, value: 
 
 _OWN_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.copy.default: _copy_decomposition,
-    aten.dropout.default: _dropout_decomposition,
     aten.masked_fill.Scalar: _masked_fill_decomposition,
 }

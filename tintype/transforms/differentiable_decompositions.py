@@ -1,0 +1,201 @@
+"""Decompositions whose gradients are those of the operators that they replace.
+
+Torch decomposes what autograd has done with already; here gradients are computed through a decomposition too. They
+flow into both sides of a ``where``, and where the side that was not chosen has an infinite slope they are nan. So
+what such a side computes with is chosen as well. At a corner (``hardswish`` at 3, ``std`` of equal numbers) the
+operator says what the gradient is, and its decomposition must agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, get_computation_dtype
+from torch._prims_common.wrappers import elementwise_type_promotion_wrapper
+
+aten = torch.ops.aten
+
+_KINDS = ELEMENTWISE_TYPE_PROMOTION_KIND
+
+
+def _elementwise(*arguments: str, floating: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compute in the dtype in which the operator does: half precision in single, whole numbers as ``floating``."""
+    kind = _KINDS.INT_TO_FLOAT if floating else _KINDS.DEFAULT
+    return elementwise_type_promotion_wrapper(type_promoting_args=arguments, type_promotion_kind=kind)
+
+
+# --- activations -----------------------------------------------------------------------------------------------
+
+
+@_elementwise("tensor")
+def _hardswish(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor * _six_steps(tensor) / 6
+
+
+@_elementwise("tensor")
+def _hardsigmoid(tensor: torch.Tensor) -> torch.Tensor:
+    return _six_steps(tensor) / 6
+
+
+def _six_steps(tensor: torch.Tensor) -> torch.Tensor:
+    """From 0 to 6; at both ends it is flat, other than ``clamp``."""
+    return aten.hardtanh.default(tensor + 3, 0, 6)
+
+
+def _celu(tensor: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
+    return aten.elu.default(tensor, alpha, 1, 1 / alpha)
+
+
+@_elementwise("tensor")
+def _softplus(tensor: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
+    scaled = tensor * beta
+    is_linear = scaled > threshold
+    return torch.where(is_linear, tensor, torch.log1p(torch.exp(torch.where(is_linear, 0, scaled))) / beta)
+
+
+@_elementwise("tensor")
+def _mish(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor * torch.tanh(_softplus(tensor))
+
+
+def _safe_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A softmax that is 0 where everything is masked."""
+    is_masked = torch.all(tensor == -math.inf, dim=dim, keepdim=True)
+    result = torch.softmax(torch.where(is_masked, 0, tensor), dim=dim, dtype=dtype)
+    return torch.where(is_masked, 0, result)
+
+
+# --- functions -------------------------------------------------------------------------------------------------
+
+
+@_elementwise("tensor", floating=True)
+def _sinc(tensor: torch.Tensor) -> torch.Tensor:
+    angle = math.pi * tensor
+    is_zero = angle == 0
+    return torch.where(is_zero, 1, torch.sin(angle) / torch.where(is_zero, 1, angle))
+
+
+def _times_log(logarithm: Callable[[torch.Tensor], torch.Tensor], lowest: float) -> Callable[..., torch.Tensor]:
+    """``x * log(y)``; 0 for an ``x`` of 0 also where the logarithm is infinite or there is none."""
+
+    @_elementwise("factor", "argument", floating=True)
+    def product(factor: Any, argument: Any) -> torch.Tensor:
+        if not isinstance(factor, torch.Tensor):
+            factor = torch.scalar_tensor(factor, dtype=argument.dtype, device=argument.device)
+        if not isinstance(argument, torch.Tensor):
+            argument = torch.scalar_tensor(argument, dtype=factor.dtype, device=factor.device)
+        is_nothing = (factor == 0) & ((argument <= lowest) | (argument == math.inf))
+        return factor * logarithm(torch.where(is_nothing, lowest + 1, argument))
+
+    return product
+
+
+# --- statistics ------------------------------------------------------------------------------------------------
+
+
+def _std(tensor: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
+    variance = torch.var(_widened(tensor), dim, correction=_or_one(correction), keepdim=keepdim)
+    return _root(variance).to(_real(tensor.dtype))
+
+
+def _std_mean(
+    tensor: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    variance, mean = torch.var_mean(_widened(tensor), dim, correction=_or_one(correction), keepdim=keepdim)
+    return _root(variance).to(_real(tensor.dtype)), mean.to(tensor.dtype)
+
+
+def _or_one(correction: Any) -> Any:
+    return 1 if correction is None else correction
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(get_computation_dtype(tensor.dtype))
+
+
+def _real(dtype: torch.dtype) -> torch.dtype:
+    return dtype.to_real() if dtype.is_complex else dtype
+
+
+def _root(variance: torch.Tensor) -> torch.Tensor:
+    """A square root whose slope at 0 is 0."""
+    is_zero = variance == 0
+    return torch.where(is_zero, 0, torch.sqrt(torch.where(is_zero, 1, variance)))
+
+
+def _renorm(tensor: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    dims = [d for d in range(tensor.dim()) if d != dim % tensor.dim()]
+    norm = torch.linalg.vector_norm(tensor, p, dims, keepdim=True, dtype=get_computation_dtype(tensor.dtype))
+    factor = torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0)
+    return (tensor * factor.to(tensor.dtype)).contiguous()
+
+
+# --- indices ---------------------------------------------------------------------------------------------------
+
+
+def _index_fill(tensor: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
+    """A value at indices, which are counted from the end where they are negative, and may come twice."""
+    if tensor.dim() == 0:
+        return _index_fill(tensor.unsqueeze(0), 0, index, value).squeeze(0)
+    dim = dim % tensor.dim()
+    count = tensor.shape[dim]
+    yes = torch.ones((), dtype=torch.bool, device=tensor.device)
+    nowhere = torch.zeros((count,), dtype=torch.bool, device=tensor.device)
+    is_filled = aten.index_put.default(nowhere, [index], yes)
+    is_filled = is_filled.view([count if d == dim else 1 for d in range(tensor.dim())])
+    if not isinstance(value, torch.Tensor):
+        value = torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+    return torch.where(is_filled, value, tensor)
+
+
+def _embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """The operator that has a gradient, whether or not the example's weight required one."""
+    padding = -1 if padding_idx is None else padding_idx % weight.shape[0]
+    indices, offsets = indices.contiguous(), offsets.contiguous()
+    options = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding)
+    return aten._embedding_bag.default(weight, indices, offsets, *options)
+
+
+# In place of torch's own.
+DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
+    aten.hardswish.default: _hardswish,
+    aten.hardsigmoid.default: _hardsigmoid,
+    aten.celu.default: _celu,
+    aten.softplus.default: _softplus,
+    aten.mish.default: _mish,
+    aten._safe_softmax.default: _safe_softmax,
+    aten.sinc.default: _sinc,
+    **dict.fromkeys((aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other), _times_log(torch.log, 0)),
+    **dict.fromkeys(
+        (
+            aten.special_xlog1py.default,
+            aten.special_xlog1py.self_scalar,
+            aten.special_xlog1py.other_scalar,
+        ),
+        _times_log(torch.log1p, -1),
+    ),
+    aten.std.correction: _std,
+    aten.std_mean.correction: _std_mean,
+    aten.renorm.default: _renorm,
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill,
+}
+
+# What composite operators consist of.
+DIFFERENTIABLE_COMPOSITES: dict[Any, Callable[..., Any]] = {
+    aten.embedding_bag.default: _embedding_bag,
+    aten.embedding_bag.padding_idx: _embedding_bag,
+}
