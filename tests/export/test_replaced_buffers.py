@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from torch import nn
 
@@ -26,3 +29,31 @@ def test_a_replacement_with_other_strides() -> None:
         assert torch.equal(module(torch.ones(9)), eager(torch.ones(9)))
         assert torch.equal(module.table, eager.table)
         assert module.table.stride() == (3, 1)
+
+
+class Counting(nn.Module):
+    """The old value of its buffer is what the gradient needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.ones(3))
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        result = value * self.total
+        self.total = self.total + result.detach()
+        return result
+
+
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+@pytest.mark.parametrize("table", [None, {}, "not decomposed"])
+def test_gradients_that_need_the_old_value(export: Any, table: Any) -> None:
+    program = export(Counting(), (torch.ones(3),))
+    if table != "not decomposed":
+        program = program.run_decompositions(table)
+    eager, module = Counting(), program.module()
+    for _ in range(2):
+        values = [torch.arange(3.0).requires_grad_() for _ in range(2)]
+        for forward, value in zip((eager, module), values, strict=True):
+            forward(value).sum().backward()
+        assert torch.equal(values[0].grad, values[1].grad)
+        assert torch.equal(module.total, eager.total)

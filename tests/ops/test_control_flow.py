@@ -38,6 +38,24 @@ def test_branches_with_state_and_closures() -> None:
     assert_like_eager(Branches(), [(X, torch.ones(2)), (-X, torch.ones(2)), (X, torch.zeros(2))])
 
 
+class Normalizing(torch.nn.Module):
+    """Running statistics that are written to behind autograd's back, inside of a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def large(x: torch.Tensor) -> torch.Tensor:
+            return tintype.cond(x.sum() > 5, lambda: x * 2, lambda: self.norm(x) * x)
+
+        return tintype.cond(x.sum() > 0, large, self.norm, (x,))
+
+
+def test_branches_that_normalize_batches() -> None:
+    assert_like_eager(Normalizing(), [(X,), (-X,), (X * 9,), (X,)])
+
+
 def test_a_branch_that_writes_to_an_input() -> None:
     def f(x: torch.Tensor, flag: torch.Tensor) -> torch.Tensor:
         def write(x: torch.Tensor) -> torch.Tensor:

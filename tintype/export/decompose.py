@@ -22,6 +22,7 @@ from tintype.ir.signature import (
     InputSpec,
     TensorArgument,
 )
+from tintype.trace.buffer_assignments import replaced_buffers
 from tintype.trace.plan import plan_for
 from tintype.transforms.decompose import decompose_graph
 from tintype.transforms.functionalize import functionalize
@@ -87,7 +88,7 @@ def _decompose(
         graph, translation = copy.graph_of(graph), None
         put_signatures(graph, program.module_call_graph)
     if program.stage is Stage.TRAINING and stage is not Stage.TRAINING:
-        mutations = functionalize(graph, context, signature.input_specs)
+        mutations = functionalize(graph, context, signature.input_specs, replaced_buffers(graph))
         signature = ExportGraphSignature(signature.input_specs, [*mutations, *signature.output_specs])
     # not signature.user_inputs, which has the values of constants among the names
     user_inputs = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]

@@ -13,18 +13,20 @@ from tintype.fake.context import FakeContext
 from tintype.fake.tensor import make_fake
 from tintype.ir.graph import graphs_of, meta_of, output_node, placeholders, set_meta
 from tintype.ir.operators import OPERATORS
-from tintype.ir.signature import InputKind, InputSpec, TensorArgument
+from tintype.ir.signature import InputKind, InputSpec, StateWrite, TensorArgument
 from tintype.transforms.emit import info_of, location_of
 from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite
 from tintype.transforms.views import laid_out
 
 
 class FunctionalGraph:
-    """A graph that was functionalized, and the new values of those of its inputs that it wrote to, by position."""
+    """A graph that was functionalized, and the new values of those of its inputs that it wrote to, by position;
+    ``writes`` says how that looks to autograd."""
 
-    def __init__(self, module: GraphModule, new_values: dict[int, Node]) -> None:
+    def __init__(self, module: GraphModule, new_values: dict[int, Node], writes: dict[int, StateWrite]) -> None:
         self.module = module
         self.new_values = new_values
+        self.writes = writes
         self.returned = False
 
     def return_values(self, positions: Sequence[int], at: int | None = None) -> None:
@@ -70,11 +72,16 @@ def _lay_out_operands(functional: Functionalization, node: Node) -> None:
 
 def functional_graphs(functional: Functionalization, node: Node) -> list[FunctionalGraph]:
     """Functionalize the graphs that a call takes; a graph is rewritten once, however many calls take it."""
-    graphs = [module for _, module in graphs_of(node)]
-    for module in graphs:
+    graphs = []
+    for place, module in graphs_of(node):
         if module not in functional.finished:
             functional.finished[module] = functional_graph(functional.context, module)
-    return [functional.finished[module] for module in graphs]
+        graph = functional.finished[module]
+        operands = OPERATORS[node.target].shared_with(node, place)
+        for position, write in graph.writes.items():
+            functional.state_writes.setdefault(functional.handle_of(operands[position]).source.name, write)
+        graphs.append(graph)
+    return graphs
 
 
 def functional_graph(context: FakeContext, module: GraphModule) -> FunctionalGraph:
@@ -85,10 +92,13 @@ def functional_graph(context: FakeContext, module: GraphModule) -> FunctionalGra
     mutations = Functionalization(graph, context, specs).run()
     output = output_node(graph)
     results: Any = output.args[0]
-    new = dict(zip([spec.target for spec in mutations], results, strict=False))
     output.args = (results[len(mutations) :],)
     positions = {node.name: position for position, node in enumerate(inputs)}
-    return FunctionalGraph(module, {positions[str(name)]: value for name, value in new.items()})
+    written = [positions[str(spec.target)] for spec in mutations]
+    writes = {
+        p: spec.write for p, spec in zip(written, mutations, strict=True) if spec.write is not StateWrite.IN_PLACE
+    }
+    return FunctionalGraph(module, dict(zip(written, results, strict=False)), writes)
 
 
 def add_new_values(functional: Functionalization, node: Node, written: Sequence[Node], at: int | None = None) -> None:

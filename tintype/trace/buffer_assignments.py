@@ -15,6 +15,7 @@ from tintype.fake.info import Storage, TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call, meta_of, output_node
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.signature import StateWrite
 
 aten = torch.ops.aten
 
@@ -44,6 +45,12 @@ def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[str,
             append_call(graph, aten.copy_.default, (buffer.node, value), {}, "copy_", meta)
             _mark_written(buffer.info.storage)
     output.args = (results,)
+
+
+def replaced_buffers(graph: Graph) -> dict[str, StateWrite]:
+    """How buffers that a graph of the training stage replaces get their new values, by the names of its inputs."""
+    copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    return {node.args[0].name: StateWrite.REPLACED for node in copies if REPLACES in node.meta}
 
 
 def _clone(graph: Graph, context: FakeContext, node: Node, info: TensorInfo) -> Node:
