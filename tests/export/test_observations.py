@@ -4,6 +4,7 @@ captured with, or the call is refused with the line that asked."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import random
 from collections.abc import Callable
@@ -13,11 +14,15 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from torch import is_grad_enabled
 
 import tintype
 from tests.export.modes import assert_same, capture
 from tests.serde.programs import edited_json, entries_of, loaded, saved_bytes
 from tintype.errors import CaptureError, FileFormatError, InputMismatchError, TintypeError
+from tintype.fake.observed import ObservedTensor
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.observations import FACTS
 
 ALL = (
     "module", "decomposed", "saved", "saved decomposed", "unflattened", "training", "retraced",
@@ -112,6 +117,57 @@ def made_for_inference() -> tuple[torch.Tensor]:
         return plain()
 
 
+def with_attribute() -> tuple[torch.Tensor]:
+    (value,) = plain()
+    value.foo = 2  # type: ignore[attr-defined]
+    return (value,)
+
+
+def buffer() -> tuple[torch.Tensor]:
+    return (torch.nn.Buffer(plain()[0]),)
+
+
+def with_hook() -> tuple[torch.Tensor]:
+    (value,) = trained()
+    value.register_hook(lambda gradient: gradient)
+    return (value,)
+
+
+def with_kept_gradient() -> tuple[torch.Tensor]:
+    (value,) = with_history()
+    value.retain_grad()
+    return (value,)
+
+
+def second_of_two() -> tuple[torch.Tensor]:
+    return (torch.arange(24.0).reshape(2, 3, 4).requires_grad_().unbind(0)[1],)
+
+
+def conjugated() -> tuple[torch.Tensor]:
+    return (torch.ones(3, 4, dtype=torch.complex64).conj(),)
+
+
+def complex_numbers() -> tuple[torch.Tensor]:
+    return (torch.ones(3, 4, dtype=torch.complex64),)
+
+
+def has_attribute(value: Any) -> bool:
+    try:
+        return bool(value.foo)
+    except AttributeError:
+        return False
+
+
+@functools.singledispatch
+def is_no_parameter(value: Any) -> bool:
+    return True
+
+
+@is_no_parameter.register
+def _(value: torch.nn.Parameter) -> bool:
+    return False
+
+
 def is_plain(value: Any) -> bool:
     return type(value) is torch.Tensor
 
@@ -150,7 +206,38 @@ QUESTIONS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], Any], Cal
     "type, asked by a function": (lambda x: is_plain(x), plain, parameter),
     "type, asked by a function inside": (lambda x: all(type(y) is torch.Tensor for y in [x]), plain, parameter),
     "__class__": (lambda x: x.__class__ is torch.Tensor, plain, parameter),
+    "singledispatch": (is_no_parameter, plain, parameter),
+    "singledispatch, from the other side": (is_no_parameter, parameter, plain),
+    "Buffer": (lambda x: isinstance(x, torch.nn.Buffer), plain, buffer),
+    "Buffer, from the other side": (lambda x: isinstance(x, torch.nn.Buffer), buffer, plain),
+    "dim_order": (lambda x: x.dim_order() == (0, 1), plain, transposed),
+    "unbound stride": (lambda x: torch.Tensor.stride(x) == (4, 1), plain, transposed),
+    "unbound is_contiguous": (lambda x: torch.Tensor.is_contiguous(x), plain, transposed),
+    "memory format": (
+        lambda x: torch._prims_common.suggest_memory_format(x.reshape(1, 2, 2, 3)) is torch.contiguous_format,
+        plain,
+        transposed,
+    ),
+    "torch.is_conj": (lambda x: torch.is_conj(x), complex_numbers, conjugated),
+    "a function of torch's": (torch.is_conj, complex_numbers, conjugated),
+    "hasattr": (lambda x: hasattr(x, "foo"), plain, with_attribute),
+    "hasattr, from the other side": (lambda x: hasattr(x, "foo"), with_attribute, plain),
+    "hasattr of what only we have": (lambda x: hasattr(x, "node"), plain, lambda: _with(plain, node=1)),
+    "getattr": (lambda x: getattr(x, "foo", 0), plain, with_attribute),
+    "getattr, from the other side": (lambda x: getattr(x, "foo", 0) == 2, with_attribute, plain),
+    "another attribute": (lambda x: getattr(x, "foo", 0) == 2, with_attribute, lambda: _with(plain, foo=3)),
+    "an attribute": (has_attribute, with_attribute, plain),
+    "retains_grad": (lambda x: x.retains_grad, plain, with_kept_gradient),
+    "output_nr": (lambda x: x.output_nr == 0, plain, second_of_two),
+    "output_nr of a result": (lambda x: (x * 2).output_nr == 0, plain, trained),
+    "_backward_hooks": (lambda x: x._backward_hooks is None, plain, with_hook),
 }
+
+
+def _with(make: Callable[[], tuple[torch.Tensor]], **attributes: Any) -> tuple[torch.Tensor]:
+    (value,) = make()
+    vars(value).update(attributes)
+    return (value,)
 
 
 @pytest.mark.parametrize("how", ALL)
@@ -192,6 +279,32 @@ SURROUNDINGS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "get_default_dtype": (
         lambda: torch.get_default_dtype() is torch.float32,
         lambda: _changed(torch.set_default_dtype, torch.float64, torch.float32),
+    ),
+    "is_grad_enabled, by its other name": (lambda: torch._C.is_grad_enabled(), torch.no_grad),
+    "is_grad_enabled, held by the user": (lambda: is_grad_enabled(), torch.no_grad),
+    "get_default_device": (
+        lambda: torch.get_default_device().type == "cpu",
+        lambda: _changed(torch.set_default_device, "meta", None),
+    ),
+    "flash_sdp_enabled": (
+        lambda: torch.backends.cuda.flash_sdp_enabled(),
+        lambda: _changed(torch.backends.cuda.enable_flash_sdp, False, True),
+    ),
+    "mkldnn.enabled": (
+        lambda: torch.backends.mkldnn.enabled,
+        lambda: _changed(functools.partial(setattr, torch.backends.mkldnn, "enabled"), False, True),
+    ),
+    "cudnn.benchmark": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda: _changed(functools.partial(setattr, torch.backends.cudnn, "benchmark"), True, False),
+    ),
+    "matmul.allow_tf32": (
+        lambda: torch.backends.cuda.matmul.allow_tf32,
+        lambda: _changed(functools.partial(setattr, torch.backends.cuda.matmul, "allow_tf32"), True, False),
+    ),
+    "fastpath": (
+        lambda: torch.backends.mha.get_fastpath_enabled(),
+        lambda: _changed(torch.backends.mha.set_fastpath_enabled, False, True),
     ),
     "initial_seed": (lambda: torch.initial_seed() == 0, lambda: _changed(torch.manual_seed, 5, 0)),
 }
@@ -245,6 +358,32 @@ class Frozen(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result = self.layer(x)
         return result * 2 if result.requires_grad else result * 3
+
+
+class Asking(torch.nn.Module):
+    """Asks its own parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if self.weight.requires_grad and self.weight.is_contiguous() else x * 3
+
+
+@pytest.mark.parametrize("how", ["module", "decomposed", "saved", "unflattened", "training", "retraced"])
+def test_questions_about_parameters(how: str) -> None:
+    model = Asking()
+    module: Any = runnable(how, model, plain())
+    assert_same(module(*plain()), model(*plain()))
+    assert "requires_grad" not in vars(torch.Tensor) and "is_contiguous" not in vars(torch.Tensor)
+    module.weight.requires_grad_(False)
+    with pytest.raises(InputMismatchError, match=r"Expected 'weight'\.requires_grad to be True, but got False"):
+        module(*plain())
+    module.weight.requires_grad_(True)
+    module.weight.data = torch.ones(4, 3).t()
+    with pytest.raises(InputMismatchError, match=r"Expected 'weight'\.is_contiguous\(\) to be True, but got False"):
+        module(*plain())
 
 
 @pytest.mark.parametrize("how", ["module", "decomposed", "saved", "unflattened", "training", "retraced"])
@@ -436,6 +575,13 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "numpy.random": (lambda x: x * float(np.random.rand()), "calls numpy.random.rand"),
     "as_subclass": (lambda x: x.as_subclass(torch.nn.Parameter) * 2, "as_subclass"),
     "grad": (lambda x: (setattr(x, "grad", x * 2), x * 2)[1], "gradient of a tensor"),
+    "grad_dtype": (lambda x: x.to(x.grad_dtype), "grad_dtype"),
+    "_cdata": (lambda x: x * x._cdata, "_cdata"),
+    "_use_count": (lambda x: x * x._use_count(), "_use_count"),
+    "apply_": (lambda x: x.apply_(lambda value: value + 1), "apply_"),
+    "map_": (lambda x: x.map_(x, lambda first, second: first + second), "map_"),
+    "map2_": (lambda x: x.map2_(x, x, lambda first, second, third: first), "map2_"),
+    "storage_type": (lambda x: (x.storage_type(), x)[1], "storage_type"),
 }
 
 
@@ -455,6 +601,22 @@ def test_what_no_program_can_know_or_do_is_refused_with_the_line(name: str) -> N
     assert torch.manual_seed.__module__ == "torch.random", "torch's functions are its own again"
 
 
+def test_an_attribute_that_is_no_plain_value_is_refused() -> None:
+    given = _with(plain, foo=torch.ones(4))
+    with pytest.raises(CaptureError, match="asks for the attribute 'foo' of an input, which is a Tensor"):
+        tintype.export(lambda x: x * x.foo, given)
+
+
+def test_attributes_that_the_program_itself_sets(mode: str) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.foo = 3  # type: ignore[attr-defined]
+        return y * y.foo if hasattr(y, "foo") and not hasattr(x, "bar") else y  # type: ignore[attr-defined]
+
+    hook = capture(mode, model, with_attribute())
+    assert_same(hook.module()(*with_attribute()), model(*with_attribute()))
+
+
 def test_the_history_of_a_tensor() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if (x * 2).grad_fn is None else x * 3
@@ -470,6 +632,58 @@ def test_a_parameter_that_the_program_makes_is_one(mode: str) -> None:
         return x * own if isinstance(own, torch.nn.Parameter) else x * 3
 
     assert_same(capture(mode, model, plain()).module()(*plain()), model(*plain()))
+
+
+# --- nothing is forgotten ----------------------------------------------------------------------------------
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# What torch.Tensor has besides operators and what tensors without data answer in their own way: it follows from
+# sizes, dtype and device (all tensors that a program takes are strided and neither quantized nor nested), ...
+OF_THE_CONTRACT = _words("""
+    __dlpack_device__ __len__ _dimI _dimV _is_zerotensor _nnz dense_dim device dim dtype element_size get_device
+    is_coalesced is_complex is_cpu is_cuda is_distributed is_floating_point is_ipu is_maia is_meta is_mps is_mtia
+    is_nested is_quantized is_same_size is_signed is_vulkan is_xla is_xpu itemsize name nbytes ndim ndimension
+    nelement numel q_per_channel_axis q_scale q_zero_point qscheme shape size sparse_dim type volatile
+""")
+# ... is made of operators or asks for data, ...
+COMPUTED = _words("""
+    H T __array_wrap__ __bool__ __contains__ __delitem__ __float__ __floordiv__ __iadd__ __idiv__ __ifloordiv__
+    __imod__ __imul__ __int__ __invert__ __ipow__ __isub__ __iter__ __itruediv__ __long__ __mod__ __pos__ __radd__
+    __rdiv__ __reversed__ __rfloordiv__ __rlshift__ __rmatmul__ __rmod__ __rmul__ __ror__ __rpow__ __rrshift__
+    __rtruediv__ __rxor__ __truediv__ allclose backward bfloat16 bool byte cdouble cfloat char double eig equal float
+    half int ipu is_nonzero item long lstsq lu mtia new new_tensor record_stream reinforce short solve symeig
+    to_sparse_coo unique xpu
+""")
+# ... asks what our tensors hear, or is nothing that a model calls.
+ASKS_OTHERS = frozenset({"dim_order"})
+INTERNAL = _words("""
+    __array_priority__ __dlpack_c_exchange_api__ __setstate__ __weakref__ _clear_non_serializable_cached_data
+    _dtensor__new__ _fix_weakref _has_symbolic_sizes_strides _make_subclass _make_wrapper_subclass _python_dispatch
+    _reduce_ex_internal _rev_view_func_unsafe _view_func _view_func_unsafe module_load
+""")
+
+
+def test_every_question_that_tensors_answer_is_known() -> None:
+    schemas = torch._C._jit_get_all_schemas()
+    operators = {
+        schema.name.partition("::")[2]
+        for schema in schemas
+        if schema.name.startswith("aten::") and any("Tensor" in str(result.type) for result in schema.returns)
+    }
+    heard = {*vars(FakeTensor), *vars(ObservedTensor)}
+    known = OF_THE_CONTRACT | COMPUTED | ASKS_OTHERS | INTERNAL | heard | set(dir(object))
+    unknown = {
+        name
+        for name in dir(torch.Tensor)
+        if name not in known and operators.isdisjoint({name, name.strip("_"), name.rstrip("_")})
+    }
+    assert not unknown, "decide what they answer while a program is captured"
+    facts = set(FACTS) - {"is", "is_plain", "tensor_class", "hasattr", "getattr"}
+    assert facts <= heard, "each is asked of a tensor without data by its name"
 
 
 # --- files -----------------------------------------------------------------------------------------------
@@ -498,6 +712,8 @@ def test_a_file_with_questions_needs_a_reader_that_asks_them() -> None:
         [None, "is_contiguous", [], True],
         [0, "stride", [], [4, ["a"], [1]]],
         [0, "stride", [], [17, 0]],
+        [0, "getattr", [], True],
+        [0, "hasattr", [3], True],
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ import torch
 from tintype.errors import InputMismatchError
 from tintype.export.codegen import Writer
 from tintype.export.constraints import ContractLine
-from tintype.ir.observations import FACTS, SURROUNDINGS, Observation, answer_of, same_answer
+from tintype.ir.observations import FACTS, OF_ATTRIBUTES, SURROUNDINGS, Observation, answer_of, same_answer
 from tintype.symbolic import Expr, evaluate, python_source
 from tintype.symbolic.expression import Symbol
 from tintype.trace.recorder import active_recorder
@@ -27,6 +27,9 @@ _REMEDIES: dict[tuple[str, Any], str] = {
     ("is_grad_enabled", True): "call it with gradients enabled (torch.enable_grad())",
     ("is_grad_enabled", False): "call it under torch.no_grad()",
 }
+
+# what is asked by a function, not of the tensor itself
+_WITHOUT_METHOD = frozenset({"is_plain", "tensor_class", "_is_buffer", *OF_ATTRIBUTES})
 
 # the parameter or buffer of that name
 StateOf = Callable[[str], torch.Tensor]
@@ -48,13 +51,15 @@ def write_observed(
             asked = f"{writer.bind(SURROUNDINGS[fact])}({arguments})"
         elif fact == "is":
             asked = f"({variables[int(subject)]} is {variables[observation.arguments[0]]})"
-        elif fact in ("is_plain", "tensor_class"):
-            asked = f"{writer.bind(answer_of)}({variables[int(subject)]}, {fact!r}, ())"
+        elif fact in _WITHOUT_METHOD:
+            asked = f"{writer.bind(answer_of)}({variables[int(subject)]}, {fact!r}, {observation.arguments!r})"
         else:
             tensor = f"{state_of}({subject!r})" if isinstance(subject, str) else variables[subject]
             if fact == "is_contiguous" and arguments:
                 arguments = f"memory_format={arguments}"
             asked = f"{tensor}.{fact}" + (f"({arguments})" if FACTS[fact] else "")
+        if isinstance(answer, (str, tuple)):
+            asked = f"{'str' if isinstance(answer, str) else 'tuple'}({asked})"
         writer.line(f"if {asked} {_differs(writer, answer, known)}: {report}")
 
 
@@ -62,7 +67,7 @@ def _differs(writer: Writer, answer: Any, known: Mapping[Symbol, str]) -> str:
     if answer is None or isinstance(answer, bool):
         return f"is not {answer}"
     if isinstance(answer, tuple):
-        return f"!= ({''.join(f'{_source(size, known)}, ' for size in answer)})"
+        return f"!= ({''.join(f'{_source(item, known)}, ' for item in answer)})"
     if isinstance(answer, (Expr, int)):
         return f"!= {_source(answer, known)}"
     return f"!= {writer.bind(answer)}"
@@ -98,7 +103,7 @@ def check_observed(
                 given = answer_of(tensor, fact, arguments)
             name = repr(subject) if isinstance(subject, str) else names[subject]
             if recorder is not None and isinstance(subject, str):
-                recorder.observer.asked_of_state(recorder, tensor, fact, given)
+                recorder.observer.asked_of_state(recorder, tensor, fact, arguments, given)
         expected = _evaluated(observation.answer, symbols)
         if not same_answer(given, expected):
             _refuse(observation, name, expected, given)

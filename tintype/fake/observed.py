@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from tintype.errors import CaptureError
-from tintype.ir.observations import FACTS
+from tintype.ir.observations import FACTS, OF_ATTRIBUTES
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location, users_frame
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from tintype.fake.info import TensorInfo
 
 _frame = sys._getframe
+# As torch knows them: while a program is captured, torch.Tensor may have others by these names.
+_own = torch._C.TensorBase
+_register_hook = torch.Tensor.register_hook
+_register_accumulated_hook = torch.Tensor.register_post_accumulate_grad_hook
+_storage = torch.Tensor.storage
 
 
 class ObservedTensor(torch.Tensor):
@@ -31,8 +36,11 @@ class ObservedTensor(torch.Tensor):
     context: FakeContext
     # whether the program itself said that the tensor requires a gradient (requires_grad_())
     has_own_gradient_flag = False
-    # whether it is a parameter that the program made
+    # whether it is a parameter or a buffer that the program made
     is_own_parameter = False
+    is_own_buffer = False
+    # whether the program wants to keep its gradient
+    keeps_gradient = False
 
     def _ask(self, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
         """The answer to a question; the capture hears of it if the user's program asks."""
@@ -43,7 +51,9 @@ class ObservedTensor(torch.Tensor):
     def answer_in_capture(self, fact: str, arguments: tuple[Any, ...]) -> Any:
         """The answer to a question that a captured program asks, while it is captured again."""
         answer = None
-        if fact not in ("tensor_class", "is_plain"):
+        if fact in OF_ATTRIBUTES:
+            answer = OF_ATTRIBUTES[fact](self, *arguments)
+        elif fact not in ("tensor_class", "is_plain"):
             answer = getattr(self, fact)(*arguments) if FACTS[fact] else getattr(self, fact)
         return answer if self.context.session is None else self.context.session.asked(self, fact, arguments, answer)
 
@@ -56,21 +66,21 @@ class ObservedTensor(torch.Tensor):
 
     def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
         arguments = () if memory_format is torch.contiguous_format else (memory_format,)
-        return self._ask("is_contiguous", arguments, super().is_contiguous(memory_format=memory_format))
+        return self._ask("is_contiguous", arguments, _own.is_contiguous(self, memory_format=memory_format))
 
     def stride(self, dim: Any = None) -> Any:
         if dim is None:
-            return self._ask("stride", (), super().stride())
-        return self._ask("stride", (int(dim),), super().stride(dim))
+            return self._ask("stride", (), _own.stride(self))
+        return self._ask("stride", (int(dim),), _own.stride(self, dim))
 
     def storage_offset(self) -> Any:
         return self._ask("storage_offset", (), to_torch(self.info.offset))
 
     def is_conj(self) -> bool:
-        return self._ask("is_conj", (), super().is_conj())
+        return self._ask("is_conj", (), _own.is_conj(self))
 
     def is_neg(self) -> bool:
-        return self._ask("is_neg", (), super().is_neg())
+        return self._ask("is_neg", (), _own.is_neg(self))
 
     def is_shared(self) -> bool:
         return self._ask("is_shared", (), False)
@@ -85,6 +95,14 @@ class ObservedTensor(torch.Tensor):
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]
         return self._ask("layout", (), torch.strided) is torch.sparse_coo
+
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        return self._ask("layout", (), torch.strided) is torch.sparse_csr
+
+    @property
+    def is_mkldnn(self) -> bool:  # type: ignore[override]
+        return self._ask("layout", (), torch.strided) is torch._mkldnn  # type: ignore[attr-defined]
 
     # --- gradients -----------------------------------------------------------------------------------------
 
@@ -117,25 +135,64 @@ class ObservedTensor(torch.Tensor):
     def grad(self) -> None:
         _descriptor("grad").__delete__(self)
 
+    _grad = grad  # older names
+    _grad_fn = grad_fn
+
+    @property
+    def output_nr(self) -> int:  # type: ignore[override]
+        return self._ask("output_nr", (), 0)
+
+    @property
+    def retains_grad(self) -> bool:  # type: ignore[override]
+        return self.keeps_gradient or self._ask("retains_grad", (), False)
+
+    @property
+    def _backward_hooks(self) -> Any:
+        own = _get(self, "_backward_hooks")
+        return self._ask("_backward_hooks", (), None) if own is None else own
+
+    @_backward_hooks.setter
+    def _backward_hooks(self, value: Any) -> None:
+        _descriptor("_backward_hooks").__set__(self, value)
+
+    @property
+    def _post_accumulate_grad_hooks(self) -> Any:
+        own = _get(self, "_post_accumulate_grad_hooks")
+        return self._ask("_post_accumulate_grad_hooks", (), None) if own is None else own
+
+    @_post_accumulate_grad_hooks.setter
+    def _post_accumulate_grad_hooks(self, value: Any) -> None:
+        _descriptor("_post_accumulate_grad_hooks").__set__(self, value)
+
+    @property
+    def grad_dtype(self) -> Any:
+        self._refuse("asks for the dtype of a gradient (grad_dtype)", "ask for the dtype of the tensor")
+        return _get(self, "grad_dtype")
+
+    @grad_dtype.setter
+    def grad_dtype(self, value: Any) -> None:
+        raise_unknown("sets the dtype of a gradient (grad_dtype)", "do so outside of the program")
+
     def register_hook(self, hook: Any) -> Any:
         self._has_hook("a hook on the gradient of a tensor", hook)
-        return super().register_hook(hook)
+        return _register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         self._has_hook("a hook on the gradient of a tensor", hook)
-        return super().register_post_accumulate_grad_hook(hook)
+        return _register_accumulated_hook(self, hook)
 
     def retain_grad(self) -> None:
         self._has_hook("the gradient of a tensor (retain_grad())", None)
         if not self.is_leaf:
-            super().retain_grad()
+            _own.retain_grad(self)
+        self.keeps_gradient = True
 
     def _has_hook(self, kind: str, hook: Any) -> None:
         if self.context.session is not None:
             self.context.session.has_hook(kind, hook)
 
     def is_inference(self) -> bool:
-        return self._ask("is_inference", (), super().is_inference())
+        return self._ask("is_inference", (), _own.is_inference(self))
 
     # --- classes -------------------------------------------------------------------------------------------
 
@@ -145,25 +202,28 @@ class ObservedTensor(torch.Tensor):
         frame = users_frame(_frame(1))
         if frame is None or self.context.session is None or self.is_own_parameter:
             return type(self)
-        if frame.f_code.co_code[frame.f_lasti] != _LOAD_ATTRIBUTE:  # isinstance(x, list): a tensor is none
+        asking = _frame(1)  # the user's, or one of Python's library: functools.singledispatch
+        if asking.f_code.co_code[asking.f_lasti] != _LOAD_ATTRIBUTE:  # isinstance(x, list): a tensor is none
             return torch.Tensor
         return self.context.session.class_of(self)
 
     @property
     def _is_param(self) -> bool:
         """What ``isinstance(x, nn.Parameter)`` asks."""
-        if self.is_own_parameter:
-            return True
-        frame = _frame(1)
-        if frame.f_code is _INSTANCE_CHECK:
-            frame = frame.f_back  # type: ignore[assignment]
-        if users_frame(frame) is None or self.context.session is None:
-            return False
-        return self.context.session.asked(self, "tensor_class", (), "torch.Tensor") == _PARAMETER
+        return self.is_own_parameter or self._ask("tensor_class", (), "") == _PARAMETER
 
     @_is_param.setter
     def _is_param(self, value: bool) -> None:
         self.is_own_parameter = value
+
+    @property
+    def _is_buffer(self) -> bool:
+        """What ``isinstance(x, nn.Buffer)`` asks."""
+        return self.is_own_buffer or self._ask("_is_buffer", (), False)
+
+    @_is_buffer.setter
+    def _is_buffer(self, value: bool) -> None:
+        self.is_own_buffer = value
 
     # --- memory, of which there is none ----------------------------------------------------------------------
 
@@ -178,11 +238,11 @@ class ObservedTensor(torch.Tensor):
 
     def untyped_storage(self) -> Any:
         self._refuse("asks for the memory of a tensor (untyped_storage())", _CUSTOM)
-        return super().untyped_storage()
+        return _own.untyped_storage(self)
 
     def storage(self) -> Any:
         self._refuse("asks for the memory of a tensor (storage())", _CUSTOM)
-        return super().storage()
+        return _storage(self)
 
     def share_memory_(self) -> NoReturn:
         raise_unknown("moves a tensor to shared memory (share_memory_())", "do so outside of the program")
@@ -208,10 +268,34 @@ class ObservedTensor(torch.Tensor):
 
     def _is_view(self) -> bool:
         self._refuse("asks whether a tensor is a view (_is_view())", "keep the tensor that the view was made from")
-        return super()._is_view()
+        return _own._is_view(self)
 
     def as_subclass(self, cls: Any) -> NoReturn:
         raise_unknown("makes a tensor of a subclass (as_subclass())", "use plain tensors")
+
+    @property
+    def _cdata(self) -> int:  # type: ignore[override]
+        self._refuse("asks for the address of a tensor (_cdata)", "compare tensors with is")
+        return _get(self, "_cdata")
+
+    def _use_count(self) -> NoReturn:
+        raise_unknown("asks how often a tensor is referred to (_use_count())", _CUSTOM)
+
+    def _typed_storage(self) -> Any:
+        self._refuse("asks for the memory of a tensor (_typed_storage())", _CUSTOM)
+        return torch.Tensor._typed_storage(self)
+
+    def storage_type(self) -> NoReturn:
+        raise_unknown("asks for the memory of a tensor (storage_type())", "ask for its dtype and device")
+
+    def apply_(self, function: Any) -> NoReturn:
+        raise_unknown("calls a Python function for every element (apply_())", _CUSTOM)
+
+    def map_(self, tensor: torch.Tensor, function: Any) -> NoReturn:
+        raise_unknown("calls a Python function for every element (map_())", _CUSTOM)
+
+    def map2_(self, first: torch.Tensor, second: torch.Tensor, function: Any) -> NoReturn:
+        raise_unknown("calls a Python function for every element (map2_())", _CUSTOM)
 
     def is_set_to(self, tensor: torch.Tensor) -> NoReturn:
         raise_unknown("asks whether two tensors have the same memory (is_set_to())", _CUSTOM)
@@ -220,7 +304,6 @@ class ObservedTensor(torch.Tensor):
 _LOAD_ATTRIBUTE = dis.opmap["LOAD_ATTR"]
 _CUSTOM = "wrap code that needs the memory itself into a custom operator (torch.library.custom_op)"
 _PARAMETER = "torch.nn.parameter.Parameter"
-_INSTANCE_CHECK = type(torch.nn.Parameter).__instancecheck__.__code__
 
 
 def _get(tensor: torch.Tensor, name: str) -> Any:

@@ -15,7 +15,7 @@ from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
 from tintype.export.sharing import MemoryChecks
 from tintype.interop.torch_names import UNWRITABLE
-from tintype.ir.observations import FACTS, Observation
+from tintype.ir.observations import FACTS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, Observation
 from tintype.ir.signature import ConstantArgument, InputKind
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
@@ -40,8 +40,14 @@ def _question(observation: Observation) -> str:
             remedy="don't ask in the program, or keep it in tintype",
         )
     if subject is None:
-        return f"torch.{fact}({spelled})"
+        asked = f"torch.{fact}({spelled})"
+        kind = type(observation.answer)  # of an enumeration, a device or a list
+        return f"{kind.__name__}({asked})" if kind in (str, tuple) else asked
     source = input_source(subject)
+    if fact in OF_ATTRIBUTES:
+        return f"{fact}({source}, {spelled}" + (")" if fact == "hasattr" else f", {NO_SUCH_ATTRIBUTE!r})")
+    if fact == "_is_buffer":
+        return f"getattr({source}, '_is_buffer', False)"
     if fact == "is":
         return f"({source} is {input_source(arguments[0])})"
     if fact == "tensor_class":

@@ -61,10 +61,11 @@ class TheirGuards:
 
 
 def _is_ours(text: str) -> bool:
-    return "L['flat_args']" in text or text.startswith("torch.")
+    return "L['flat_args']" in text or text.startswith(("torch.", "str(torch.", "tuple(torch."))
 
 
-_PLAIN_QUESTION = re.compile(r"^(?:L\['flat_args'\]\[(\d+)\]|torch)\.(\w+)(?:\((.*?)\))? == ")
+_PLAIN_QUESTION = re.compile(r"^(?:str\(|tuple\()?(?:L\['flat_args'\]\[(\d+)\]|torch)\.([\w.]+)(?:\((.*?)\))?\)? == ")
+_ATTRIBUTE_QUESTION = re.compile(r"^(hasattr|getattr)\(L\['flat_args'\]\[(\d+)\], '(\w+)'")
 _TYPE_QUESTION = re.compile(r"^\(type\(L\['flat_args'\]\[(\d+)\]\)( in|\.__module__)")
 
 
@@ -73,6 +74,10 @@ def _question(text: str) -> tuple[int | None, str, tuple[Any, ...]] | None:
     found = _TYPE_QUESTION.match(text)
     if found is not None:
         return int(found[1]), "is_plain" if found[2] == " in" else "tensor_class", ()
+    found = _ATTRIBUTE_QUESTION.match(text)
+    if found is not None:
+        fact, name = found[1], found[3]
+        return (int(found[2]), name, ()) if name == "_is_buffer" else (int(found[2]), fact, (name,))
     found = _PLAIN_QUESTION.match(text)
     if found is None:
         return None

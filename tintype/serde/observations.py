@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tintype.errors import FileFormatError
-from tintype.ir.observations import FACTS, SURROUNDINGS, Observation
+from tintype.ir.observations import FACTS, OF_ATTRIBUTES, SURROUNDINGS, Observation
 from tintype.ir.signature import ExportGraphSignature, InputKind, TensorArgument
 from tintype.serde import schema
 from tintype.serde.symbols import decode_location, encode_location
@@ -61,6 +61,8 @@ def decode_observations(
         answer = _from_file(values.decode(entry.answer))
         if entry.fact == "is" and not _is_position(arguments, len(inputs)):
             raise FileFormatError("the program compares an input with one that is not there")
+        if entry.fact in OF_ATTRIBUTES and not (len(arguments) == 1 and type(arguments[0]) is str):
+            raise FileFormatError("the program asks for an attribute that has no name")
         for value in (*arguments, *(answer if isinstance(answer, tuple) else (answer,))):
             if not isinstance(value, _PLAIN):
                 raise FileFormatError(f"an answer can't be a {type(value).__name__}")

@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -19,6 +20,12 @@ _PACKAGES = tuple(
     for path in (torch.__file__, os.path.dirname(os.path.abspath(__file__)))
 )
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+# Files of torch's whose functions answer questions: they ask on behalf of their caller.
+_ANSWERING = tuple(
+    os.path.join(_PACKAGES[0], *parts)
+    for parts in (("_prims_common", ""), ("_tensor.py",), ("backends", ""), ("nn", "parameter.py"))
+)
+_STAND_IN = "<stand-in>"
 
 
 def user_location() -> Location | None:
@@ -74,7 +81,7 @@ def is_internal(filename: str) -> bool:
 @functools.cache
 def _is_of_packages(filename: str) -> bool:
     # Code without a file is the user's ("<stdin>", "<ipython-input-1>"), except these.
-    return filename.startswith(("<tintype ", *_PACKAGES))
+    return filename.startswith(("<tintype ", _STAND_IN, *_PACKAGES))
 
 
 @functools.cache
@@ -84,13 +91,24 @@ def _is_of_python(filename: str) -> bool:
     return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
 
 
+@functools.cache
+def _asks_for_its_caller(filename: str) -> bool:
+    return filename == _STAND_IN or _is_of_python(filename) or filename.startswith(_ANSWERING)
+
+
 def users_frame(frame: FrameType | None) -> FrameType | None:
     """The user's frame that a question comes from, given the frame that asks; None where torch or tintype asks.
 
-    Python's library asks on behalf of its caller.
+    Python's library, what stands in for a function of torch's, and torch's functions that do nothing but answer ask
+    on behalf of their caller.
     """
-    while frame is not None and not _is_of_packages(filename := frame.f_code.co_filename):
-        if not _is_of_python(filename):
-            return frame
+    while frame is not None and _asks_for_its_caller(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return None if frame is None or _is_of_packages(frame.f_code.co_filename) else frame
+
+
+def standing_in(function: Callable[..., Any]) -> Any:
+    """A function of ours that stands in for one of torch's or Python's: what it asks, its caller asks."""
+    code = function.__code__
+    function.__code__ = code.replace(co_filename=_STAND_IN)
+    return function

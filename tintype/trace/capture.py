@@ -54,12 +54,19 @@ from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.modes import watching_autocast
-from tintype.trace.object_questions import comparison_in, functions_of, questions_heard
+from tintype.trace.object_questions import (
+    comparison_in,
+    functions_of,
+    hear_attributes,
+    named_in,
+    questions_heard,
+)
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
+from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -202,6 +209,7 @@ class Capture:
         if isinstance(leaf, torch.Tensor):
             value = self._tensor_input(node, plain_tensor(leaf), position)
             self.recorder.observer.add_input(node, position, value, leaf)
+            hear_attributes(leaf)
             argument = TensorArgument(node.name)
         elif type(leaf) in (int, float) and isinstance(number := self._number_input(node, leaf, position), Expr):
             value = to_torch(number)
@@ -301,7 +309,8 @@ class Capture:
                 after_inputs()
             if self._comparison is not None:
                 self.recorder.observer.compares_objects(self._comparison)
-            with questions_heard(self._functions), capturing(self.recorder):
+            asked = named_in(self._functions, QUESTIONS)
+            with questions_heard(self._functions), capturing(self.recorder), asked_of_any_tensor(asked):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
                 if not self.may_switch_gradients:

@@ -14,17 +14,19 @@ import functools
 import math
 import opcode
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
 from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
-from tintype.symbolic.location import is_internal
+from tintype.ir.observations import NO_SUCH_ATTRIBUTE
+from tintype.symbolic.location import is_internal, standing_in
 from tintype.trace.number_methods import class_of_number
+from tintype.trace.surroundings import stand_ins
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
 _PUSH_NULL, _NOP, _EXTENDED = dis.opmap["PUSH_NULL"], dis.opmap["NOP"], dis.opmap["EXTENDED_ARG"]
@@ -49,6 +51,74 @@ def _id_of(value: Any) -> int:
     if type(value) is FakeTensor and value.context.session is not None:
         value.context.session.compares_objects()
     return id(value)
+
+
+def _is_unknown(value: Any, name: Any) -> bool:
+    """Whether an attribute is one that only a tensor's user may have given it; ours are none of the program's."""
+    if type(value) is not FakeTensor or value.context.session is None or not isinstance(name, str):
+        return False
+    return name in _OUR_ATTRIBUTES or not (name in vars(value) or hasattr(FakeTensor, name))
+
+
+_OUR_ATTRIBUTES = (
+    frozenset(name for kind in (FakeTensor, *FakeTensor.__bases__) for name in (*vars(kind), *kind.__annotations__))
+    - frozenset(dir(torch.Tensor))
+    - {"_is_param", "_is_buffer"}
+)
+
+
+def _asked_for(value: FakeTensor, name: str) -> Any:
+    """The value that somebody gave an attribute, or NO_SUCH_ATTRIBUTE."""
+    session: Any = value.context.session  # a recorder
+    if session is None or not session.is_recording:
+        return NO_SUCH_ATTRIBUTE
+    return session.observer.attribute(session, value, name)
+
+
+@standing_in
+def _has_attribute(value: Any, name: str) -> bool:
+    """``hasattr``."""
+    if not _is_unknown(value, name):
+        return hasattr(value, name)
+    return _asked_for(value, name) is not NO_SUCH_ATTRIBUTE
+
+
+@standing_in
+def _attribute_of(value: Any, name: str, *default: Any) -> Any:
+    """``getattr``."""
+    if not _is_unknown(value, name):
+        return getattr(value, name, *default)
+    found = _asked_for(value, name)
+    if found is not NO_SUCH_ATTRIBUTE:
+        return found
+    if default:
+        return default[0]
+    raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+
+
+class _UsersAttribute:
+    """An attribute that some tensor was given by its user, on all tensors without data: asked for as by ``getattr``.
+
+    What the program itself assigns is found first: an object that can only be read gives way to it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @standing_in
+    def __get__(self, value: Any, owner: type) -> Any:
+        if value is None:
+            return self
+        found = _asked_for(value, self.name)
+        if found is NO_SUCH_ATTRIBUTE:
+            raise AttributeError(f"'Tensor' object has no attribute {self.name!r}")
+        return found
+
+
+def hear_attributes(example: torch.Tensor) -> None:
+    """Have tensors without data ask for the attributes that an example input was given by its user."""
+    for name in vars(example):
+        if not hasattr(FakeTensor, name):
+            setattr(FakeTensor, name, _UsersAttribute(name))
 
 
 def _int_of(*arguments: Any, **options: Any) -> Any:
@@ -78,6 +148,8 @@ def _power_of(*arguments: Any, **options: Any) -> Any:
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "float": _float_of,
+    "getattr": _attribute_of,
+    "hasattr": _has_attribute,
     "id": _id_of,
     "int": _int_of,
     "pow": _power_of,
@@ -167,8 +239,9 @@ def functions_of(modules: Iterable[torch.nn.Module]) -> list[FunctionType]:
         if type(function) is not FunctionType or function in found or is_internal(function.__code__.co_filename):
             continue
         found[function] = None
-        if function.__closure__:
-            pending += [(cell.cell_contents, owner) for cell in function.__closure__ if _is_filled(cell)]
+        pending += [
+            (value, owner) for cell in function.__closure__ or () if type(value := _contents(cell)) is FunctionType
+        ]
         names, surroundings = _names(function.__code__), function.__globals__
         pending += [(value, None) for name in names if type(value := surroundings.get(name)) is FunctionType]
         if owner is not None:
@@ -183,11 +256,11 @@ def _is_users(part: type) -> bool:
     return part is not object and not part.__module__.startswith("torch.")
 
 
-def _is_filled(cell: Any) -> bool:
+def _contents(cell: CellType) -> Any:
     try:
-        return type(cell.cell_contents) is FunctionType
-    except ValueError:
-        return False
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -196,23 +269,59 @@ def _names(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*code.co_names, *(name for names in inner for name in names))))
 
 
+def named_in(functions: Iterable[FunctionType], names: Collection[str]) -> set[str]:
+    """Those of some names that functions use, for attributes or else."""
+    return {name for function in functions for name in _names(function.__code__) if name in names}
+
+
 def comparison_in(functions: Iterable[FunctionType]) -> Location | None:
     """The line of a function that compares two of its variables with ``is``; None if there is no such function."""
     return next((line for function in functions if (line := _comparison(function.__code__)) is not None), None)
 
 
+_FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType, MethodType})
+# A function of torch's that the user's code holds itself (``from torch import is_grad_enabled``): the variables or
+# the cell that it is in, and its name there.
+Held = tuple[dict[str, Any] | CellType, str, Any]
+
+
+def _held_by(function: FunctionType) -> Iterator[Held]:
+    """The functions of torch's that a function holds and that have stand-ins."""
+    watched, surroundings = stand_ins(), function.__globals__
+    for cell in function.__closure__ or ():
+        if type(value := _contents(cell)) in _FUNCTIONS and value in watched:
+            yield cell, "", value
+    for name in _names(function.__code__):
+        if type(value := surroundings.get(name)) in _FUNCTIONS and value in watched:
+            yield surroundings, name, value
+
+
+def _put(holder: dict[str, Any] | CellType, name: str, function: Any) -> None:
+    if isinstance(holder, dict):
+        holder[name] = function
+    else:
+        holder.cell_contents = function
+
+
 @contextmanager
 def questions_heard(functions: Iterable[FunctionType]) -> Iterator[None]:
-    """Within it, calls of ``type`` and ``id`` in the functions go to those here."""
+    """Within it, calls of ``type``, ``id`` and the like in the functions go to those here, and functions of torch's
+    that they hold are their stand-ins."""
     before: list[tuple[FunctionType, CodeType]] = []
+    held: list[Held] = []
     try:
         for function in functions:
+            held += _held_by(function)
             code = function.__code__
             new = _replaced(code)
             if new is not code:
                 before.append((function, code))
                 function.__code__ = new
+        for holder, name, there in held:
+            _put(holder, name, stand_ins()[there])
         yield
     finally:
         for function, code in before:
             function.__code__ = code
+        for holder, name, there in held:
+            _put(holder, name, there)

@@ -15,7 +15,15 @@ from torch.fx import Node
 
 from tintype.errors import CaptureError, Location
 from tintype.fake.observed import raise_unknown
-from tintype.ir.observations import Observation, answer_of
+from tintype.ir.observations import (
+    NO_SUCH_ATTRIBUTE,
+    OF_ATTRIBUTES,
+    OF_OBJECTS,
+    PLAIN_ANSWERS,
+    Observation,
+    answer_of,
+    plain_answer,
+)
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import user_location
 
@@ -25,7 +33,11 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-_GRADIENTS = frozenset({"requires_grad", "is_leaf", "grad_fn"})
+_GRADIENTS = frozenset({"requires_grad", "is_leaf", "grad_fn", "output_nr"})
+# what a tensor has only if somebody did something to it: one that the program computed answers for itself
+_DONE_TO_IT = frozenset(
+    {"_backward_hooks", "_is_buffer", "_post_accumulate_grad_hooks", "retains_grad", *OF_ATTRIBUTES}
+)
 # for each fact of a computed tensor those of the inputs that it follows from
 _FOLLOWS_FROM: dict[str, tuple[str, ...]] = {
     "is_conj": ("is_conj",),
@@ -106,7 +118,9 @@ class Observer:
             return self._asked_of_input(*given, fact, arguments, answer)
         if fact == "grad":
             return None  # tensors that a program computes have none
-        if fact in ("is_leaf", "grad_fn"):
+        if fact in _DONE_TO_IT:
+            return answer
+        if fact in ("is_leaf", "grad_fn", "output_nr"):
             answer = self._about_history(fake, fact)
         if fact in ("tensor_class", "is_plain"):
             answer = "torch.Tensor" if fact == "tensor_class" else True
@@ -150,21 +164,26 @@ class Observer:
     ) -> Any:
         if fact not in ("stride", "is_contiguous", "storage_offset", "requires_grad"):
             answer = answer_of(example, fact, arguments)
-        if fact in ("grad", "grad_fn") and answer is not None:
+        if fact in OF_OBJECTS and answer is not None:
             raise_unknown(
-                f"asks for the {_WORDS[fact]} of an input, which the example input has",
+                f"asks for the {_WORDS.get(fact, fact)} of an input, which the example input has",
                 "export with an input that has none, such as x.detach()",
+            )
+        if fact == "getattr" and not isinstance(answer, PLAIN_ANSWERS):
+            raise_unknown(
+                f"asks for the attribute {arguments[0]!r} of an input, which is a {type(answer).__name__}",
+                "pass it as an input of its own",
             )
         self.note(position, fact, arguments, answer)
         return answer
 
     def _about_history(self, fake: FakeTensor, fact: str) -> Any:
-        """``is_leaf`` and ``grad_fn`` of a tensor that the program computed."""
+        """``is_leaf``, ``grad_fn`` and ``output_nr`` of a tensor that the program computed."""
         if fact == "is_leaf":
             return not fake.info.requires_grad
         if fake.info.requires_grad:
-            raise_unknown("asks for the grad_fn of a tensor that has one", "ask whether it requires a gradient")
-        return None
+            raise_unknown(f"asks for the {fact} of a tensor with a history", "ask whether it requires a gradient")
+        return None if fact == "grad_fn" else 0
 
     def _about_inference(self) -> None:
         inputs = self._inputs.values()
@@ -203,11 +222,20 @@ class Observer:
             elif fact not in _ABOUT_MEMORY or node.target not in _OF_ONE_LAYOUT:
                 pending += reversed(node.all_input_nodes)
 
-    def asked_of_state(self, recorder: Recorder, tensor: torch.Tensor, fact: str, answer: Any) -> None:
-        """A parameter or buffer was asked, by a program that is captured again."""
-        known = self._state.get(recorder.fake_of(tensor).node)
+    def asked_of_state(
+        self, recorder: Recorder, tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...], answer: Any
+    ) -> None:
+        """A parameter or buffer was asked."""
+        known = self._state.get(recorder.fake_of(tensor).node) if recorder.is_lifted(tensor) else None
         if known is not None:
-            self.note(known[0], fact, (), answer)
+            self.note(known[0], fact, arguments, answer)
+
+    def attribute(self, recorder: Recorder, fake: FakeTensor, name: str) -> Any:
+        """An attribute that a tensor has not by its class: the value that somebody gave it, if the program may have
+        it, or NO_SUCH_ATTRIBUTE."""
+        if not self.asked(recorder, fake, "hasattr", (name,), False):
+            return NO_SUCH_ATTRIBUTE
+        return self.asked(recorder, fake, "getattr", (name,), NO_SUCH_ATTRIBUTE)
 
     # --- surroundings --------------------------------------------------------------------------------------
 
@@ -218,7 +246,7 @@ class Observer:
             return
         if "autocast" in fact and modes.in_own_autocast():
             return
-        self.note(None, fact, arguments, answer)
+        self.note(None, fact, tuple(map(plain_answer, arguments)), plain_answer(answer))
 
 
 _WORDS = {"grad": "gradient", "grad_fn": "history"}

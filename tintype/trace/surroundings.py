@@ -7,18 +7,21 @@ that no operator draws, is refused.
 from __future__ import annotations
 
 import functools
+import operator
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.backends import ContextProp
 
 from tintype.errors import CaptureError
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch
-from tintype.symbolic.location import user_location, users_frame
+from tintype.symbolic.location import standing_in, user_location, users_frame
 from tintype.trace.recorder import Recorder, active_recorder
 
 # What changes torch for everything that runs afterwards, by name; each with where it is found.
@@ -54,9 +57,7 @@ def _asking_recorder() -> Recorder | None:
     return recorder if recorder is not None and recorder.is_recording else None
 
 
-def _watched(name: str, there: Any) -> Callable[..., Any]:
-    function = SURROUNDINGS[name]
-
+def _watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def ask(*args: Any, **kwargs: Any) -> Any:
         answer = function(*args, **kwargs)
         recorder = _asking_recorder()
@@ -64,7 +65,7 @@ def _watched(name: str, there: Any) -> Callable[..., Any]:
             recorder.observer.surroundings(recorder, name, (*args, *kwargs.values()), answer)
         return answer
 
-    return ask
+    return functools.update_wrapper(ask, function)
 
 
 def _refused(name: str, remedy: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,12 +115,37 @@ def _drawing_functions(with_arrays: bool) -> list[tuple[ModuleType, str]]:
     ]
 
 
-@functools.cache
-def _makers(with_arrays: bool) -> dict[ModuleType, dict[str, Callable[[Any], Any]]]:
-    """By module and name, what makes the stand-in for a function from the function that is there."""
-    makers: dict[ModuleType, dict[str, Callable[[Any], Any]]] = {}
-    for name in SURROUNDINGS:
-        makers.setdefault(torch, {})[name] = functools.partial(_watched, name)
+def _places() -> Iterator[tuple[Any, str, str]]:
+    """Where the functions that tell of the surroundings are found: what has them, their name there, and ours.
+
+    torch binds some by several names, and its flags (``torch.backends.mkldnn.enabled``) hold the functions that they
+    ask."""
+    names = {function: name for name, function in SURROUNDINGS.items()}
+    backends = [module for name, module in sys.modules.items() if name.startswith("torch.backends.")]
+    flags = [flag for module in backends for flag in vars(type(module)).values() if isinstance(flag, ContextProp)]
+    inner = [vars(module).get("m", module) for module in backends]  # flags are attributes of a module around it
+    for holder in (torch, torch._C, torch.cuda, torch.xpu, torch.accelerator, *inner, *flags):
+        for name, value in vars(holder).items():
+            if callable(value) and isinstance(value, Hashable) and value in names:
+                yield holder, name, names[value]
+
+
+def _asking_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch's that asks what a method of tensors does: those of ours hear it."""
+
+    def ask(tensor: Any) -> Any:
+        return getattr(tensor, name)() if type(tensor) is FakeTensor else function(tensor)
+
+    return functools.update_wrapper(standing_in(ask), function)
+
+
+def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
+    """By module (or what else has names) and name, what makes the stand-in for a function from what is there."""
+    makers: dict[Any, dict[str, Callable[[Any], Any]]] = {}
+    for holder, name, known_as in _places():
+        makers.setdefault(holder, {})[name] = functools.partial(_watched, known_as)
+    for name in ("is_conj", "is_inference", "is_neg"):
+        makers[torch][name] = functools.partial(_asking_method, name)
     for name, module in _SETTERS.items():
         makers.setdefault(module, {})[name.rpartition(".")[2]] = functools.partial(_refused, f"torch.{name}", _BEFORE)
     for module, name in _drawing_functions(with_arrays):
@@ -127,29 +153,59 @@ def _makers(with_arrays: bool) -> dict[ModuleType, dict[str, Callable[[Any], Any
     return makers
 
 
-# What was there and what stands in for it, made once: exports of small models are that quick.
-_stand_ins: dict[ModuleType, tuple[dict[str, Any], dict[str, Any]]] = {}
+class _Names:
+    """Some names of a module, and what stands in for what they name, made once: exports of small models are quick."""
+
+    def __init__(self, holder: Any, makers: dict[str, Callable[[Any], Any]]) -> None:
+        self.names = vars(holder)
+        self.makers = makers
+        self.values_of = operator.itemgetter(*makers)
+        self.seen: Any = None
+        self.there: dict[str, Any] = {}
+        self.stand_ins: dict[str, Any] = {}
+
+    def put_stand_ins(self) -> None:
+        values = self.values_of(self.names)
+        if values != self.seen:
+            self.seen = values
+            self.there = {name: self.names[name] for name in self.makers}
+            self.stand_ins = {name: make(self.there[name]) for name, make in self.makers.items()}
+            _by_function.update((self.there[name], stand_in) for name, stand_in in self.stand_ins.items())
+        self.names.update(self.stand_ins)
+
+    def put_back(self) -> None:
+        self.names.update(self.there)
 
 
-def _watch() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    before: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for module, makers in _makers("numpy" in sys.modules).items():
-        names = vars(module)
-        there = {name: names[name] for name in makers}
-        known = _stand_ins.get(module)
-        if known is None or known[0] != there:
-            stand_ins = {name: make(there[name]) for name, make in makers.items()}
-            known = _stand_ins[module] = (there, stand_ins)
-        before.append((names, there))
-        names.update(known[1])
+@functools.cache
+def _watched_names(with_arrays: bool) -> list[_Names]:
+    return [_Names(holder, makers) for holder, makers in _makers(with_arrays).items()]
+
+
+# By each function what stands in for it, for who holds the function itself.
+_by_function: dict[Any, Callable[..., Any]] = {}
+
+
+def stand_ins() -> dict[Any, Callable[..., Any]]:
+    """By each function that is watched what stands in for it while a program is captured."""
+    if not _by_function:
+        with watching_surroundings():
+            pass
+    return _by_function
+
+
+def _watch() -> list[_Names]:
+    watched = _watched_names("numpy" in sys.modules)
+    for names in watched:
+        names.put_stand_ins()
     torch.set_grad_enabled.__init__ = _watched_gradients  # type: ignore[method-assign]
-    return before
+    return watched
 
 
-def _stop_watching(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+def _stop_watching(watched: list[_Names]) -> None:
     torch.set_grad_enabled.__init__ = _set_gradients  # type: ignore[method-assign]
-    for names, there in before:
-        names.update(there)
+    for names in watched:
+        names.put_back()
 
 
 # While a program is captured, these functions of torch's tell the capture that its program calls them.

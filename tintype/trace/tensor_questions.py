@@ -1,0 +1,72 @@
+"""Questions about tensors that no tensor without data hears: those asked of parameters and buffers, which are the
+model's own tensors while it is captured, and methods that are called unbound (``torch.Tensor.stride(x)``).
+
+Where the user's functions name such a question, torch.Tensor has a stand-in for it while the program is captured. It
+is there for these programs alone: every change of a class costs Python what it remembers of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tintype.fake.observed import raise_unknown
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.observations import FACTS, OF_OBJECTS
+from tintype.symbolic.location import standing_in, users_frame
+from tintype.trace.recorder import active_recorder
+
+_MISSING = object()
+# what answers, as torch has it: functions, and attributes in C
+QUESTIONS: dict[str, Any] = {name: getattr(torch.Tensor, name) for name in FACTS if hasattr(torch.Tensor, name)}
+
+
+def _heard(tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
+    """The answer of a tensor with data; part of the contract where the user's program asks state."""
+    recorder = active_recorder() if users_frame(sys._getframe(2)) is not None else None
+    if recorder is None or not recorder.is_recording or not recorder.is_lifted(tensor):
+        return answer
+    if fact in OF_OBJECTS and answer is not None:
+        raise_unknown(f"asks for the {fact} of a parameter or buffer, which has one", "export before training")
+    recorder.observer.asked_of_state(recorder, tensor, fact, arguments, answer)
+    return answer
+
+
+def _method(name: str, function: Callable[..., Any]) -> Any:
+    def ask(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(tensor) is FakeTensor:
+            return getattr(FakeTensor, name)(tensor, *args, **kwargs)
+        return _heard(tensor, name, (*args, *kwargs.values()), function(tensor, *args, **kwargs))
+
+    return standing_in(ask)
+
+
+def _attribute(name: str, descriptor: Any) -> Any:
+    def ask(tensor: Any) -> Any:
+        return _heard(tensor, name, (), descriptor.__get__(tensor))
+
+    return property(standing_in(ask), descriptor.__set__, descriptor.__delete__)
+
+
+_STAND_INS = {name: (_method if FACTS[name] else _attribute)(name, there) for name, there in QUESTIONS.items()}
+
+
+@contextmanager
+def asked_of_any_tensor(names: Iterable[str]) -> Iterator[None]:
+    """Within it, every tensor hears the questions among these names."""
+    asked = [name for name in names if name in _STAND_INS]
+    before = {name: vars(torch.Tensor).get(name, _MISSING) for name in asked}
+    for name in asked:
+        setattr(torch.Tensor, name, _STAND_INS[name])
+    try:
+        yield
+    finally:
+        for name, there in before.items():
+            if there is _MISSING:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, there)
