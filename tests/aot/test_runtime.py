@@ -583,3 +583,17 @@ def test_views_of_memory_that_got_its_history_later() -> None:
         return z, v
 
     check(function, plain())
+
+
+def test_a_gradient_is_missing_for_a_result_whose_size_data_decide() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[x > 0] * 2, x * 3
+
+    compiled = tintype.aot.function(function)
+    for chosen in (0, 1):
+        found = []
+        for run in (function, compiled):
+            x = torch.arange(-2.0, 4.0, requires_grad=True)
+            run(x)[chosen].sum().backward()
+            found.append(x.grad)
+        torch.testing.assert_close(found[1], found[0])

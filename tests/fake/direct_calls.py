@@ -300,6 +300,8 @@ def selections() -> Iterator[Call]:
     yield call("ctc_loss.IntList", real(5, 2, 4).log(), whole(2, 3) + 1, [5, 5], [2, 2])
     yield call("repeat_interleave.self_int", source, 3, 1)
     yield call("repeat_interleave.self_Tensor", source, torch.tensor([1, 2, 0]), 0, output_size=3)
+    for dtype in (torch.float16, torch.float64):
+        yield call("rms_norm", real(2, 3).to(dtype), [3], real(3))
     for tensor in (source, source.mT, real(4, 6)[:, ::2], real(3)):
         yield call("fill.Scalar", tensor, 2)
         yield call("fill.Tensor", tensor, real())

@@ -21,6 +21,7 @@ from tests.fuzz_programs.programs import OTHERS
 from tests.fuzz_programs.running import Outcome, Runnable, State, copied, run, run_as_differentiated
 from tests.fuzz_programs.variants import (
     ANY_SIZES,
+    BY_TABLE,
     JOINT,
     MAKERS,
     MAY_REFUSE,
@@ -38,6 +39,9 @@ REFUSED, ACCEPTS, SHARES, NARROW, VARIANT_REFUSED = "refused", "accepts", "share
 
 # What assertions that are part of a program say.
 ASSERTIONS = re.compile("untime assertion failed|Tensor strides mismatch|at other sizes")
+# A size that only data decide is asserted to be what operators need, and not to be 1, which broadcasting would take
+# for any other: the example's data may be refused.
+OF_DATA = re.compile(r"\bu\d+\b")
 
 
 @dataclasses.dataclass
@@ -333,8 +337,12 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
     text = f"eager mode answers: {message(error)}"
     if "modified by an inplace operation" in text and ".data" in program.source():
         return Remark(NARROW, variant, text, case)  # autograd notices what it does not notice in eager mode
+    if OF_DATA.search(text):
+        return Remark(NARROW, variant, text, case)
     if not is_ours(error):
         return Remark(VARIANT, variant, text, case)
+    if variant == BY_TABLE and case.sizes != program.sizes.example:
+        return Remark(NARROW, variant, text, case)  # the table branches on sizes, and the program asserts what holds
     if variant in ANY_SIZES:
         return Remark(VARIANT_REFUSED, variant, text, case)
     if case.shared or looks_at_gradients(program):

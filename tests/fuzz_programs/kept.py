@@ -91,6 +91,9 @@ KEPT = [
     Kept("the end of a matrix is filled", dim(n=2), (N3,), "x0[4:] = 0\nx0"),
     Kept("half of a matrix is filled", dim(n=3), (N3,), "x0[: x0.shape[0] // 2] = 7\nx0"),
     Kept("Kronecker products", dim(n=3), (N3,), "v0 = torch.kron(x0, x0[0])\nv0"),
+    Kept("a batch without elements", dim(n=3), (N3,), "v0 = self.m0(x0)\nv0", "self.m0 = torch.nn.BatchNorm1d(3)"),
+    Kept("Kronecker products of what was written to", static(), (x("x0", "3", "3"), x("x1", "3", "3")),
+         "x0.copy_(x1.sum())\nv0 = torch.kron(x1.clone(), x0.clone())\nv0"),
     Kept("a norm of an image without elements", auto(n=3), (N3,), "v0 = self.m0(x0)\nv0",
          "self.m0 = torch.nn.InstanceNorm1d(3, affine=True)"),
     Kept("an empty diagonal is looked at in another shape", auto(n=1), (x("x0", "3", "n"),),
@@ -100,6 +103,8 @@ KEPT = [
     Kept("no channels and no maxima", static(), (x("x0", "0", "3", "4"),),
          "v0 = torch.nn.functional.adaptive_max_pool2d(x0, 2)\nv0"),
     # squeeze and broadcasting
+    Kept("a size that data decide is stretched", auto(n=6), (N,), "v0 = torch.maximum(x0, torch.unique(self.b0))\nv0",
+         'self.register_buffer("b0", torch.ones(4))', may_refuse=True),
     Kept("an example of one is stretched to a size made from it", auto(n=1), (N,),
          "v0 = torch.nn.functional.pad(x0, (1, 1))\nv1 = v0 * x0\ntorch.mul(v0, x0, out=v0)\n(v0, v1)"),
     Kept("a squeezed tensor is written to", auto(n=4), (N3,), "x0.squeeze().add_(1)\nx0"),
@@ -135,6 +140,16 @@ KEPT = [
          "v0 = x0.view(-1)\nv0"),
     Kept("a view over a dimension of one", dim(n=3, m=1), (x("x0", "m", "n", "n", layout="strided"),),
          "v0 = x0.view(x0.shape[0], -1)\nv0"),
+    Kept("a view inside of an expanded tensor", dim(n=1), (x("x0", "n", "n", "2 * n"),),
+         "v0 = x0.expand(3, -1, -1, -1)\nv1 = v0.unflatten(2, (1, v0.shape[2]))\nv1 * 2"),
+    Kept("a view that an example of one in the middle allows", auto(n=3, m=1),
+         (x("x0", "n", "m", "n", layout="transposed"),), "v0 = x0.view(-1)\nv0"),
+    Kept("a layout is looked at before its size is decided", auto(n=1), (x("x0", "3", "n"),),
+         "v0 = x0 * (2 if x0.is_contiguous() else 3)\nv1 = v0 * int(f\"{x0.shape[1]}\")\nv1", may_refuse=True),
+    Kept("a reshape that must be a copy", dim(n=4), (x("x0", "3", "n"),),
+         "x0[:, :-1].reshape(-1).tanh_()\nx0", may_refuse=True),
+    Kept("attention without features", static(), (x("x0", "2", "3", "0"),),
+         "v0 = torch.nn.functional.scaled_dot_product_attention(x0, x0, x0)\nv0"),
     Kept("an offset is looked at", auto(n=3), (x("x0", "2", "n"),), "v0 = x0.mT + x0.storage_offset()\nv0",
          may_refuse=True),
     Kept("a size of what is written to", auto(n=4), (x("x0", "n", "n"), x("x1")),
@@ -204,6 +219,15 @@ KEPT = [
          'self.register_buffer("b0", torch.ones(3))'),
     Kept("no derivative in a loop", static(), (x("x0", "3"),),
          "v0 = tintype.scan(lambda a0, a1: (a1.clone(), torch.heaviside(a1, a1)), x0[0], x0)[0]\nv0"),
+    Kept("gradients of what a function does not return", static(), (x("x0", "3"),),
+         "v0 = torch.einsum(\"i,i->i\", x0, x0)\nx0[4:] = 0\ndef branch(a0):\n    v1 = v0.sin()\n    return a0 * 1\n"
+         "v2 = tintype.cond(x0.sum() > 0, branch, lambda a0: a0.clone(), (x0,))\nv2"),
+    Kept("a loop without a step fails in a step", static(), (x("x0", "3"),),
+         "v0 = tintype.while_loop(lambda i0, a0: i0 < 0, lambda i0, a0: (i0 + 1, a0.hsplit(2)[0]), "
+         "(torch.zeros((), dtype=torch.int64), x0))[1]\nv0", may_refuse=True),
+    Kept("a branch that writes to one row is not taken", static(), (x("x0", "1", "3", layout="reversed"),),
+         "def write(a0):\n    a0.tril_()\n    return a0.clone()\n"
+         "v0 = tintype.cond((x0 < 99).any(), lambda a0: a0.clone(), write, (x0,))\nv0"),
     Kept("a branch that writes is not taken", static(), (x("x0", "3", "3"),),
          "def write(a0):\n    a0[0] = 4\n    return a0.clone()\n"
          "with torch.no_grad():\n    v0 = tintype.cond((x0 < 99).any(), lambda a0: a0.clone(), write, (x0,))\n"

@@ -91,6 +91,7 @@ MAKERS: dict[str, Callable[[Exported], Any]] = {
 }
 
 JOINT = "joint"
+BY_TABLE = "decomposed by a table"
 NAMES = [*MAKERS, JOINT]
 # Those that make a graph for each kind of arguments: they take every size.
 ANY_SIZES = {"aot"}

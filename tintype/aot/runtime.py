@@ -8,6 +8,7 @@ new values are copied into inputs, and outputs that share memory are made as vie
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,14 +20,21 @@ from tintype.aot.capture import OutputPlan, Recording
 from tintype.errors import CaptureError
 from tintype.export.owned_state import as_replacement, write_untracked
 from tintype.fake.info import TensorInfo, preserved_strides
-from tintype.fake.tensor import FakeTensor
+from tintype.fake.tensor import FakeTensor, describe, is_symbolic
 from tintype.ir.graph import LazyGraphModule, add_placeholder, append_call, meta_of, output_node
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import declaration_of
 from tintype.ir.signature import StateWrite
 from tintype.transforms.partition import Partition
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
+
+
+class BackwardRefusedError(CaptureError):
+    """Autograd can't compute the gradients of a function; eager mode may get by without those that fail."""
+
+    id = "backward-refused"
 
 
 class CompiledGraphs:
@@ -51,6 +59,7 @@ class CompiledGraphs:
         self.constant_values = [i for i in range(self.value_count) if i not in differentiable]
         values = [*(write.value for write in recording.writes), *recording.results]
         self.tangent_infos = [_tangent_info(values[position]) for position in recording.tangents]
+        self.sizes_from_data = any(map(is_symbolic, self.tangent_infos))
         self.tangents_of_gradients = (
             [] if partition is None else tangents_of_gradients(partition, len(differentiable))
         )
@@ -151,7 +160,10 @@ def _with_history(value: torch.Tensor, plan: OutputPlan) -> torch.Tensor:
 def _tangent_info(node: Node) -> TensorInfo:
     value = node.meta["val"]
     assert type(value) is FakeTensor
-    info = value.info
+    return _layout_of_gradient(value.info)
+
+
+def _layout_of_gradient(info: TensorInfo) -> TensorInfo:
     return TensorInfo(info.sizes, preserved_strides(info.sizes, info.strides), info.dtype, info.device)
 
 
@@ -182,6 +194,9 @@ class CompiledFunctionNode(torch.autograd.Function):
         saved = values[count : count + partition.saved_tensors]
         ctx.compiled = compiled
         ctx.numbers = values[count + partition.saved_tensors :]
+        ctx.tangent_infos = compiled.tangent_infos
+        if compiled.sizes_from_data:
+            ctx.tangent_infos = [_layout_of_gradient(describe(values[i])) for i in compiled.recording.tangents]
         ctx.save_for_backward(*saved)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(
@@ -198,9 +213,7 @@ class CompiledFunctionNode(torch.autograd.Function):
         results: list[Any] = [None] * (recording.input_count + 1)
         if all(gradient is None for gradient in incoming):
             return tuple(results)
-        tangents = [
-            _as_expected(gradient, info) for gradient, info in zip(incoming, compiled.tangent_infos, strict=True)
-        ]
+        tangents = [_as_expected(gradient, info) for gradient, info in zip(incoming, ctx.tangent_infos, strict=True)]
         values = (*ctx.saved_tensors, *ctx.numbers, *tangents)
         if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
             found = _BackwardNode.apply(compiled, *values)
@@ -236,7 +249,11 @@ class _NodeWithoutBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(ctx.message)
+        raise BackwardRefusedError(
+            ctx.message,
+            remedy="write to a copy (clone()) of what gradients are computed from: the backward of a compiled "
+            "function is that of all its results and of all branches",
+        )
 
 
 class _BackwardNode(torch.autograd.Function):
@@ -374,6 +391,8 @@ class Epilogue:
         else:
             # a write that autograd did not see in the program (no_grad) must not be seen here
             place = destination if write.tracked else self._call(aten.detach.default, destination)
+            if _is_returned_by_graph(write.value):
+                value = self._call(aten.clone.default, value)
             self._call(aten.copy_.default, place, value)
         new, old = write.value.meta["val"].info, target.meta["val"].info
         self._bases[write.value] = (destination, (old.offset - new.offset) * old.dtype.itemsize)
@@ -413,6 +432,12 @@ class Epilogue:
                 new.args = (new.args[0], sizes, strides, offset + distance // step.meta["val"].info.dtype.itemsize)
             made[step] = new
         return made[view]
+
+
+def _is_returned_by_graph(node: Node) -> bool:
+    """Whether a branch or a loop returned a value: that may be what it was given, the memory that is written to."""
+    call = node.args[0] if node.target is operator.getitem else None
+    return isinstance(call, Node) and declaration_of(call) is not None
 
 
 def set_outputs(recording: Recording, numbers: Sequence[Node]) -> int:

@@ -26,8 +26,11 @@ from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
+from tintype.ir.observations import Observation
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
-from tintype.trace.capture import Capture, CapturedGraph, argument_names, one_at_a_time
+from tintype.symbolic import Expr
+from tintype.symbolic.environment import Environment
+from tintype.trace.capture import Capture, CapturedGraph, argument_names, is_captured_program, one_at_a_time
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
@@ -149,6 +152,8 @@ def capture_program(
     try:
         if inputs.dynamic:
             environment = captured.context.environment
+            # what a program that was captured before asserts, it goes on to assert
+            complex_as_assertions |= is_captured_program(module)
             check_constraints(environment, inputs.dynamic, complex_as_assertions=complex_as_assertions)
     except ConstraintViolationError as error:
         if not refuses_what_is_left_out(
@@ -331,8 +336,18 @@ def _program_from(
         captured.context,
         with_signatures(_modules(captured), signatures),
         sizes,
-        captured.observations,
+        [_settled(seen, captured.context.environment) for seen in captured.observations],
     )
+
+
+def _settled(observation: Observation, environment: Environment) -> Observation:
+    """An answer in terms of the sizes that the program takes: some may have been fixed after the question."""
+    answer = observation.answer
+    if isinstance(answer, tuple):
+        answer = tuple(environment.simplify(number) if isinstance(number, Expr) else number for number in answer)
+    elif isinstance(answer, Expr):
+        answer = environment.simplify(answer)
+    return dataclasses.replace(observation, answer=answer)
 
 
 def _modules(captured: CapturedGraph) -> list[ModuleCallEntry]:

@@ -15,8 +15,9 @@ import torch
 
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError, Location
-from tintype.export.codegen import Writer, lies_in_strides, spell
+from tintype.export.codegen import Writer, spell
 from tintype.export.observed import StateOf, check_observed, write_observed
+from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
 from tintype.ir.observations import Observation

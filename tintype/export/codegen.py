@@ -13,13 +13,11 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx import GraphModule, Node
 
-from tintype.fake.tensor import FakeTensor
+from tintype.export.run_instead import RUN_INSTEAD
 from tintype.ir.graph import placeholders
 from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
 from tintype.tree import TreeSpec
-
-aten = torch.ops.aten
 
 
 class Writer:
@@ -96,29 +94,10 @@ def variable(node: Node) -> str:
     return f"v_{node.name}"
 
 
-def assert_tensor_metadata(
-    tensor: torch.Tensor, size: Any = None, stride: Any = None, *rest: Any, **more: Any
-) -> None:
-    """torch's assertion, but for strides that mean nothing: of one element, or of a tensor without elements."""
-    if stride is not None and type(tensor) is not FakeTensor and lies_in_strides(tensor, stride):
-        stride = None
-    aten._assert_tensor_metadata.default(tensor, size, stride, *rest, **more)
-
-
-def lies_in_strides(tensor: torch.Tensor, strides: Iterable[int]) -> bool:
-    """Whether a tensor has certain strides, where they mean something. Where they are equal its sizes are not looked
-    at: in a capture that would decide about them."""
-    pairs = zip(tensor.stride(), strides, tensor.shape, strict=True)
-    return not any(stride != wanted and size > 1 for stride, wanted, size in pairs) or not tensor.numel()
-
-
-_RUN_INSTEAD = {aten._assert_tensor_metadata.default: assert_tensor_metadata}
-
-
 def callable_for(target: Any) -> Any:
     """What to call for a node's target: for operators, what lies below their Python wrapper."""
-    if target in _RUN_INSTEAD:
-        return _RUN_INSTEAD[target]
+    if target in RUN_INSTEAD:
+        return RUN_INSTEAD[target]
     if isinstance(target, torch._ops.OpOverload):
         return target._op
     declaration = OPERATORS.get(target)

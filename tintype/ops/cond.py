@@ -13,13 +13,22 @@ import torch
 from torch.fx import Node
 
 from tintype import tree
-from tintype.errors import BranchMismatchError, CaptureError, InvalidRequestError, TintypeError
+from tintype.errors import BranchMismatchError, InvalidRequestError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ir.printing import describe_value
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
-from tintype.ops.gradients import Rule, backward_graph, chosen, differentiable, gradient_info, is_real, with_gradient
+from tintype.ops.gradients import (
+    Rule,
+    backward_graph,
+    chosen,
+    differentiable,
+    gradient_info,
+    having_effect,
+    is_real,
+    with_gradient,
+)
 from tintype.ops.subgraphs import (
     SYMBOLIC,
     Body,
@@ -102,6 +111,7 @@ def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands
     mark_writes(recorder, (first, second))
     (predicate,) = operand_nodes(recorder, (pred,))
     branches = first.finish(), second.finish()
+    wanted = having_effect(wanted, branches)
 
     values = _record_call(recorder, predicate, branches, operand_nodes(recorder, operands), results)
     if any(wanted):
@@ -137,17 +147,7 @@ def _record_branch(
     body = Body(recorder, title)
     values = [body.operand(leaf) for leaf in leaves]
     body.take(known[len(body.inner.operands) :])
-    try:
-        body.run(function, tree.unflatten(values, spec))
-    except (RuntimeError, ValueError, IndexError) as error:
-        if isinstance(error, TintypeError):
-            raise
-        # in eager mode it may never run
-        raise CaptureError(
-            f"{title} of cond fails: {type(error).__name__}: {error}",
-            location=user_location(),
-            remedy="let it work for the sizes and layouts of the example: both branches are captured",
-        ) from error
+    body.run(function, tree.unflatten(values, spec))
     return body
 
 

@@ -23,6 +23,7 @@ from tintype.ir.graph import (
     eliminate_dead_code,
     graph_module,
     graphs_of,
+    is_removable,
     output_node,
     placeholders,
     set_meta,
@@ -48,6 +49,20 @@ def differentiable(recorder: Recorder, operands: Sequence[Any]) -> list[bool]:
     if recorder.below_autograd or not torch.is_grad_enabled():
         return [False] * len(operands)
     return [type(value) is FakeTensor and recorder.source_of(value).requires_grad for value in operands]
+
+
+def having_effect(wanted: Sequence[bool], modules: Sequence[GraphModule], first: int = 0) -> list[bool]:
+    """Those of the wanted operands that have a part in what graphs return or write to: no gradient flows to others,
+    and to ask for it might fail. Of those before ``first`` nothing is known."""
+    used = [False] * len(wanted)
+    for module in modules:
+        needed: set[Node] = set()
+        for node in reversed(module.graph.nodes):
+            if node in needed or node.op == "output" or (node.op == "call_function" and not is_removable(node)):
+                needed.update(node.all_input_nodes)
+        for position, node in enumerate(placeholders(module.graph)):
+            used[position] |= node in needed
+    return [is_wanted and (position < first or used[position]) for position, is_wanted in enumerate(wanted)]
 
 
 def is_real(value: Any) -> bool:

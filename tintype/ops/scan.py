@@ -33,6 +33,7 @@ from tintype.ops.gradients import (
     call_graph,
     chosen,
     differentiable,
+    having_effect,
     is_real,
     with_gradient,
     without_results,
@@ -164,6 +165,7 @@ def capture(
         outputs.append(stacked(body, index, mapped[0].info.sizes[0]))
     mark_writes(recorder, [body])
     module = body.finish()
+    wanted = having_effect(wanted, [module], first=len(carry))
 
     graph = graph_node(recorder, "scan_combine_graph", module)
     arguments = (

@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tintype import tree
-from tintype.errors import CaptureError
+from tintype.errors import CaptureError, TintypeError
 from tintype.fake.info import Storage, TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
@@ -68,7 +68,18 @@ class Body:
         before = len(self.environment.symbols)
         kept: list[Guard | Assertion] = []
         with self.environment.branch():
-            self.leaves, self.spec = self.inner.call_function(function, args)
+            try:
+                self.leaves, self.spec = self.inner.call_function(function, args)
+            except (RuntimeError, ValueError, IndexError) as error:
+                if always or isinstance(error, TintypeError):
+                    raise
+                # in eager mode it may never have been called
+                raise CaptureError(
+                    f"{self.title} fails: {type(error).__name__}: {error}",
+                    location=user_location(),
+                    remedy="let it work for the sizes and layouts of the example: all functions are captured, those "
+                    "of branches that are not taken and of loops without a step, too",
+                ) from error
             for leaf in self.leaves:
                 _check_leaf(leaf, self.title)
             self.environment.settle_failures()

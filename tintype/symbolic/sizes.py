@@ -197,6 +197,8 @@ def broadcast_dim(left: Size, right: Size, describe: Message) -> Size:
         return left
     condition = eq(left, right)
     stretched = _stretched_by_example(condition, left, right)
+    if stretched is None:
+        stretched = _stretched_by_data(left, right, describe)
     if stretched is not None:
         return stretched
     require(condition, describe)
@@ -286,6 +288,17 @@ def _stretched_by_example(condition: Condition, left: Size, right: Size) -> Size
         if isinstance(narrow, Expr) and narrow.environment.hint(narrow) == 1:
             narrow.environment.guard(eq(narrow, 1))
             return wide
+    return None
+
+
+def _stretched_by_data(left: Size, right: Size, describe: Message) -> Size | None:
+    """The broadcast size where data decide one that can't be what the other is in the example: so it must be 1."""
+    for narrow, wide in ((left, right), (right, left)):
+        if isinstance(narrow, Expr) and narrow.environment.hint(narrow) is None:
+            example = narrow.environment.hint(wide) if isinstance(wide, Expr) else wide
+            if example is not None and example not in narrow.environment.range(narrow):
+                require(eq(narrow, 1), describe)
+                return wide
     return None
 
 

@@ -180,7 +180,7 @@ class Decomposer(Recorder):
         attempt = Attempt(self)
         try:
             result = self._recorded(decompose)
-        except (CaptureError, RuntimeError):
+        except (CaptureError, RuntimeError, ZeroDivisionError):
             attempt.undo()
             return NotImplemented
         if attempt.has_learned():

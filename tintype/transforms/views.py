@@ -246,6 +246,7 @@ def _contiguous_again(emit: Emitter, base: Node, view: View) -> Node:
 AGAIN[aten.view.default] = _view_again
 AGAIN[aten.contiguous.default] = _contiguous_again
 AGAIN[aten._reshape_alias.default] = _view_again
+AGAIN[aten._unsafe_view.default] = _view_again
 AGAIN[aten.view.dtype] = _reinterpret_again
 AGAIN[aten.view_as_complex.default] = _reinterpret_again
 AGAIN[aten.as_strided.default] = _as_strided_again

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from tintype.fake.info import TensorInfo
-from tintype.fake.promotion import result_type
 from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
@@ -105,7 +104,7 @@ def rms_norm(
     eps: float | None = None,
 ) -> TensorInfo:
     _check_normalized_shape(input, normalized_shape, weight, None)
-    return fresh_in_format_of(input, input.sizes, result_type(input, weight))
+    return fresh_in_format_of(input, input.sizes)
 
 
 # --- over groups of channels -----------------------------------------------------------------------------

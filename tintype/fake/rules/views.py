@@ -82,11 +82,32 @@ class Questions:
     at_least = staticmethod(generally_at_least)
 
 
+class ExamplesQuestions(Questions):
+    """The same where a size that is 1 in the example is taken for 1, by a guard."""
+
+    @staticmethod
+    def is_one(size: Size) -> bool:
+        return same(size, 1)
+
+
 class GeneralQuestions(Questions):
     """The same without guards: for operators that are right whatever the answer is."""
 
     same = staticmethod(certainly_same)
     at_least = staticmethod(usually_at_least)
+
+
+def _filling(shape: Sequence[Size], numel: Size, last: bool) -> int | None:
+    """How many dimensions, from the end, certainly hold so many elements; all of them for the ``last`` run of memory.
+    A size that is 1 in the example must not be left to the next run because it does not seem to be needed."""
+    if last and certainly_same(product(shape), numel):
+        return len(shape)
+    held: Size = 1
+    for count, size in enumerate(reversed(shape)):
+        if certainly_same(held, numel):
+            return count
+        held = held * size
+    return len(shape) if certainly_same(held, numel) else None
 
 
 def view_strides(
@@ -115,11 +136,12 @@ def view_strides(
         at_end = dim == 0 or (not is_one(sizes[dim - 1]) and not same(strides[dim - 1], chunk * chunk_stride))
         if not at_end:
             continue
-        # take dimensions of the new shape until they fill this run of memory-adjacent old ones, all that are left for
-        # the last one: a size that is 1 in the example may not seem to be needed
-        rest_fits = dim == 0 and certainly_same(product(shape[: position + 1]), chunk)
-        while position >= 0 and (rest_fits or not same(view_numel, chunk) or is_one(shape[position])):
-            if not rest_fits and not is_one(shape[position]) and at_least(view_numel, chunk):
+        # take dimensions of the new shape until they fill this run of memory-adjacent old ones
+        count = _filling(shape[: position + 1], chunk, last=dim == 0)
+        while position >= 0 and (count or is_one(shape[position]) or (count is None and not same(view_numel, chunk))):
+            if count:
+                count -= 1
+            elif not is_one(shape[position]) and at_least(view_numel, chunk):
                 break
             new[position] = view_numel * chunk_stride
             view_numel = view_numel * shape[position]
@@ -139,6 +161,8 @@ def view(self: TensorInfo, size: Sequence[Size], stride: Any = None) -> TensorIn
         return self.view(size, stride)
     shape = infer_size(size, product(self.sizes))
     strides = view_strides(self.sizes, self.strides, shape)
+    if strides is None:  # it may be one for the example alone
+        strides = view_strides(self.sizes, self.strides, shape, ExamplesQuestions)
     if strides is None and decided_zero(product(self.sizes)):
         strides = contiguous_strides(shape)
     if strides is None:

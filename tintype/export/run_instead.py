@@ -1,0 +1,76 @@
+"""Operators that run otherwise than torch's own, which refuse what the operators of the model take.
+
+In a program stands what a model's operators consist of. Where the parts are stricter than the whole, about tensors
+without elements and about layouts, they are called in a way that takes all that the whole does. In a capture the
+operators are themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from tintype.fake.tensor import FakeTensor
+
+aten = torch.ops.aten
+
+
+def _assert_tensor_metadata(
+    tensor: torch.Tensor, size: Any = None, stride: Any = None, *rest: Any, **more: Any
+) -> None:
+    """Strides that mean nothing may be any: those of one element, or of a tensor without elements."""
+    if stride is not None and type(tensor) is not FakeTensor and lies_in_strides(tensor, stride):
+        stride = None
+    aten._assert_tensor_metadata.default(tensor, size, stride, *rest, **more)
+
+
+def lies_in_strides(tensor: torch.Tensor, strides: Iterable[int]) -> bool:
+    """Whether a tensor has certain strides, where they mean something. Where they are equal its sizes are not looked
+    at: in a capture that would decide about them."""
+    pairs = zip(tensor.stride(), strides, tensor.shape, strict=True)
+    return not any(stride != wanted and size > 1 for stride, wanted, size in pairs) or not tensor.numel()
+
+
+def _batch_norm_with_statistics(
+    tensor: torch.Tensor, weight: Any, bias: Any, mean: torch.Tensor, variance: torch.Tensor, *options: Any
+) -> Any:
+    """Batch norm when training; no statistics change where there is nothing to learn from."""
+    if type(tensor) is FakeTensor or tensor.numel():
+        return _with_statistics(tensor, weight, bias, mean, variance, *options)
+    return (*_of_nothing(tensor, weight, bias), mean.clone(), variance.clone())
+
+
+def _batch_norm_without_statistics(tensor: torch.Tensor, weight: Any, bias: Any, *options: Any) -> Any:
+    if type(tensor) is FakeTensor or tensor.numel():
+        return _without_statistics(tensor, weight, bias, *options)
+    return _of_nothing(tensor, weight, bias)
+
+
+_with_statistics = aten._native_batch_norm_legit_functional.default._op
+_without_statistics = aten._native_batch_norm_legit.no_stats._op
+
+
+def _of_nothing(tensor: torch.Tensor, weight: Any, bias: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What batch norm makes of a tensor without elements, so that gradients flow."""
+    result = tensor.clone()
+    result = result if weight is None else result * weight[0]
+    result = result if bias is None else result + bias[0]
+    unknown = tensor.new_empty(tensor.shape[1])
+    return result, unknown, unknown.clone()
+
+
+def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """In any layouts, as in the program they may be others than in the model."""
+    if type(left) is not FakeTensor and type(right) is not FakeTensor:
+        left, right = left.contiguous(), right.contiguous()
+    return aten.kron.default(left, right)
+
+
+RUN_INSTEAD: dict[Any, Callable[..., Any]] = {
+    aten._assert_tensor_metadata.default: _assert_tensor_metadata,
+    aten._native_batch_norm_legit_functional.default: _batch_norm_with_statistics,
+    aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+    aten.kron.default: _kron,
+}
