@@ -197,6 +197,33 @@ def test_a_branch_that_fails_is_named() -> None:
         tintype.aot.function(f)(torch.ones(2, 3))
 
 
+@pytest.mark.parametrize(
+    ("f", "size", "other"),
+    [
+        (lambda x: tintype.cond(x.shape[0] > 2, lambda: x[2], lambda: x[0]), 2, 3),
+        (lambda x: tintype.cond(x.shape[0] % 2 == 0, lambda: x.view(2, -1).sum(), lambda: x.sum() * 3), 3, 4),
+        (
+            lambda x: tintype.cond(
+                x.shape[0] > 2, lambda: tintype.cond(x.sum() > 0, lambda: x[0], lambda: x[2]), lambda: x[1]
+            ),
+            2,
+            3,
+        ),
+        (lambda x: tintype.cond(x.shape[0] <= 2, lambda x: x.exp(), lambda x: x[2:] * x[2], (x,)), 2, 3),
+    ],
+)
+def test_a_branch_that_does_not_fit_the_size_of_the_example(f: Any, size: int, other: int) -> None:
+    """As for an ``if``, the program is for sizes at which the other branch is taken."""
+    x, y = torch.arange(1.0, size + 1), torch.arange(1.0, other + 1)
+    for options in ({}, {"dynamic_shapes": "auto"}):
+        assert_like_eager(f, [(x,)], **options)
+        with pytest.raises(RuntimeError):
+            tintype.export(f, (x,), **options).module()(y)
+    compiled = tintype.aot.function(f)
+    for value in (x, y, x + 1):
+        torch.testing.assert_close(compiled(value), f(value))
+
+
 def test_a_tensor_that_escapes_from_a_branch() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         kept = []

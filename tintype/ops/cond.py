@@ -32,6 +32,7 @@ from tintype.ops.gradients import (
 from tintype.ops.subgraphs import (
     SYMBOLIC,
     Body,
+    FailingFunctionError,
     alias_storage,
     captured,
     described,
@@ -46,6 +47,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location
 from tintype.symbolic.ranges import Range, point
+from tintype.trace.inner import call_or_replay
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
 from tintype.transforms.functionalize import Functionalization
@@ -102,8 +104,15 @@ def run(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], op
 @captures(target)
 def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> Any:
     leaves, spec = tree.flatten(tuple(operands))
-    first = _record_branch(recorder, "true_fn", true_fn, leaves, spec, ())
-    second = _record_branch(recorder, "false_fn", false_fn, leaves, spec, first.inner.operands)
+    answer, other = True, false_fn
+    try:
+        first = _record_branch(recorder, "true_fn", true_fn, leaves, spec, ())
+        answer, other = False, true_fn
+        second = _record_branch(recorder, "false_fn", false_fn, leaves, spec, first.inner.operands)
+    except FailingFunctionError:
+        if not _is_decided_against(recorder, pred, answer):
+            raise
+        return recorder.resumed(lambda: call_or_replay(recorder, other, operands))
     first.take(second.inner.operands[len(first.inner.operands) :])
     operands = first.inner.operands
     wanted = differentiable(recorder, operands)
@@ -149,6 +158,20 @@ def _record_branch(
     body.take(known[len(body.inner.operands) :])
     body.run(function, tree.unflatten(values, spec))
     return body
+
+
+def _is_decided_against(recorder: Recorder, pred: Any, answer: bool) -> bool:
+    """Whether the sizes of the example decide against a branch that can't be captured for them. As for an ``if``, the
+    program is then for such sizes alone."""
+    if isinstance(pred, torch.Tensor):
+        return False
+    environment = recorder.context.environment
+    condition = from_torch(pred) if isinstance(pred, torch.SymBool) else pred
+    hint = environment.hint(condition)
+    if hint is None or bool(hint) is answer:
+        return False
+    environment.guard(condition)
+    return True
 
 
 # --- what both branches return ---------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch.fx import GraphModule, Node
@@ -23,7 +23,7 @@ class FunctionalGraph:
     """A graph that was functionalized, and the new values of those of its inputs that it wrote to, by position;
     ``writes`` says how that looks to autograd."""
 
-    def __init__(self, module: GraphModule, new_values: dict[int, Node], writes: dict[int, StateWrite]) -> None:
+    def __init__(self, module: GraphModule, new_values: dict[int, Node], writes: Mapping[int, StateWrite]) -> None:
         self.module = module
         self.new_values = new_values
         self.writes = writes

@@ -39,6 +39,10 @@ aten = torch.ops.aten
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+class FailingFunctionError(CaptureError):
+    """A function that an operator takes raises for the example's sizes; in eager mode it may never be called."""
+
+
 class Body:
     """A function being recorded: its inputs first, then the call, then the finished graph."""
 
@@ -74,7 +78,7 @@ class Body:
                 if always or isinstance(error, TintypeError):
                     raise
                 # in eager mode it may never have been called
-                raise CaptureError(
+                raise FailingFunctionError(
                     f"{self.title} fails: {type(error).__name__}: {error}",
                     location=user_location(),
                     remedy="let it work for the sizes and layouts of the example: all functions are captured, those "

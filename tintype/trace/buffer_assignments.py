@@ -50,7 +50,7 @@ def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[str,
 def replaced_buffers(graph: Graph) -> dict[str, StateWrite]:
     """How buffers that a graph of the training stage replaces get their new values, by the names of its inputs."""
     copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
-    return {node.args[0].name: StateWrite.REPLACED for node in copies if REPLACES in node.meta}
+    return {str(node.args[0]): StateWrite.REPLACED for node in copies if REPLACES in node.meta}
 
 
 def _clone(graph: Graph, context: FakeContext, node: Node, info: TensorInfo) -> Node:
