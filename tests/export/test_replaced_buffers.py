@@ -57,3 +57,27 @@ def test_gradients_that_need_the_old_value(export: Any, table: Any) -> None:
             forward(value).sum().backward()
         assert torch.equal(values[0].grad, values[1].grad)
         assert torch.equal(module.total, eager.total)
+
+
+class Multiplying(nn.Module):
+    """Its buffer gets the history of what is assigned to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.ones(3))
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        self.total = self.total * value
+        return self.total * 2
+
+
+def test_a_replacement_has_a_history() -> None:
+    program = tintype.export(Multiplying(), (torch.ones(3),))
+    outcomes = []
+    for model in (Multiplying(), program.module(), tintype.unflatten(program), program.run_decompositions().module()):
+        value = torch.arange(3.0).requires_grad_()
+        model(value)
+        assert model.total.requires_grad
+        outcomes.append(torch.autograd.grad(model(value).sum(), value)[0])
+    for outcome in outcomes[1:]:
+        torch.testing.assert_close(outcome, outcomes[0])

@@ -71,10 +71,10 @@ def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def as_replacement(old: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A tensor that takes another one's place in a module, laid out in memory as the program knows it."""
-    value = value.detach()
+    """A tensor that takes another one's place in a module, with its history, laid out in memory as the program knows
+    it."""
     if value.stride() == old.stride():
-        return value
+        return value.view_as(value) if isinstance(value, torch.nn.Parameter) else value
     return torch.empty_strided(old.size(), old.stride(), dtype=old.dtype, device=old.device).copy_(value)
 
 
