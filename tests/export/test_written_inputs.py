@@ -159,3 +159,34 @@ def test_a_buffer_that_got_a_history_is_written_to_without(how: str) -> None:
         result = function(x)
         outcomes.append([result.detach(), *torch.autograd.grad(result.sum(), x)])
     torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("reduce", [torch.sum, torch.prod, torch.cumsum, torch.cumprod])
+def test_sums_into_integers_are_sums_of_integers(reduce: Callable[..., Any], how: str) -> None:
+    def model(x: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        reduce(x, 0, out=result)
+        return result * 2
+
+    x = torch.tensor([[1.6, -0.7], [2.6, -0.7]])
+    wanted = torch.zeros_like(reduce(x, 0), dtype=torch.int64)
+    module = runnable(how, model, (x, wanted.clone()))
+    given = wanted.clone()
+    assert_same(module(x, given), model(x, wanted))
+    assert_same(given, wanted)
+
+
+def test_memory_of_what_a_branch_wrote_to() -> None:
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        x[-1] = 0
+        return x * 2
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        chosen = tintype.cond(x.mean() < 9, writes, lambda x: x * 3, (x,))
+        x.as_strided((1,), (1,)).add_(1)
+        return chosen
+
+    module = tintype.export(model, (torch.ones(3),)).module()
+    given, wanted = torch.arange(5.0), torch.arange(5.0)
+    assert_same(module(given[2:]), model(wanted[2:]))
+    assert_same(given, wanted)

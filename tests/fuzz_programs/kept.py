@@ -238,6 +238,8 @@ KEPT = [
          "v0 = (x0 * 2).float()\nv0 += 1\nv1 = (x0 + 1).to(x0.dtype)\nv1.add_(1)\n(v0, x0, v1.type_as(v0))"),
     Kept("a conversion and a source that is written to", static(), (x("x0", "3"),),
          "v0 = x0.float()\nx0.relu_()\nv0"),
+    Kept("a sum into integers", static(), (x("x0", "2", "2"), x("x1", "2", dtype="int64")),
+         "torch.sum(x0, 0, out=x1)\nx1 * 2", may_refuse=True),
     Kept("a loss of two kinds", static(), (x("x0", "3"), x("x1", "3", dtype="float64")),
          "v0 = torch.nn.functional.huber_loss(x0, x1)\nv0"),
     Kept("a size as text", auto(n=3), (N,), 'v0 = x0 * int(f"{x0.shape[0]}")\nv0', may_refuse=True),

@@ -69,6 +69,9 @@ WITHOUT_COUNTERPART: list[Rewrite] = []
 # Writes that leave the same in every element, so that elements may share memory.
 _SAME_EVERYWHERE = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
 
+# Operators that compute in the dtype of the tensor that they write to.
+_COMPUTED_AS_WRITTEN = frozenset({aten.sum, aten.nansum, aten.mean, aten.prod, aten.cumsum, aten.cumprod})
+
 # Operators that draw random numbers in a tensor's place and have no derivative; those that draw into it have one.
 _DRAWN_ANEW = frozenset({aten.bernoulli.p, aten.normal_functional.default})
 
@@ -482,6 +485,8 @@ class Functionalization:
             WITHOUT_COUNTERPART[0](self, node)
             return
         options = {name: value for name, value in node.kwargs.items() if name not in writes}
+        if counterpart.overloadpacket in _COMPUTED_AS_WRITTEN and options.get("dtype") is None:
+            options["dtype"] = handles[0].info.dtype
         for handle, new in zip(handles, self._new_values(node, counterpart, handles, options), strict=True):
             self.write(handle, new)
         self._forward(node, handles)

@@ -253,12 +253,13 @@ AGAIN[aten.as_strided.default] = _as_strided_again
 
 
 def _at_its_start(emit: Emitter, value: Node) -> Node:
-    """A tensor that begins where its memory does. An input may begin elsewhere when the program runs; and operators
-    that put something into a copy of a tensor copy what lies in front of it, too."""
+    """A tensor that begins where its memory does. An input may begin elsewhere when the program runs, and so may what
+    a branch returns; and operators that put something into a copy of a tensor copy what lies in front of it, too."""
     base: Any = value
     while base.target in _COPIES_OF_MEMORY or base_of(base) is not None:
         base = base.args[0]
-    if base.op != "placeholder" or not is_dense(_info(value).sizes, _info(value).strides):
+    elsewhere = base.op == "placeholder" or base.target is operator.getitem
+    if not elsewhere or not is_dense(_info(value).sizes, _info(value).strides):
         return value
     return emit.call(aten.clone.default, value)
 
