@@ -30,12 +30,12 @@ __all__ = [
     "register_dataclass",
     "register_namedtuple",
     "unflatten",
+    "unflattener",
 ]
 
 # positions and names of a leaf, outermost first: SequenceKey, MappingKey or GetAttrKey objects
 KeyPath = tuple[Any, ...]
 
-unflatten = pytree.tree_unflatten
 leaves = pytree.tree_leaves
 map_leaves = pytree.tree_map
 
@@ -50,6 +50,52 @@ def flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
     while _register_caches(found):
         found, spec = pytree.tree_flatten(tree)
     return found, spec
+
+
+def unflatten(found: Sequence[Any], spec: TreeSpec) -> Any:
+    """The tree of leaves and structure.
+
+    >>> unflatten([1, 2, 3], flatten(["a", torch.Size([2, 3])])[1])
+    [1, torch.Size([2, 3])]
+    """
+    return unflattener(spec)(found)
+
+
+def unflattener(spec: TreeSpec) -> Callable[[Sequence[Any]], Any]:
+    """The function that makes trees of one structure. Where torch would make a tuple of a ``torch.Size``, that stays
+    one."""
+    sizes: list[tuple[int, int]] = []
+    simple = _without_sizes(spec, 0, sizes)
+    if not sizes:
+        return lambda found: pytree.tree_unflatten(found, spec)
+
+    def build(found: Sequence[Any]) -> Any:
+        values = list(found)
+        for start, end in reversed(sizes):
+            values[start:end] = [_size(values[start:end])]
+        return pytree.tree_unflatten(values, simple)
+
+    return build
+
+
+def _without_sizes(spec: TreeSpec, start: int, sizes: list[tuple[int, int]]) -> TreeSpec:
+    """The structure with a leaf for every ``torch.Size``, whose places among the leaves are noted."""
+    if spec.type is torch.Size:
+        sizes.append((start, start + spec.num_leaves))
+        return pytree.treespec_leaf()
+    before = len(sizes)
+    children = []
+    for child in spec.children():
+        children.append(_without_sizes(child, start, sizes))
+        start += child.num_leaves
+    return spec if len(sizes) == before else TreeSpec(spec.type, spec.context, children)
+
+
+def _size(values: Sequence[Any]) -> Any:
+    try:
+        return torch.Size(values)
+    except TypeError:  # something else stands for the numbers
+        return tuple(values)
 
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:

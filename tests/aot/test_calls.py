@@ -473,6 +473,16 @@ def test_a_tensor_from_elsewhere_is_returned_as_it_is() -> None:
         assert compiled(x)[0] is found
 
 
+def test_sizes_stay_sizes() -> None:
+    def function(x: torch.Tensor, size: torch.Size) -> Any:
+        return x.sum() * size.numel(), x.shape, {"a": (x.t().shape, size)}
+
+    compiled = tintype.aot.function(function)
+    found, expected = compiled(torch.ones(2, 3), torch.Size([4, 5])), function(torch.ones(2, 3), torch.Size([4, 5]))
+    assert found == expected
+    assert [type(size) for size in (found[1], *found[2]["a"])] == [torch.Size] * 3
+
+
 def test_classes_that_do_not_exist_are_refused() -> None:
     compiled = tintype.aot.function(lambda x: nn.functional.one_hot(x, 5).float().mean(0))
     assert compiled(torch.tensor([4, 0])).tolist() == [0.5, 0, 0, 0, 0.5]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -269,15 +270,43 @@ def test_other_memory_is_refused_by_name() -> None:
         tintype.export_joint(lambda x, y: assigns(x, y).sum(), (torch.ones(2, requires_grad=True), torch.zeros(2)))
 
 
-def test_tensors_that_a_cache_keeps_from_an_earlier_capture_are_refused() -> None:
-    @functools.lru_cache
+@pytest.mark.parametrize("size", [None, 8])
+def test_caches_keep_no_tensors_of_a_capture(size: int | None) -> None:
+    @functools.lru_cache(maxsize=size)
     def mask(size: int) -> torch.Tensor:
         return torch.ones(size, size).tril()
 
     compiled = tintype.aot.function(lambda x: x @ mask(x.shape[1]))
-    compiled(torch.ones(4, 3))
-    with pytest.raises(CaptureError, match="something keeps tensors from one call to the next"):
-        compiled(torch.ones(2, 3))
+    for rows in (4, 2, 4):
+        torch.testing.assert_close(compiled(torch.ones(rows, 3)), torch.ones(rows, 3) @ mask(3))
+        mask.cache_clear()
+    kept = mask(3)
+    torch.testing.assert_close(compiled(torch.ones(5, 3)), torch.ones(5, 3) @ kept)
+    assert mask(3) is kept
+
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError(mask(len(x)).shape)
+
+    with pytest.raises(ValueError, match="2, 2"):
+        tintype.aot.function(fails)(torch.ones(2))
+    assert mask(2).tolist() == [[1, 0], [1, 1]]
+
+
+def test_tensors_that_something_keeps_from_an_earlier_capture_are_refused() -> None:
+    library: Any = math  # what is attached to a library's modules is not watched
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(library, "kept_by_a_test"):
+            library.kept_by_a_test = torch.ones(3, 3).tril()
+        return x @ library.kept_by_a_test
+
+    compiled = tintype.aot.function(function)
+    try:
+        compiled(torch.ones(4, 3))
+        with pytest.raises(CaptureError, match="something keeps tensors from one call to the next"):
+            compiled(torch.ones(2, 3))
+    finally:
+        del library.kept_by_a_test
 
 
 class WritesToItsParameter(nn.Module):
@@ -375,3 +404,27 @@ def test_complex_numbers_of_pythons() -> None:
 
     check(lambda x: (torch.complex(x, -x) * (0.1 + 1j)).imag * 2, arguments)
     check(lambda x: (torch.complex(x, -x).sum() / (0.1 + 1j)).abs(), arguments)
+
+
+LABELS = torch.tensor([[1, 2], [1, 1]])
+WITHOUT_META_KERNEL: dict[str, Any] = {
+    "quantized": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -10, 10),
+    "quantized by channel": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.full((3,), 0.1), torch.zeros(3), 2, -10, 10
+    ),
+    "margins": lambda x: nn.functional.multi_margin_loss(x[0], LABELS[0], reduction="none"),
+    "margins of several": lambda x: nn.functional.multilabel_margin_loss(x[:, 0], torch.tensor([[0, -1, 0]] * 4)),
+    "alignments": lambda x: nn.functional.ctc_loss(x.log_softmax(2), LABELS, (4, 4), target_lengths=(2, 1)),
+    "alignments by tensors": lambda x: torch.ctc_loss(
+        x.log_softmax(2), LABELS, torch.tensor([4, 4]), torch.tensor([2, 1])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_META_KERNEL)
+def test_gradients_that_torch_has_no_meta_kernel_for(name: str) -> None:
+    def arguments() -> Any:
+        leaf = torch.linspace(-2, 2, 24).reshape(3, 2, 4).permute(2, 1, 0).requires_grad_()
+        return (leaf,), (leaf,)
+
+    check(WITHOUT_META_KERNEL[name], arguments)

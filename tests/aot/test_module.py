@@ -153,6 +153,13 @@ def test_decompositions_are_applied_first() -> None:
     torch.testing.assert_close(found, torch.autograd.grad(model(x).square().sum(), list(model.parameters())))
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_decompositions_are_applied_whatever_requires_gradients(requires_grad: bool) -> None:
+    table = {torch.ops.aten.sin.default: lambda x: x * 10}
+    compiled = tintype.aot.function(lambda x: torch.sin(x), decompositions=table)
+    assert compiled(torch.ones(1, requires_grad=requires_grad)).item() == 10
+
+
 def test_exports_for_compilers() -> None:
     model = Tied()
     graph_module, signature = tintype.aot.export_module(model, (torch.tensor([1]),))

@@ -456,6 +456,23 @@ def test_attributes_of_parameters() -> None:
     torch.testing.assert_close(compiled(x), model(x))
 
 
+def test_gradients_of_parameters() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight if self.weight.grad is None else x * self.weight + self.weight.grad
+
+    model = Model()
+    compiled = tintype.aot.module(model)
+    x = torch.ones(2)
+    for gradient in (None, torch.ones(2), torch.full((2,), 3.0), None):
+        model.weight.grad = gradient
+        torch.testing.assert_close(compiled(x), model(x))
+
+
 # --- types ---------------------------------------------------------------------------------------------------
 
 

@@ -217,6 +217,8 @@ class Recording:
     gradients: list[Node]
     out_spec: tree.TreeSpec
     grad_enabled_after: bool
+    # tensors whose gradient the function looked at, and what that was
+    gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]]
     # why there is no backward, where eager mode would raise that
     backward_error: str | None
 
@@ -232,6 +234,8 @@ class FunctionRecorder(JointRecorder):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.makes_constant = False
+        # tensors of the model, or from elsewhere, whose gradient the function looked at, and what that was
+        self.gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]] = []
 
     def constant(self, tensor: torch.Tensor) -> FakeTensor:
         """Unlike a tensor that the function found somewhere, one that it made has a value that never changes."""
@@ -240,6 +244,11 @@ class FunctionRecorder(JointRecorder):
             return super().constant(tensor)
         finally:
             self.makes_constant = False
+
+    def note_gradient_read(self, tensor: torch.Tensor) -> None:
+        """A tensor was asked for its gradient; what the caller gave hears that itself."""
+        if type(tensor) is not FakeTensor:
+            self.gradients_read.append((tensor, tensor.grad))
 
     def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """The caller's tensors may be changed so, the model's may not."""
@@ -604,6 +613,7 @@ def record(
         values[len(capture.results) + len(capture.views) :],
         captured.out_spec,
         capture.grad_enabled_after,
+        capture.recorder.gradients_read,
         capture.backward_error,
     )
 

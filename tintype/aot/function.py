@@ -76,6 +76,9 @@ class CachedGraphs:
 
     def has_same_answers(self, leaves: list[Any]) -> bool:
         """Whether what the function looked at would look the same."""
+        for tensor, gradient in self.compiled.recording.gradients_read:
+            if tensor.grad is not gradient:
+                return False
         if not self.questions:
             return True
         inputs = Arguments(leaves, self.merged).inputs
@@ -219,9 +222,10 @@ class CompiledFunction:
                 arguments = Arguments(leaves, merged)
                 root = EntryPoint(self._entry(arguments, spec), self._root)
                 try:
-                    recording = record(
-                        root, arguments, with_gradients=torch.is_grad_enabled(), functions=reads.functions
-                    )
+                    with reads.caches_kept_clean(holds_fake):
+                        recording = record(
+                            root, arguments, with_gradients=torch.is_grad_enabled(), functions=reads.functions
+                        )
                     break
                 except SharedMemoryError as error:
                     if merged:
@@ -260,6 +264,8 @@ class CompiledFunction:
         if not recording.gradient_inputs:
             for tangent in placeholders(graph)[recording.input_count :]:
                 graph.erase_node(tangent)
+            if self._decompositions is not None:
+                graph = self._decomposed(recording, graph)
             return CompiledGraphs(recording, None, self._compile_graph(graph, self._fw_compiler), None, epilogue)
         joint = JointGraph(graph, recording.input_count, value_count, recording.tangents, recording.gradient_inputs)
         if self._decompositions is not None:

@@ -7,8 +7,10 @@ graphs are used again.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +55,7 @@ class Reads:
         self._shared = [places for places in walk.shared_state.values() if len(places) > 1]
         self._slots = walk.slots
         self._probes = walk.probes
+        self._caches = walk.caches
 
     def unchanged(self) -> bool:
         """Whether everything is what it was."""
@@ -107,6 +110,20 @@ class Reads:
             return False
         return all(same_value(look(), value) for look, value in self._probes)
 
+    @contextlib.contextmanager
+    def caches_kept_clean(self, is_foreign: Callable[[Any], bool]) -> Iterator[None]:
+        """Afterwards functions don't remember values that must not stay; what they made is made again then."""
+        before = [cache.cache_info().misses for cache in self._caches]
+        try:
+            yield
+        except BaseException:
+            self.take_out(is_foreign)
+            raise
+        finally:
+            for cache, misses in zip(self._caches, before, strict=True):
+                if cache.cache_info().misses != misses and _remembers(cache, is_foreign):
+                    cache.cache_clear()
+
     def take_out(self, is_foreign: Callable[[Any], bool]) -> list[str]:
         """Put back what was there before values that must not stay; returns the names of those."""
         found = self._take_out_of_containers(is_foreign)
@@ -144,3 +161,9 @@ class Reads:
                     container.extend(values)
                 found.append(f"in a {type(container).__name__}")
         return found
+
+
+def _remembers(cache: Any, is_foreign: Callable[[Any], bool]) -> bool:
+    """Whether something of a kind is among what a cached function returned, which only the garbage collector knows:
+    in a dictionary, or one by one where their number has a limit."""
+    return any(map(is_foreign, gc.get_referents(cache)))

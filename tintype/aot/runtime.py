@@ -53,6 +53,7 @@ class CompiledGraphs:
         self.forward = forward
         self.backward = backward
         self.epilogue = epilogue
+        self._unflatten = tree.unflattener(recording.out_spec)
         self.value_count = len(recording.writes) + len(recording.results) + epilogue.number_count
         self.has_gradients = backward is not None or recording.backward_error is not None
         differentiable = set(recording.tangents)
@@ -82,7 +83,7 @@ class CompiledGraphs:
             outputs = self._run(inputs, arguments, state, unaware)
         if torch.is_grad_enabled() != self.recording.grad_enabled_after:
             torch.set_grad_enabled(self.recording.grad_enabled_after)
-        return tree.unflatten(outputs, self.recording.out_spec)
+        return self._unflatten(outputs)
 
     def _run(
         self, inputs: Sequence[torch.Tensor], arguments: Sequence[Any], state: StateAccess, unaware: Sequence[Any]

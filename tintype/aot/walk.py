@@ -93,6 +93,8 @@ class Walk:
         self.tables_of_state: list[Mapping[str, Any]] = []
         self.shared_state: dict[int, list[tuple[Mapping[str, Any], str]]] = {}
         self.slots: list[tuple[Any, str, Any]] = []
+        # functions that remember what they returned (functools.lru_cache)
+        self.caches: list[Any] = []
         # anything else: what is called to see it, and what came of that
         self.probes: list[tuple[Callable[[], Any], Any]] = []
         self._reads_unnamed = False
@@ -332,7 +334,9 @@ class Walk:
         kind = type(value)
         if hasattr(value, "__dict__"):
             self._open_attributes(value, whole=any(_is_read_whole(base) for base in kind.__mro__))
-            if isinstance(vars(value).get("__wrapped__"), FunctionType):  # functools.lru_cache and the like
+            if isinstance(value, functools._lru_cache_wrapper):
+                self.caches.append(value)
+            if isinstance(vars(value).get("__wrapped__"), FunctionType):
                 self.visit(vars(value)["__wrapped__"])
         for base in kind.__mro__:
             if not _is_library(base.__module__):

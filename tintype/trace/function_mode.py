@@ -8,6 +8,7 @@ of its own. The mode is only on when there are symbols or gradients, since it co
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -150,8 +151,28 @@ def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> Any:
         return torch.ops.aten.one_hot.default(tensor, num_classes)
 
 
+def _ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, function: Any, **kwargs: Any
+) -> Any:
+    """Taken apart by autograd, the operator makes tensors of lengths that are numbers where nobody sees it."""
+    if isinstance(input_lengths, torch.Tensor) and isinstance(target_lengths, torch.Tensor):
+        return NotImplemented
+    lengths = torch.as_tensor(input_lengths), torch.as_tensor(target_lengths)
+    return function(log_probs, targets, *lengths, *args, **kwargs)
+
+
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
+
+
+def _gradient(tensor: torch.Tensor) -> Any:
+    """The recorder of a program that is differentiated wants to know what it reads of the model's gradients."""
+    for position in reversed(range(torch._C._len_torch_dispatch_stack())):
+        note = getattr(torch._C._get_dispatch_stack_at(position), "note_gradient_read", None)
+        if note is not None:
+            note(tensor)
+            break
+    return NotImplemented
 
 
 def _assign_data(tensor: torch.Tensor, value: Any) -> Any:
@@ -165,9 +186,12 @@ def _assign_data(tensor: torch.Tensor, value: Any) -> Any:
 
 _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.data.__set__: _assign_data,  # type: ignore[attr-defined]
+    torch.Tensor.grad.__get__: _gradient,  # type: ignore[union-attr]
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.tensor: _tensor,
+    torch.ctc_loss: functools.partial(_ctc_loss, function=torch.ctc_loss),
+    torch.nn.functional.ctc_loss: functools.partial(_ctc_loss, function=torch.nn.functional.ctc_loss),
     torch.linspace: _linspace,
     torch._C._nn.one_hot: _one_hot,
     torch.zeros: _zeros,

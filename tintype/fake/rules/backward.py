@@ -270,7 +270,14 @@ def of_difference_loss(grad_output: TensorInfo, self: TensorInfo, target: Tensor
     return _like(self)
 
 
-@rule("nll_loss_backward", "nll_loss2d_backward")
+@rule(
+    "nll_loss_backward",
+    "nll_loss2d_backward",
+    "multi_margin_loss_backward",
+    "multilabel_margin_loss_backward",
+    "_ctc_loss_backward",
+    "_ctc_loss_backward.Tensor",
+)
 def of_nll_loss(grad_output: TensorInfo, self: TensorInfo, *options: Any) -> TensorInfo:
     return _fresh(self.sizes, self)
 
