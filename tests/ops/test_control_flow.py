@@ -119,6 +119,26 @@ def test_nested_branches() -> None:
     assert_like_eager(f, [(X, X), (X / 10, X), (-X, X)])
 
 
+AROUND = {
+    "cond": lambda x, flag: tintype.cond(flag, lambda: x * 2, lambda: x + 1),
+    "map": lambda x, flag: tintype.map(lambda row: row * 2, x),
+    "scan": lambda x, flag: tintype.scan(lambda total, row: (total + row, total * 2), x[0], x)[1],
+    "while_loop": lambda x, flag: tintype.while_loop(lambda v: v.sum() < 9, lambda v: (v + 1,), (x,))[0],
+    "associative_scan": lambda x, flag: tintype.associative_scan(torch.add, x, 0),
+    "twice": lambda x, flag: tintype.cond(flag, lambda: tintype.cond(flag, lambda: x, lambda: x * 3), lambda: x * 5),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_an_operator_in_a_branch_takes_what_is_around_the_branch(name: str) -> None:
+    def f(x: torch.Tensor, flag: torch.Tensor) -> torch.Tensor:
+        return tintype.cond(x.sum() > 0, lambda: AROUND[name](x, flag), lambda: x.exp())
+
+    yes, no = torch.tensor(True), torch.tensor(False)
+    assert_like_eager(f, [(X, yes), (X, no), (-X, yes)])
+    torch.testing.assert_close(tintype.aot.function(f)(X.detach(), no), f(X.detach(), no))
+
+
 def test_branches_that_differ_in_size() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         y = tintype.cond(x.sum() > 0, lambda x: x[1:], lambda x: x * 1, (x,))
@@ -314,6 +334,20 @@ def test_a_loop_that_counts_with_a_number() -> None:
         return tintype.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, x * 2 + i), (0, x))
 
     assert_like_eager(f, [(X,), (-X,)])
+
+
+def test_a_loop_that_counts_rows_with_a_number() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return tintype.while_loop(
+            lambda i, total: i < x.shape[0], lambda i, total: (i + 1, total + x[i]), (0, torch.zeros(2))
+        )
+
+    assert_like_eager(f, [(X,)])
+    assert_like_eager(f, [(X,), (torch.ones(2, 2),), (torch.ones(0, 2),)], dynamic_shapes="auto", gradients=False)
+    for rows in (0, 1, 3):
+        x = torch.ones(rows, 2)
+        torch.testing.assert_close(tintype.aot.function(lambda x: f(x)[1])(x), f(x)[1])
+        assert_like_eager(f, [(x,)], gradients=False)
 
 
 def test_a_loop_that_grows_a_tensor() -> None:

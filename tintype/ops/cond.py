@@ -37,6 +37,7 @@ from tintype.ops.subgraphs import (
     captured,
     described,
     graph_node,
+    is_decided_against,
     kind_of,
     mark_writes,
     next_number,
@@ -110,7 +111,7 @@ def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands
         answer, other = False, true_fn
         second = _record_branch(recorder, "false_fn", false_fn, leaves, spec, first.inner.operands)
     except FailingFunctionError:
-        if not _is_decided_against(recorder, pred, answer):
+        if not is_decided_against(recorder, pred, answer):
             raise
         return recorder.resumed(lambda: call_or_replay(recorder, other, operands))
     first.take(second.inner.operands[len(first.inner.operands) :])
@@ -158,20 +159,6 @@ def _record_branch(
     body.take(known[len(body.inner.operands) :])
     body.run(function, tree.unflatten(values, spec))
     return body
-
-
-def _is_decided_against(recorder: Recorder, pred: Any, answer: bool) -> bool:
-    """Whether the sizes of the example decide against a branch that can't be captured for them. As for an ``if``, the
-    program is then for such sizes alone."""
-    if isinstance(pred, torch.Tensor):
-        return False
-    environment = recorder.context.environment
-    condition = from_torch(pred) if isinstance(pred, torch.SymBool) else pred
-    hint = environment.hint(condition)
-    if hint is None or bool(hint) is answer:
-        return False
-    environment.guard(condition)
-    return True
 
 
 # --- what both branches return ---------------------------------------------------------------------------

@@ -167,8 +167,24 @@ def captured(capture: Callable[..., Any], run: Callable[..., Any], *args: Any, *
     if recorder is None:
         return run(*args, **kwargs)
     recorder.follow_modes()
+    if isinstance(recorder, InnerRecorder):
+        args = recorder.localize(args)  # inside of a function it may be called with what is around that
     with set_aside(recorder):
         return capture(recorder, *args, **kwargs)
+
+
+def is_decided_against(recorder: Recorder, pred: Any, answer: bool) -> bool:
+    """Whether the sizes of the example decide against the answer for which a function is called that can't be
+    captured for them. As for an ``if``, the program is then for such sizes alone."""
+    if isinstance(pred, torch.Tensor):
+        return False
+    environment = recorder.context.environment
+    condition = from_torch(pred) if isinstance(pred, torch.SymBool) else pred
+    hint = environment.hint(condition)
+    if hint is None or bool(hint) is answer:
+        return False
+    environment.guard(condition)
+    return True
 
 
 def operand_nodes(recorder: Recorder, operands: Sequence[Any]) -> tuple[Any, ...]:

@@ -23,8 +23,18 @@ from tintype.ops.functional import add_new_values, functional_graphs, functional
 from tintype.ops.gradients import chosen, differentiable, with_gradient
 from tintype.ops.rows import own, stack
 from tintype.ops.scan import Steps
-from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
+from tintype.ops.subgraphs import (
+    Body,
+    FailingFunctionError,
+    captured,
+    graph_node,
+    is_decided_against,
+    mark_writes,
+    operand_nodes,
+    record_call,
+)
 from tintype.symbolic.location import user_location
+from tintype.trace.inner import call_or_replay
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
 from tintype.transforms.functionalize import Functionalization
@@ -107,7 +117,12 @@ def capture(
     carry = Carry(recorder, carried, "while_loop")
     while True:
         condition = _record(recorder, "cond_fn", cond_fn, carry, additional, ())
-        body = _record(recorder, "body_fn", body_fn, carry, additional, condition.inner.operands)
+        try:
+            body = _record(recorder, "body_fn", body_fn, carry, additional, condition.inner.operands)
+        except FailingFunctionError:
+            if with_steps or not _makes_no_step(recorder, cond_fn, [*carried, *additional]):
+                raise
+            return recorder.resumed(lambda: tuple(_copy(value) for value in carried))
         check_carry(carry, body, body.leaves)
         if not carry.widen(body.leaves):
             break
@@ -134,6 +149,16 @@ def capture(
         rule = Steps(recorder, modules[1], len(carry), (), operands, wanted).gradient(len(carry))
         results = with_gradient(recorder, results, rule, chosen(values, wanted), visible=len(carry))
     return tuple(results)
+
+
+def _copy(value: Any) -> Any:
+    return value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
+
+
+def _makes_no_step(recorder: Recorder, cond_fn: Any, values: Sequence[Any]) -> bool:
+    """Whether sizes decide that the loop ends before its body is called."""
+    (answer,), _ = tree.flatten(recorder.resumed(lambda: call_or_replay(recorder, cond_fn, values)))
+    return is_decided_against(recorder, answer, True)
 
 
 def _steps_of(recorder: Recorder, results: list[Any]) -> list[Any]:

@@ -175,6 +175,8 @@ class InnerRecorder(Recorder):
         session, self.context.session = self.context.session, self
         watching = self._function_mode
         try:
+            if self.context.environment.symbols:  # a loop over numbers has some, whatever the program around it
+                self.watch_functions()
             results = self.inside(lambda: call_or_replay(self, function, args))
             leaves, spec = tree.flatten(results)
             leaves = [self._result(leaf) for leaf in leaves]
