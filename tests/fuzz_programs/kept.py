@@ -150,6 +150,8 @@ KEPT = [
          "x0[:, :-1].reshape(-1).tanh_()\nx0", may_refuse=True),
     Kept("attention without features", static(), (x("x0", "2", "3", "0"),),
          "v0 = torch.nn.functional.scaled_dot_product_attention(x0, x0, x0)\nv0"),
+    Kept("a stride of nothing is looked at", dim(n=0), (x("x0", "3", "n"),), "v0 = x0 * x0.stride(0)\nv0",
+         may_refuse=True),
     Kept("an offset is looked at", auto(n=3), (x("x0", "2", "n"),), "v0 = x0.mT + x0.storage_offset()\nv0",
          may_refuse=True),
     Kept("a size of what is written to", auto(n=4), (x("x0", "n", "n"), x("x1")),

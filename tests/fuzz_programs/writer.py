@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import tintype
-from tests.fuzz_programs.language import Statement
+from tests.fuzz_programs.language import Statement, names_in
 from tests.fuzz_programs.templates import FAMILIES, narrows
 
 SLOT = re.compile(r"\{(?:([afikcwy])(\d?)(_\w)?|([dejqrzpbDC]))\}")
@@ -144,7 +144,8 @@ class Writer:
         else:
             text = f"{self.name('v')} = {text}"
         without = family.startswith("state") and "{p}" in template
-        return Statement(text, template, (), without, narrows(template) or cuts_by_another(text))
+        decides = narrows(template) or cuts_by_another(text) or squeezes_what_varies(scope, text)
+        return Statement(text, template, (), without, decides)
 
     def fill(self, scope: Scope, template: str, family: str = "") -> str:
         """A template with names and numbers in place of its slots."""
@@ -272,6 +273,18 @@ def cuts_by_another(text: str) -> bool:
         return False
     tensor, second, other, dimension = found.group(1), found.group(2), found.group(3), found.group(4)
     return tensor != other or dimension != ("1" if second else "0")
+
+
+def squeezes_what_varies(scope: Scope, text: str) -> bool:
+    """Whether a dimension is squeezed that is one element long at some of the sizes: then capture must know."""
+    if not re.search(r"\bsqueeze\(", text):
+        return False
+    for name in names_in(text):
+        values = [scope.value(name, at) for at in range(len(scope.namespaces))]
+        ones = {tuple(size == 1 for size in value.shape) for value in values if isinstance(value, torch.Tensor)}
+        if len(ones) > 1:
+            return True
+    return False
 
 
 def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -12,6 +12,8 @@ from tintype.export.codegen import Writer
 from tintype.export.constraints import ContractLine
 from tintype.ir.observations import FACTS, OF_ATTRIBUTES, SURROUNDINGS, Observation, answer_of, same_answer
 from tintype.symbolic import Expr, evaluate, python_source
+from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.evaluation import substitute
 from tintype.symbolic.expression import Symbol
 from tintype.trace.recorder import active_recorder
 
@@ -112,7 +114,11 @@ def check_observed(
 def _evaluated(answer: Any, symbols: Mapping[Symbol, int]) -> Any:
     if isinstance(answer, tuple):
         return tuple(_evaluated(item, symbols) for item in answer)
-    return evaluate(answer, dict(symbols)) if isinstance(answer, Expr) else answer
+    if not isinstance(answer, Expr):
+        return answer
+    if any(isinstance(value, torch.SymInt) for value in symbols.values()):  # in a capture: nothing is to be decided
+        return to_torch(substitute(answer, {symbol: from_torch(value) for symbol, value in symbols.items()}))
+    return evaluate(answer, dict(symbols))
 
 
 def _refuse(observation: Observation, name: str, expected: Any, given: Any) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from tintype.symbolic.expression import Size
+from tintype.symbolic.expression import Expr, Size
+from tintype.symbolic.extrema import maximum
 from tintype.symbolic.sizes import certainly_same, contiguous_strides, is_one, is_zero, same, usually_less
 
 
@@ -176,6 +177,15 @@ def has_contiguous_strides(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -
             return False
         expected = expected * size
     return True
+
+
+def told_strides(info: TensorInfo) -> tuple[Size, ...]:
+    """The strides that a tensor tells a program that asks. Rules take no notice of a size of 0, as strides mean
+    nothing there; torch counts it as 1, which is seen where the example has one."""
+    empty = any(isinstance(size, Expr) and size.environment.hint(size) == 0 for size in info.sizes)
+    if not empty or info.strides != contiguous_strides(info.sizes):
+        return info.strides
+    return contiguous_strides([maximum(size, 1) for size in info.sizes])
 
 
 def same_strides(sizes: Sequence[Size], strides: Sequence[Size], others: Sequence[Size]) -> bool:

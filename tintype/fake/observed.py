@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from tintype.errors import CaptureError
+from tintype.fake.info import told_strides
 from tintype.ir.observations import FACTS, OF_ATTRIBUTES
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location, users_frame
@@ -69,9 +70,12 @@ class ObservedTensor(torch.Tensor):
         return self._ask("is_contiguous", arguments, _own.is_contiguous(self, memory_format=memory_format))
 
     def stride(self, dim: Any = None) -> Any:
-        if dim is None:
-            return self._ask("stride", (), _own.stride(self))
-        return self._ask("stride", (int(dim),), _own.stride(self, dim))
+        arguments = () if dim is None else (int(dim),)
+        answer = _own.stride(self, *arguments)
+        strides = told_strides(self.info)
+        if strides is not self.info.strides:
+            answer = to_torch(strides[dim]) if arguments else tuple(map(to_torch, strides))
+        return self._ask("stride", arguments, answer)
 
     def storage_offset(self) -> Any:
         return self._ask("storage_offset", (), to_torch(self.info.offset))

@@ -14,6 +14,7 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import CaptureError, Location
+from tintype.fake.info import told_strides
 from tintype.fake.observed import raise_unknown
 from tintype.ir.observations import (
     NO_SUCH_ATTRIBUTE,
@@ -200,7 +201,7 @@ class Observer:
                 continue
             position, fake, example = self._inputs[source]
             if fact == "stride":
-                self.note(position, fact, (), fake.info.strides)
+                self.note(position, fact, (), told_strides(fake.info))
             elif fact == "storage_offset":
                 self.note(position, fact, (), fake.info.offset)
             else:
