@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import tintype
 from tests.export.modes import capture
 from tintype.errors import InputMismatchError, InputStructureError
 
@@ -256,3 +257,40 @@ def test_text_with_quotes(mode: str) -> None:
     text = 'it\'s "quoted"\n{x}'
     module = capture(mode, first, (X, text)).module()
     torch.testing.assert_close(module(X, text), X + 1)
+
+
+class Doubling(torch.Tensor):
+    """A tensor whose sums are twice what they are."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result * 2 if function is torch.Tensor.add else result
+
+
+class Dispatching(torch.Tensor):
+    """A tensor that has a word in every operator."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class Named(torch.Tensor):
+    """A tensor with a name, and else a tensor."""
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": {0: tintype.Dim("n")}}], ids=["static", "dynamic"])
+@pytest.mark.parametrize("kind", [Doubling, Dispatching])
+def test_classes_that_change_what_operators_mean_are_refused(kind: Any, shapes: Any) -> None:
+    program = tintype.export(lambda x: x + 1, (torch.ones(3),), dynamic_shapes=shapes)
+    given = torch.ones(3).as_subclass(kind)
+    for module in (program.module(), program.run_decompositions().module(), tintype.unflatten(program)):
+        with pytest.raises(tintype.TintypeError, match=f"{kind.__name__}, which changes what operators mean"):
+            module(given)
+
+
+@pytest.mark.parametrize("make", [lambda x: x.as_subclass(Named), torch.nn.Parameter, torch.nn.Buffer])
+def test_other_classes_are_taken(make: Any) -> None:
+    module = tintype.export(lambda x: x + 1, (torch.ones(3),)).module()
+    assert torch.equal(module(make(torch.ones(3))), torch.full((3,), 2.0))

@@ -6,6 +6,7 @@ the cause looked for, here, and put into words.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from types import FunctionType
@@ -23,6 +24,7 @@ from tintype.fake.info import TensorInfo
 from tintype.ir.observations import Observation
 from tintype.symbolic import Expr, Range, Size, evaluate, python_source
 from tintype.symbolic.expression import Symbol
+from tintype.trace.capture import changes_operators
 from tintype.trace.recorder import active_recorder
 
 _modes_active = torch._C._len_torch_dispatch_stack
@@ -67,6 +69,13 @@ class Expectation:
             raise InputMismatchError(
                 f"Expected input at {where} to be a tensor, but got {type(given).__name__}",
                 remedy=f"pass a tensor of size {_sizes_text(self.sizes)} and {self.dtype}",
+            )
+        if not means_what_it_says(given):
+            kind = type(given)
+            raise InputMismatchError(
+                f"Expected input at {where} to be a plain tensor, but got a {kind.__module__}.{kind.__qualname__}, "
+                "which changes what operators mean",
+                remedy="pass the plain tensors it consists of, or convert it with as_subclass(torch.Tensor)",
             )
         if given.dim() != len(self.sizes):
             raise InputMismatchError(
@@ -113,6 +122,20 @@ class Expectation:
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
                 remedy="the program was exported for this value only; export it again for another one",
             )
+
+
+# Classes of torch's that stand for plain tensors: in its own captures, and on several devices.
+_STAND_FOR_TENSORS = ("torch._subclasses.", "torch.distributed.", "tintype.")
+
+
+def means_what_it_says(value: Any) -> bool:
+    """Whether a value is a tensor that operators do to what they do to any."""
+    return isinstance(value, torch.Tensor) and not _changes_operators(type(value))
+
+
+@functools.cache
+def _changes_operators(kind: type) -> bool:
+    return not kind.__module__.startswith(_STAND_FOR_TENSORS) and changes_operators(kind)
 
 
 _ARTICLES = {int: "an int", float: "a float"}
@@ -317,17 +340,17 @@ def _write_number_check(
 def _write_tensor_check(
     writer: Writer, name: str, expectation: Expectation, known: dict[Symbol, str], report: str
 ) -> None:
-    kind, dtype = writer.bind(torch.Tensor), writer.bind(expectation.dtype)
+    # most are plain tensors, which is quicker to see than that one is a parameter or of a harmless class
+    is_tensor = f"(type({name}) is {writer.bind(torch.Tensor)} or {writer.bind(means_what_it_says)}({name}))"
+    dtype = writer.bind(expectation.dtype)
     if not any(isinstance(size, Expr) for size in expectation.sizes):
         sizes = writer.bind(torch.Size(expectation.sizes))  # type: ignore[arg-type]
-        writer.line(
-            f"if not (isinstance({name}, {kind}) and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}"
-        )
+        writer.line(f"if not ({is_tensor} and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}")
         if expectation.strides is not None:
             writer.line(f"if {name}.stride() != {expectation.strides!r}: {report}")
         return
     shape = writer.fresh("shape")
-    writer.line(f"if not isinstance({name}, {kind}): {report}")
+    writer.line(f"if not {is_tensor}: {report}")
     writer.line(f"{shape} = {name}.shape")
     plain = [f"len({shape}) == {len(expectation.sizes)}", f"{name}.dtype is {dtype}"]
     bindings: list[str] = []

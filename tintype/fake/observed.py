@@ -144,7 +144,7 @@ class ObservedTensor(torch.Tensor):
 
     @property
     def output_nr(self) -> int:  # type: ignore[override]
-        return self._ask("output_nr", (), 0)
+        return self._ask("output_nr", (), _get(self, "output_nr"))
 
     @property
     def retains_grad(self) -> bool:  # type: ignore[override]

@@ -545,7 +545,7 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
         from tintype.interop.fake_tensors import plain
 
         return plain(tensor)
-    if kind is FakeTensor or not _dispatches(kind):
+    if kind is FakeTensor or not changes_operators(kind):
         return tensor
     raise UnsupportedInputError(
         f"the tensor subclass {kind.__module__}.{kind.__qualname__} can't be captured",
@@ -553,8 +553,8 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _dispatches(kind: Any) -> bool:
-    """Whether a class changes what operators mean."""
+def changes_operators(kind: Any) -> bool:
+    """Whether a class of tensors changes what operators mean."""
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return True
     function = getattr(kind.__torch_function__, "__func__", None)

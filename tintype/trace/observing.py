@@ -109,13 +109,15 @@ class Observer:
 
     def asked(self, recorder: Recorder, fake: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
         """A tensor was asked; what it shall answer."""
+        given = self._inputs.get(fake.node)
+        is_input = given is not None and given[1] is fake
         if fact in _GRADIENTS or fact == "grad":
-            if not recorder.below_autograd and fact != "grad":
+            is_the_callers = fact == "grad" or (fact == "output_nr" and is_input)
+            if not recorder.below_autograd and not is_the_callers:
                 return answer  # gradients are part of the program, as autograd has them
             if fake.has_own_gradient_flag:
                 return True if fact == "is_leaf" else answer
-        given = self._inputs.get(fake.node)
-        if given is not None and given[1] is fake:
+        if given is not None and is_input:
             return self._asked_of_input(*given, fact, arguments, answer)
         if fact == "grad":
             return None  # tensors that a program computes have none
