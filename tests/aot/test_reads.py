@@ -473,6 +473,24 @@ def test_gradients_of_parameters() -> None:
         torch.testing.assert_close(compiled(x), model(x))
 
 
+def test_what_is_asked_of_parameters() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight * (2 if self.weight._backward_hooks is None else 3)
+
+    model = Model()
+    compiled = tintype.aot.module(model)
+    x = torch.ones(2)
+    torch.testing.assert_close(compiled(x), model(x))
+    model.weight.register_hook(lambda gradient: gradient)
+    with pytest.raises(CaptureError, match="_backward_hooks"):
+        compiled(x)
+
+
 # --- types ---------------------------------------------------------------------------------------------------
 
 

@@ -64,8 +64,11 @@ def _autocast() -> Any:
 # what a function may look at (see tintype.ir.observations) that is the same for two calls with the same key
 TOLD_BY_KEYS = frozenset(
     {
+        "_is_buffer",
         "get_default_dtype",
+        "getattr",
         "grad_fn",
+        "hasattr",
         "is",
         "is_conj",
         "is_contiguous",

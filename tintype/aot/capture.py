@@ -52,6 +52,7 @@ from tintype.transforms.memory import storages_of, written_nodes, written_storag
 from tintype.transforms.views import base_of, laid_out
 
 aten = torch.ops.aten
+_gradient_of = torch.Tensor.grad.__get__  # type: ignore[union-attr]
 
 
 # what autograd says when a backward is asked for that a program has made impossible
@@ -246,9 +247,8 @@ class FunctionRecorder(JointRecorder):
             self.makes_constant = False
 
     def note_gradient_read(self, tensor: torch.Tensor) -> None:
-        """A tensor was asked for its gradient; what the caller gave hears that itself."""
-        if type(tensor) is not FakeTensor:
-            self.gradients_read.append((tensor, tensor.grad))
+        """Which tensor the gradient is counts as long as graphs are kept."""
+        self.gradients_read.append((tensor, _gradient_of(tensor)))
 
     def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """The caller's tensors may be changed so, the model's may not."""

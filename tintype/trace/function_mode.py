@@ -165,16 +165,6 @@ def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
 
 
-def _gradient(tensor: torch.Tensor) -> Any:
-    """The recorder of a program that is differentiated wants to know what it reads of the model's gradients."""
-    for position in reversed(range(torch._C._len_torch_dispatch_stack())):
-        note = getattr(torch._C._get_dispatch_stack_at(position), "note_gradient_read", None)
-        if note is not None:
-            note(tensor)
-            break
-    return NotImplemented
-
-
 def _assign_data(tensor: torch.Tensor, value: Any) -> Any:
     """Above autograd the assignment is no operator."""
     raise CaptureError(
@@ -186,7 +176,6 @@ def _assign_data(tensor: torch.Tensor, value: Any) -> Any:
 
 _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.data.__set__: _assign_data,  # type: ignore[attr-defined]
-    torch.Tensor.grad.__get__: _gradient,  # type: ignore[union-attr]
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.tensor: _tensor,

@@ -30,6 +30,9 @@ def _heard(tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...], answer: 
     recorder = active_recorder() if users_frame(sys._getframe(2)) is not None else None
     if recorder is None or not recorder.is_recording or not recorder.is_lifted(tensor):
         return answer
+    if fact == "grad" and not recorder.below_autograd:
+        recorder.note_gradient_read(tensor)
+        return answer
     if fact in OF_OBJECTS and answer is not None:
         raise_unknown(f"asks for the {fact} of a parameter or buffer, which has one", "export before training")
     recorder.observer.asked_of_state(recorder, tensor, fact, arguments, answer)
