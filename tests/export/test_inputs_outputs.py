@@ -147,6 +147,17 @@ def test_dictionary_input_in_another_order(mode: str) -> None:
     assert_same(program.module()(other), function(other))
 
 
+def test_sizes_stay_sizes(mode: str) -> None:
+    def function(value: torch.Tensor, size: torch.Size) -> Any:
+        return value.expand(size), {"shape": value.shape}
+
+    args = (x()[:1], torch.Size([5, *x().shape[1:]]))
+    module = capture(mode, function, args).module()
+    expected, found = function(*args), module(*args)
+    assert_same(found[0], expected[0])
+    assert type(found[1]["shape"]) is torch.Size and found[1] == expected[1]
+
+
 # --- dataclasses -----------------------------------------------------------------------------------------------
 
 

@@ -146,3 +146,11 @@ def test_what_the_warning_recommends_keeps_them() -> None:
         tintype.aot.function(loss)(x).backward()
     loss(y).backward()
     assert_same(x.grad, y.grad)
+
+
+def test_a_flag_that_the_program_sets() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.detach().requires_grad_() ** 2).sum()
+
+    (text,) = messages(tintype.export, function, X.clone())
+    assert "requires_grad_() of a tensor" in text and "in function" in text

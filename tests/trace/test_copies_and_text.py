@@ -183,7 +183,6 @@ def cached_or_not(x: torch.Tensor) -> torch.Tensor:
 KEYS: dict[str, Callable[[torch.Tensor], Any]] = {
     "dict": lambda x: x * {4: 1.0, 3: 2.0}.get(x.shape[0], 3.0),
     "set": lambda x: x * (2 if x.shape[0] in {4, 3} else 3),
-    "cache": lambda x: x * table(x.shape[0]),
 }
 
 
@@ -193,6 +192,11 @@ def test_sizes_as_keys_are_refused_with_the_line(name: str) -> None:
         tintype.export(KEYS[name], (X,), dynamic_shapes={"x": {0: tintype.Dim.AUTO}})
     assert isinstance(caught.value, TypeError)
     assert caught.value.location is not None and caught.value.location.filename == __file__
+
+
+def test_a_function_with_a_cache_takes_sizes_that_vary() -> None:
+    program = tintype.export(lambda x: x * table(x.shape[0]), (X,), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+    assert_same(program.module()(torch.ones(9, 4)), torch.ones(9, 4) * 18)
 
 
 def test_a_program_that_does_without_a_cache_keeps_its_sizes_free() -> None:

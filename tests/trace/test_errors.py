@@ -197,9 +197,12 @@ def test_several_bad_inputs_are_reported_together() -> None:
 def test_error_after_a_wrong_guess_is_not_shown() -> None:
     """The program goes on after a branch on data; what it runs into then is no news."""
 
+    def fail() -> None:
+        raise ValueError("the values must not be positive")
+
     def function(value: torch.Tensor) -> torch.Tensor:
         if value.sum() > 0:
-            raise ValueError("the values must not be positive")
+            fail()
         return value
 
     error = refused(tintype.CaptureError, function)

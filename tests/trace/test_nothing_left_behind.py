@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import random
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -184,15 +186,49 @@ def test_the_model_works_afterwards(ending: str) -> None:
 
 def test_mutated_inputs_are_as_before(mode: str) -> None:
     def function(value: torch.Tensor, items: list[torch.Tensor]) -> torch.Tensor:
-        items.append(value)
         items[0].add_(1)
         return value.mul_(2)
 
     value, items = torch.ones(3), [torch.zeros(3)]
     capture(mode, function, (value, items))
     assert value.tolist() == [1, 1, 1]
-    assert len(items) == 1
     assert items[0].tolist() == [0, 0, 0]
+
+
+def _appends(items: list[Any]) -> None:
+    items.append(items[0])
+
+
+def _replaces(items: list[Any]) -> None:
+    items[0] = items[0] + 1
+
+
+def _adds_a_key(items: list[Any]) -> None:
+    items[1]["new"] = items[0]
+
+
+def _takes_a_key(items: list[Any]) -> None:
+    items[1].pop("old")
+
+
+@pytest.mark.parametrize("change", [_appends, _replaces, _adds_a_key, _takes_a_key])
+def test_changes_of_a_list_or_dictionary_that_is_given_are_refused(change: Callable[..., None]) -> None:
+    """The caller would see them, and a captured program gives back tensors alone."""
+
+    def function(items: list[Any]) -> torch.Tensor:
+        change(items)
+        return items[0] * 2
+
+    def copies(items: list[Any]) -> torch.Tensor:
+        items = [items[0], dict(items[1])]
+        change(items)
+        return items[0] * 2
+
+    items = [torch.zeros(3), {"old": torch.ones(3)}]
+    with pytest.raises(tintype.errors.StateChangedError, match=r"is given as \*args\[0\]"):
+        tintype.export(function, (items,))
+    assert len(items) == 2 and list(items[1]) == ["old"] and type(items[0]) is torch.Tensor
+    assert torch.equal(tintype.export(copies, (items,)).module()(items), copies(items))
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -293,15 +329,120 @@ def test_export_inside_of_a_program() -> None:
 
 
 def test_fakes_do_not_escape_unnoticed() -> None:
-    kept: list[torch.Tensor] = []
+    kept: dict[str, Any] = {}
+    hidden = types.SimpleNamespace(kept=kept)
 
     def function(value: torch.Tensor) -> torch.Tensor:
-        kept.append(value * 2)
+        hidden.kept["fake"] = value * 2
         return value + 1
 
     tintype.export(function, example())
     with pytest.raises(tintype.CaptureError, match="outside of the capture"):
-        kept[0] + 1
+        kept["fake"] + 1
+
+
+_kept: list[Any] = ["before"]
+_last: Any = None
+
+
+class KeepsOutside(nn.Module):
+    last: Any = None
+    every: list[Any] = []
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        global _last
+        if self.where == "a global":
+            _last = value * 2
+        elif self.where == "a list among the globals":
+            _kept.append(value * 2)
+        elif self.where == "the class":
+            KeepsOutside.last = value * 2
+        else:
+            KeepsOutside.every.append(value * 2)
+        return value + 1
+
+
+@pytest.mark.parametrize("where", ["a global", "a list among the globals", "the class", "a list of the class"])
+def test_tensors_kept_outside_of_the_model_are_refused(where: str) -> None:
+    """What is left behind would be no tensor, and the program would not do it."""
+    with pytest.raises(tintype.errors.StateChangedError, match=r"only change registered buffers"):
+        tintype.export(KeepsOutside(where), example())
+    assert _last is None and _kept == ["before"]
+    assert KeepsOutside.last is None and KeepsOutside.every == []
+
+
+def test_tensors_kept_in_a_closure_are_refused() -> None:
+    kept: list[Any] = []
+    last = None
+
+    def appends(value: torch.Tensor) -> torch.Tensor:
+        kept.append(value * 2)
+        return value + 1
+
+    def assigns(value: torch.Tensor) -> torch.Tensor:
+        nonlocal last
+        last = value * 2
+        return value + 1
+
+    for function in (appends, assigns):
+        with pytest.raises(tintype.errors.StateChangedError, match="that is not its own"):
+            tintype.export(function, example())
+    assert kept == [] and last is None
+
+
+@functools.cache
+def _remembered(count: int) -> torch.Tensor:
+    return torch.arange(count).float()
+
+
+class Remembers(nn.Module):
+    @functools.cache  # noqa: B019
+    def table(self, count: int) -> torch.Tensor:
+        return torch.arange(count).float()
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value * _remembered(3) + self.table(3)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_functions_that_remember_their_results_keep_none_of_a_capture(filled: bool) -> None:
+    _remembered.cache_clear()
+    remembered, table = _remembered, Remembers.table
+    model, value = Remembers(), torch.ones(2, 3)
+    if filled:
+        model(value)
+    for run in (tintype.export(model, (value,)).module(), tintype.aot.function(model)):
+        assert torch.equal(run(value), model(value))
+    assert type(_remembered(3)) is torch.Tensor and _remembered is remembered
+    assert type(model.table(3)) is torch.Tensor and Remembers.table is table
+    assert torch.equal(model(value), value * torch.arange(3.0) + torch.arange(3.0))
+
+
+def test_assigned_gradients_are_refused() -> None:
+    class Assigns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            self.weight.grad = value * 2
+            return value * self.weight
+
+    model = Assigns()
+    model.weight.grad = before = torch.zeros(3)
+    with pytest.raises(tintype.errors.StateChangedError, match="the gradient of 'weight'"):
+        tintype.export(model, (torch.ones(3),))
+    assert model.weight.grad is before
+
+
+def test_a_refused_assignment_is_shown_with_its_line() -> None:
+    with pytest.raises(tintype.errors.StateChangedError) as caught:
+        tintype.export(KeepsOutside("the class"), example())
+    assert caught.value.location is not None and caught.value.location.function == "forward"
 
 
 # --- threads -----------------------------------------------------------------------------------------------

@@ -34,10 +34,10 @@ from tintype.ir.signature import (
     positions_of_inputs,
 )
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.location import is_internal
-from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, holds_fake, one_at_a_time
+from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
 from tintype.trace.plan import plan_for
-from tintype.trace.snapshot import Change
+from tintype.trace.snapshot import Change, holds_fake
+from tintype.trace.users_code import UsersCode, users_code
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import Emitter, location_of
 from tintype.transforms.functionalize import functionalize
@@ -292,8 +292,9 @@ class FunctionCapture(JointCapture):
         self.grad_enabled_after = True
         self.backward_error: str | None = None
 
-    def _functions_to_watch(self) -> list[FunctionType]:
-        return [function for function in self._given_functions if not is_internal(function.__code__.co_filename)]
+    def _users_code(self) -> UsersCode:
+        code = users_code((module for _, module in self.modules), self._given_functions)
+        return dataclasses.replace(code, places=[])  # what is read is watched, and so are tensors put there
 
     def _stays(self, change: Change) -> bool:
         """The function runs in eager mode's place: what it assigns is assigned, but for tensors, which are fakes."""

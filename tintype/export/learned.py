@@ -44,4 +44,7 @@ def assert_learned(graph: Graph, copy: WorkingCopy, sizes: Sequence[DynamicSize]
 
 def assertion_text(guard: Guard) -> str:
     """What a program says when a condition that it rests on does not hold."""
-    return f"Runtime assertion failed for expression {guard.condition}"
+    text = f"Runtime assertion failed for expression {guard.condition}"
+    if guard.location is None:
+        return text
+    return f"{text}: this program was captured for sizes for which it holds, which it needs at {guard.location}"

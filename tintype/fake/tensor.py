@@ -92,15 +92,17 @@ class FakeTensor(ObservedTensor):
     def __getitem__(self, index: Any) -> Any:
         if _is_single_flag(index):
             return super().unsqueeze(0)[index.reshape(1)]
-        return super().__getitem__(index)
+        return super().__getitem__(_with_numbers(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if _is_single_flag(index):
             super().unsqueeze(0)[index.reshape(1)] = value
         else:
-            super().__setitem__(index, value)
+            super().__setitem__(_with_numbers(index), value)
 
     def requires_grad_(self, requires_grad: bool = True) -> FakeTensor:
+        if requires_grad and not self.info.requires_grad and self.context.session is not None:
+            self.context.session.has_hook("requires_grad_() of a tensor, which requires none in the program", None)
         super().requires_grad_(requires_grad)
         session = self.context.session
         if session is not None and not session.below_autograd:
@@ -114,6 +116,12 @@ class FakeTensor(ObservedTensor):
         # torch's own method answers by itself where the example lies in that format; other inputs may not
         return aten.contiguous.default(self, memory_format=memory_format)
 
+    def __len__(self) -> int:
+        # C code takes a tensor among numbers for a sequence; a program's own len() does not come here
+        if not self.info.sizes and users_frame(sys._getframe(1)) is not None:
+            raise_unknown("makes a tensor from tensors (torch.tensor([x[0], ...]))", "use torch.stack")
+        return super().__len__()
+
     def tolist(self) -> Any:
         return self.context.values_of(self)
 
@@ -125,6 +133,24 @@ class FakeTensor(ObservedTensor):
     def __array__(self, dtype: Any = None) -> Any:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+
+def _with_numbers(index: Any) -> Any:
+    """An index in which numbers that tensors hold are numbers: torch would want them as plain ones."""
+    kind = type(index)
+    if kind is int:
+        return index
+    if kind is FakeTensor:
+        is_number = not index.info.sizes and index.info.dtype in _INDEX_DTYPES
+        return index.item() if is_number else index
+    if kind is slice:
+        return slice(*map(_with_numbers, (index.start, index.stop, index.step)))
+    if kind is tuple:
+        return tuple(map(_with_numbers, index))
+    return index
+
+
+_INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 
 
 def _is_single_flag(index: Any) -> bool:

@@ -95,7 +95,7 @@ def functional_graph(context: FakeContext, module: GraphModule) -> FunctionalGra
     output.args = (results[len(mutations) :],)
     positions = {node.name: position for position, node in enumerate(inputs)}
     written = [positions[str(spec.target)] for spec in mutations]
-    writes = {
+    writes: dict[int, StateWrite] = {
         p: spec.write for p, spec in zip(written, mutations, strict=True) if spec.write is not StateWrite.IN_PLACE
     }
     return FunctionalGraph(module, dict(zip(written, results, strict=False)), writes)

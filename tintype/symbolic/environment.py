@@ -30,6 +30,7 @@ from .expression import UNSET, Expr, Kind, Size, Symbol, Table
 from .facts import Contradiction, Facts
 from .failures import DataDependentError, FinishedProgramError, RequirementError
 from .location import user_location
+from .raising import needed_answer
 from .ranges import EVERYTHING, INFINITY, Range
 from .relations import Condition, eq, not_
 from .solve import Congruence
@@ -248,7 +249,11 @@ class Environment(Table):
         assert isinstance(condition, Expr)
         hint = self.hint(condition)
         if hint is None:
-            raise self._data_dependent(condition, location or user_location())
+            needed = needed_answer()
+            if needed is None:
+                raise self._data_dependent(condition, location or user_location())
+            self.require(condition if needed.answer else not_(condition), needed.message, location=location)
+            return needed.answer
         self._record_guard(condition if hint else not_(condition), location)
         return bool(hint)
 

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -51,22 +51,18 @@ from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (re
 from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.buffer_assignments import assign_buffers
+from tintype.trace.given_containers import refuse_changed
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.modes import watching_autocast
-from tintype.trace.object_questions import (
-    comparison_in,
-    functions_of,
-    hear_attributes,
-    named_in,
-    questions_heard,
-)
+from tintype.trace.object_questions import comparison_in, hear_attributes, questions_heard
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Conversion, Recorder
-from tintype.trace.snapshot import MISSING, Change, Snapshot
+from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
+from tintype.trace.users_code import UsersCode, caches_set_aside, named_in, users_code
 
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -142,13 +138,13 @@ class Capture:
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
-        self._functions = self._functions_to_watch()
+        self._code = self._users_code()
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
-        self._comparison = comparison_in(self._functions)
+        self._comparison = comparison_in(self._code.functions)
 
-    def _functions_to_watch(self) -> list[FunctionType]:
+    def _users_code(self) -> UsersCode:
         """The user's functions that the program may call."""
-        return functions_of(module for _, module in self.modules)
+        return users_code(module for _, module in self.modules)
 
     def _is_taken(self, name: str) -> bool:
         """Whether something else of the program has a name that a graph inside of it is to have.
@@ -184,6 +180,7 @@ class Capture:
                 error.fact = f"input {describe_path(path)}: {error.fact}"
                 problems.append(error)
         raise_all(problems)
+        self._values = values
         args, kwargs = tree.unflatten(values, self.in_spec)
         return args, kwargs
 
@@ -300,7 +297,7 @@ class Capture:
             return self._run(after_inputs)
 
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
-        snapshot = Snapshot(self.root)
+        snapshot = Snapshot(self.root, self._code.places)
         changes: list[Change] = []
         has_run = False
         try:
@@ -309,10 +306,16 @@ class Capture:
                 after_inputs()
             if self._comparison is not None:
                 self.recorder.observer.compares_objects(self._comparison)
-            asked = named_in(self._functions, QUESTIONS)
-            with questions_heard(self._functions), capturing(self.recorder), asked_of_any_tensor(asked):
+            asked = named_in(self._code.functions, QUESTIONS)
+            with (
+                caches_set_aside(self._code.caches),
+                questions_heard(self._code.functions),
+                capturing(self.recorder),
+                asked_of_any_tensor(asked),
+            ):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
+                refuse_changed(tree.unflatten(self._values, self.in_spec), (args, kwargs))
                 if not self.may_switch_gradients:
                     refuse_changed_gradient_mode(self.recorder)
             self.recorder.modes.label(self.graph)
@@ -325,7 +328,7 @@ class Capture:
             self.origins.leave()
             self.context.session = None
             changes = snapshot.restore(self._stays if has_run else None)
-            self.state.put_back_gradient_flags()
+            self._refuse_assigned_gradients(self.state.put_back_gradients())
         self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems or self.context.environment.refused)
         self.context.environment.settle_failures()
@@ -401,14 +404,7 @@ class Capture:
                 continue
             if not holds_fake(after):
                 continue
-            self.recorder.problems.append(
-                StateChangedError(
-                    f"the program assigned a tensor to the attribute {change.name!r} of a "
-                    f"{type(change.owner).__name__}; a captured program can only change registered buffers",
-                    remedy=f"register it: self.register_buffer({str(change.name)!r}, ...) in __init__, or return "
-                    "the tensor instead",
-                )
-            )
+            self.recorder.problems.append(self._changed_state(change))
         if assigned:
             for change in changes:
                 if isinstance(change.before, torch.Tensor):
@@ -418,6 +414,38 @@ class Capture:
             for spec, result in zip(output_specs, results, strict=True):
                 if isinstance(spec.arg, TensorArgument):
                     spec.arg = TensorArgument(result.name)
+
+    def _refuse_assigned_gradients(self, names: list[str]) -> None:
+        for name in names:
+            error = StateChangedError(
+                f"the program assigned the gradient of {name!r}; a captured program can only change registered "
+                "buffers",
+                location=self._code.assignment_to("grad"),
+                remedy="return the gradient instead",
+            )
+            self.recorder.problems.append(error)
+
+    def _changed_state(self, change: Change) -> StateChangedError:
+        """The error for a tensor that the program put where a captured program can't."""
+        owner, name = change.owner, change.name
+        is_variable = isinstance(owner, CellType)
+        if isinstance(name, str) and name.isidentifier() and not is_variable:
+            place = f"the attribute {name!r} of a {type(owner).__name__}"
+            if isinstance(owner, type):
+                place = f"the attribute {name!r} of the class {owner.__name__}"
+            elif isinstance(owner, dict) and "__builtins__" in owner:
+                place = f"the global {name!r}"
+            return StateChangedError(
+                f"the program assigned a tensor to {place}; a captured program can only change registered buffers",
+                location=self._code.assignment_to(name),
+                remedy=f"register it: self.register_buffer({name!r}, ...) in __init__, or return the tensor instead",
+            )
+        place = "a variable" if is_variable else f"a {type(owner).__name__}"
+        return StateChangedError(
+            f"the program put a tensor into {place} that is not its own; a captured program can only change "
+            "registered buffers",
+            remedy="return the tensor instead; a cache can be filled before, by calling the model once",
+        )
 
     def _can_assign(self, buffer: torch.Tensor, value: FakeTensor) -> bool:
         old = self.recorder.fake_of(buffer)
@@ -473,15 +501,6 @@ class Capture:
 # A program may assign fakes to attributes of a model that another thread is about to look at: from looking at a
 # model to having put it back, captures take turns.
 one_at_a_time = threading.RLock()
-
-
-def holds_fake(value: Any) -> bool:
-    """Whether a value is a tensor without data, or a container of such."""
-    if type(value) is FakeTensor:
-        return True
-    if isinstance(value, dict):
-        return any(holds_fake(item) for item in value.values())
-    return isinstance(value, (list, tuple, set)) and any(holds_fake(item) for item in value)
 
 
 _PREFIXES = {

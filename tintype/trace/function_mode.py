@@ -9,13 +9,14 @@ of its own. The mode is only on when there are symbols or gradients, since it co
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from tintype.errors import CaptureError
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite
 from tintype.symbolic.location import user_location
@@ -98,23 +99,36 @@ def _dimensions(entry: Any) -> int:
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Any:
-    if not _holds_symbol(data):
+    if not isinstance(data, (list, tuple, *_SYMBOLIC)) or not _holds_symbol(data):
         return NotImplemented
-    result = _stacked(data, dtype, device)
+    result = _stacked(data, dtype or functools.reduce(torch.promote_types, _dtypes(data)), device)
     return result.requires_grad_() if requires_grad else result
 
 
 def _holds_symbol(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return any(_holds_symbol(item) for item in data)
-    return isinstance(data, _SYMBOLIC)
+    return isinstance(data, (*_SYMBOLIC, FakeTensor))
+
+
+def _dtypes(data: Any) -> Iterator[torch.dtype]:
+    if isinstance(data, (list, tuple)):
+        for item in data:
+            yield from _dtypes(item)
+    elif isinstance(data, torch.Tensor):
+        yield data.dtype
+    else:
+        kinds = {torch.SymInt: torch.int64, int: torch.int64, torch.SymBool: torch.bool, bool: torch.bool}
+        default = torch.get_default_dtype()
+        yield default.to_complex() if isinstance(data, complex) else kinds.get(type(data), default)
 
 
 def _stacked(data: Any, dtype: Any, device: Any) -> torch.Tensor:
     if isinstance(data, (list, tuple)):
         return torch.stack([_stacked(item, dtype, device) for item in data])
-    kinds = {torch.SymInt: torch.int64, int: torch.int64, torch.SymBool: torch.bool, bool: torch.bool}
-    return torch.scalar_tensor(data, dtype=dtype or kinds.get(type(data)), device=device)
+    if isinstance(data, torch.Tensor):
+        return data.detach().to(dtype=dtype, device=device)
+    return torch.scalar_tensor(data, dtype=dtype, device=device)
 
 
 def _zeros(*size: Any, **options: Any) -> Any:

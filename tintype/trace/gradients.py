@@ -7,6 +7,7 @@ Gradients by ``torch.func`` are no matter of autograd's history but of transform
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -35,10 +36,18 @@ def _is_below_autograd() -> bool:
     return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)
 
 
+# torch.autograd.grad, and what stands between it and its caller where functions are watched
+_BETWEEN = tuple(
+    os.path.join(*path)
+    for path in (("autograd", "__init__.py"), ("torch", "overrides.py"), ("trace", "function_mode.py"))
+)
+
+
 def _called_by_transform(frame: FrameType | None) -> bool:
     """Whether a frame, that of ``torch.autograd.grad``, was called by a transform of ``torch.func``."""
-    caller = frame.f_back if frame is not None else None
-    return caller is not None and caller.f_code.co_filename.endswith("eager_transforms.py")
+    while frame is not None and frame.f_code.co_filename.endswith(_BETWEEN):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.endswith("eager_transforms.py")
 
 
 def _refuse() -> Callable[..., Any]:

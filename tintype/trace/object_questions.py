@@ -14,7 +14,7 @@ import functools
 import math
 import opcode
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -24,9 +24,11 @@ import torch
 from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import NO_SUCH_ATTRIBUTE
-from tintype.symbolic.location import is_internal, standing_in
+from tintype.symbolic.location import standing_in
 from tintype.trace.number_methods import class_of_number
+from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
+from tintype.trace.users_code import contents_of, names_in
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
 _PUSH_NULL, _NOP, _EXTENDED = dis.opmap["PUSH_NULL"], dis.opmap["NOP"], dis.opmap["EXTENDED_ARG"]
@@ -123,16 +125,31 @@ def hear_attributes(example: torch.Tensor) -> None:
 
 def _int_of(*arguments: Any, **options: Any) -> Any:
     """``int``: of a float that varies it varies too; of a size it is the way to fix it."""
-    if arguments and type(arguments[0]) is torch.SymFloat:
-        return math.trunc(arguments[0])
+    number = _number_in(arguments)
+    if type(number) is torch.SymFloat:
+        return math.trunc(number)
+    if number is not None and type(number) is not torch.SymBool:
+        return number
     return int(*arguments, **options)
 
 
 def _float_of(*arguments: Any) -> Any:
     """``float``."""
+    number = _number_in(arguments)
+    if number is not None:
+        return torch.sym_float(number)
     if arguments and type(arguments[0]) in _SYMBOLIC:
         return torch.sym_float(arguments[0])
     return float(*arguments)
+
+
+def _number_in(arguments: tuple[Any, ...]) -> Any:
+    """The number that a tensor holds, or a float that varies; None for anything else."""
+    value = arguments[0] if len(arguments) == 1 else None
+    if type(value) is FakeTensor and value.numel() == 1 and not value.dtype.is_complex:
+        number = value.item()
+        return number if isinstance(number, _SYMBOLIC) else None
+    return value if type(value) is torch.SymFloat else None
 
 
 def _power_of(*arguments: Any, **options: Any) -> Any:
@@ -145,6 +162,13 @@ def _power_of(*arguments: Any, **options: Any) -> Any:
     return pow(*arguments, **options)
 
 
+def _len_of(value: Any) -> Any:
+    """``len``: Python's own gives a plain number, which would fix the size of a tensor."""
+    if type(value) is FakeTensor and value.info.sizes:
+        return value.shape[0]
+    return length_of(value)
+
+
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "float": _float_of,
@@ -152,6 +176,7 @@ _REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "hasattr": _has_attribute,
     "id": _id_of,
     "int": _int_of,
+    "len": _len_of,
     "pow": _power_of,
     "type": _type_of,
 }
@@ -220,60 +245,6 @@ def _comparison(code: CodeType) -> Location | None:
 # --- functions -------------------------------------------------------------------------------------------
 
 
-def functions_of(modules: Iterable[torch.nn.Module]) -> list[FunctionType]:
-    """The user's functions that a model may call, as far as names tell: its methods, and functions they name."""
-    pending: list[tuple[Any, type | None]] = []
-    seen_classes: set[type] = set()
-    own_tables: dict[type, list[Any]] = {}
-    for module in modules:
-        own = vars(module).get("forward")
-        if own is not None:
-            pending.append((own, None))
-        if type(module) not in seen_classes:
-            seen_classes.add(type(module))
-            pending.append((getattr(type(module), "forward", None), type(module)))
-    found: dict[FunctionType, None] = {}
-    while pending:
-        function, owner = pending.pop()
-        function = getattr(function, "__func__", function)
-        if type(function) is not FunctionType or function in found or is_internal(function.__code__.co_filename):
-            continue
-        found[function] = None
-        pending += [
-            (value, owner) for cell in function.__closure__ or () if type(value := _contents(cell)) is FunctionType
-        ]
-        names, surroundings = _names(function.__code__), function.__globals__
-        pending += [(value, None) for name in names if type(value := surroundings.get(name)) is FunctionType]
-        if owner is not None:
-            tables = own_tables.get(owner)
-            if tables is None:
-                tables = own_tables[owner] = [vars(part) for part in owner.__mro__ if _is_users(part)]
-            pending += [(table[name], owner) for table in tables for name in names if name in table]
-    return list(found)
-
-
-def _is_users(part: type) -> bool:
-    return part is not object and not part.__module__.startswith("torch.")
-
-
-def _contents(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it is empty
-        return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _names(code: CodeType) -> tuple[str, ...]:
-    inner = [_names(value) for value in code.co_consts if isinstance(value, CodeType)]
-    return tuple(dict.fromkeys((*code.co_names, *(name for names in inner for name in names))))
-
-
-def named_in(functions: Iterable[FunctionType], names: Collection[str]) -> set[str]:
-    """Those of some names that functions use, for attributes or else."""
-    return {name for function in functions for name in _names(function.__code__) if name in names}
-
-
 def comparison_in(functions: Iterable[FunctionType]) -> Location | None:
     """The line of a function that compares two of its variables with ``is``; None if there is no such function."""
     return next((line for function in functions if (line := _comparison(function.__code__)) is not None), None)
@@ -289,9 +260,9 @@ def _held_by(function: FunctionType) -> Iterator[Held]:
     """The functions of torch's that a function holds and that have stand-ins."""
     watched, surroundings = stand_ins(), function.__globals__
     for cell in function.__closure__ or ():
-        if type(value := _contents(cell)) in _FUNCTIONS and value in watched:
+        if type(value := contents_of(cell)) in _FUNCTIONS and value in watched:
             yield cell, "", value
-    for name in _names(function.__code__):
+    for name in names_in(function.__code__):
         if type(value := surroundings.get(name)) in _FUNCTIONS and value in watched:
             yield surroundings, name, value
 
@@ -315,6 +286,7 @@ def questions_heard(functions: Iterable[FunctionType]) -> Iterator[None]:
             code = function.__code__
             new = _replaced(code)
             if new is not code:
+                ORIGINALS[new] = code
                 before.append((function, code))
                 function.__code__ = new
         for holder, name, there in held:

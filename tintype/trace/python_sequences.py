@@ -173,11 +173,12 @@ def _list(*arguments: Any) -> Any:
     return arguments[0].as_list() if arguments and type(arguments[0]) is SymbolicSequence else list(*arguments)
 
 
-def _len(value: Any) -> Any:
+def length_of(value: Any) -> Any:
+    """``len``."""
     return value.length() if type(value) is SymbolicSequence else len(value)
 
 
-_REPLACEMENTS: dict[str, Any] = {"range": _range, "list": _list, "len": _len}
+_REPLACEMENTS: dict[str, Any] = {"range": _range, "list": _list, "len": length_of}
 # A call of a string can't be meant: such a constant stands for a function until the code is made.
 _MARKS = {f"<tintype {name}>": function for name, function in _REPLACEMENTS.items()}
 
@@ -237,7 +238,7 @@ class _Calls(ast.NodeTransformer):
 
 def rewritten_code(function: FunctionType) -> CodeType | None:
     """A function's code with the calls of builtins replaced; None where its source is not what runs."""
-    code = function.__code__
+    code = ORIGINALS.get(function.__code__, function.__code__)
     if code not in _rewritten:
         _rewritten[code] = None
         changed = _rewrite(code, function.__globals__)
@@ -247,6 +248,8 @@ def rewritten_code(function: FunctionType) -> CodeType | None:
 
 
 _rewritten: dict[CodeType, CodeType | None] = {}
+# what functions ran before a capture gave them other code for another reason (tintype.trace.object_questions)
+ORIGINALS: dict[CodeType, CodeType] = {}
 
 
 def _rewrite(code: CodeType, names: dict[str, Any]) -> CodeType | None:

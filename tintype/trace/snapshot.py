@@ -13,13 +13,15 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
 import torch
 
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch, is_capturing
+from tintype.trace.users_code import CONTAINERS, Place
 
 
 class Change(NamedTuple):
@@ -94,14 +96,19 @@ _watching = CountedSwitch(_watch, _leave)
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 
+_MOST_OUTSIDE = 10_000  # a vocabulary is not where tensors are put
+
+
 def _nothing_stays(change: Change) -> bool:
     return False
 
 
 class Snapshot:
-    """Every container and object reachable from a model, with its contents as they are now."""
+    """Every container and object reachable from a model, with its contents as they are now; and what is in places
+    outside of the model that its functions may change."""
 
-    def __init__(self, root: torch.nn.Module) -> None:
+    def __init__(self, root: torch.nn.Module, places: Sequence[Place] = ()) -> None:
+        self._places = places
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
         self._empty: list[Any] = []
         self._seen: set[int] = set()
@@ -116,6 +123,13 @@ class Snapshot:
             if id(value) not in self._seen:
                 self._seen.add(id(value))
                 self._save(value, pending)
+        # what was put there besides tensors of the capture (a note, a count) stays, as what was printed does
+        outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
+        self._outside = [
+            (value, value.copy())
+            for key, value in outside.items()
+            if key not in self._seen and len(value) <= _MOST_OUTSIDE
+        ]
 
     def _save(self, value: Any, pending: list[Any]) -> None:
         container: Any = value
@@ -157,6 +171,19 @@ class Snapshot:
 
     def _restore(self, stays: Callable[[Change], bool]) -> list[Change]:
         changes: list[Change] = []
+        for owner, name, before in self._places:
+            after = _contents(owner, name)
+            if after is not before and holds_fake(after):
+                changes.append(Change(owner, name, before, after))
+                if isinstance(owner, dict):
+                    owner[name] = before
+                else:
+                    setattr(owner, name, before)
+        for container, copy in self._outside:
+            if _has_new(container, copy) and holds_fake(container):
+                changes.append(Change(container, None, copy, container.copy()))
+                container.clear()
+                (container.update if isinstance(container, (dict, set)) else container.extend)(copy)
         for container in filter(None, self._empty):
             values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
             found = [Change(container, key, MISSING, value) for key, value in values.items()]
@@ -217,6 +244,33 @@ class Snapshot:
             container.clear()
             container.update({**kept, **added})
         return changes
+
+
+def holds_fake(value: Any) -> bool:
+    """Whether a value is a tensor of a capture, or holds one."""
+    if isinstance(value, dict):
+        return any(map(holds_fake, value.values()))
+    if isinstance(value, (list, tuple, set, collections.deque)):
+        return any(map(holds_fake, value))
+    return type(value) is FakeTensor
+
+
+def _has_new(container: Any, copy: Any) -> bool:
+    """Whether something was put into a container outside of the model."""
+    if isinstance(container, set):
+        return container != copy
+    one, other = (container.values(), copy.values()) if isinstance(container, dict) else (container, copy)
+    return len(container) != len(copy) or not all(map(is_, one, other))
+
+
+def _contents(owner: Any, name: str) -> Any:
+    """What is in a place now."""
+    if isinstance(owner, types.CellType):
+        try:
+            return owner.cell_contents
+        except ValueError:
+            return MISSING
+    return (owner if isinstance(owner, dict) else vars(owner)).get(name, MISSING)
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:

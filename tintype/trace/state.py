@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.signature import InputKind
 
 
@@ -24,6 +25,7 @@ class StateEntry:
     value: Any
     persistent: bool | None = None
     requires_grad: bool = False
+    grad: torch.Tensor | None = None
 
 
 def named_modules(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
@@ -74,16 +76,24 @@ class ModelState:
     def _add(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> None:
         self.names[name] = (kind, tensor, persistent)
         if id(tensor) not in self.by_id:
-            entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad)
+            grad = tensor.grad if tensor.is_leaf else None
+            entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad, grad)
             self.entries.append(entry)
             self.by_id[id(tensor)] = entry
 
-    def put_back_gradient_flags(self) -> None:
-        """Undo what a program did with ``requires_grad_()``."""
+    def put_back_gradients(self) -> list[str]:
+        """Undo what a program did with ``requires_grad_()`` and ``grad``; returns where it assigned the latter."""
+        assigned: list[str] = []
         for entry in self.entries:
             # what autograd gave a history is put back by the capture that ran with autograd on
-            if entry.value.is_leaf and entry.value.requires_grad is not entry.requires_grad:
+            if not entry.value.is_leaf:
+                continue
+            if entry.value.requires_grad is not entry.requires_grad:
                 entry.value.requires_grad_(entry.requires_grad)
+            if type(entry.value.grad) is FakeTensor:
+                entry.value.grad = entry.grad
+                assigned.append(entry.target)
+        return assigned
 
     def attribute_names(self, value: Any) -> list[str]:
         """The paths of a tensor or object that is a plain attribute of modules."""

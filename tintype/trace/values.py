@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import is_pure
+from tintype.symbolic.raising import needed_answer
 from tintype.symbolic.sizes import decided_same, product, require_same
 from tintype.trace.intercepts import intercept
 from tintype.trace.recorder import Recorder
@@ -81,6 +82,11 @@ def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     value = known_value(recorder, fake)
     if value is not None:
         return bool(value.item())
+    needed = needed_answer() if recorder.is_recording else None
+    if needed is not None:
+        condition = fake if needed.answer else recorder.record(aten.logical_not.default, fake)
+        recorder.record(aten._assert_async.msg, condition, needed.message)
+        return needed.answer
     return recorder.data_dependent(
         "the program branches on the value of a tensor (if, while, bool(), assert)",
         "choose between values with torch.where, or move the branch out of the program",

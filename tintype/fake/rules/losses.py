@@ -10,7 +10,7 @@ from tintype.fake.rules.elementwise import broadcast, elementwise
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, require_same
+from tintype.symbolic.sizes import contiguous_strides, decided_same, require_same
 
 _NO_REDUCTION = 0
 _MEAN = 1
@@ -155,7 +155,7 @@ def cross_entropy_loss(
 ) -> TensorInfo:
     if self.dim < 1:
         raise RuntimeError(f"Expected 1 or more dimensions (got {self.dim})")
-    if self.sizes == target.sizes and target.dtype.is_floating_point:
+    if target.dtype.is_floating_point and self.dim == target.dim and decided_same(self.sizes, target.sizes):
         if reduction == _NO_REDUCTION:
             where = _class_dimension(self)
             return _fresh(self, self.sizes[:where] + self.sizes[where + 1 :])
