@@ -7,8 +7,10 @@ graphs are used again.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,9 +20,8 @@ import torch
 from tintype.aot.calls import same_value
 from tintype.aot.walk import MISSING, Walk, content_of
 
-_code_of = operator.attrgetter("__code__")
-_defaults_of = operator.attrgetter("__defaults__")
-_keyword_defaults_of = operator.attrgetter("__kwdefaults__")
+_parts_of_function = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_joined = itertools.chain.from_iterable
 
 
 class Reads:
@@ -35,22 +36,30 @@ class Reads:
         walk.follow()
         self.names = frozenset(walk.names)
         self.functions = walk.functions
-        self._codes = [*map(_code_of, walk.functions)]
-        self._defaults = [*map(_defaults_of, walk.functions)]
-        self._keyword_defaults = [*map(_keyword_defaults_of, walk.functions)]
-        self._tables = []
-        self._absent = []
+        self._parts_of_functions = [*_joined(map(_parts_of_function, walk.functions))]
+        # tables: what fetches names from them, and what that gave
+        self._takes: list[Any] = []
+        self._tables: list[Any] = []
+        self._fetched: list[tuple[Any, ...]] = []
+        self._absent: list[tuple[Any, str]] = []
         for table, read in walk.read.values():
-            there = {name: value for name, value in read.items() if value is not MISSING}
-            self._absent += [(table, name) for name in read if name not in there]
-            if there:  # one name more, since for a single one it would not be a tuple that is fetched
-                names, values = (*there, next(iter(there))), [*there.values(), next(iter(there.values()))]
-                self._tables.append((operator.itemgetter(*names), table, values))
-        self._sized = [*walk.sized.values()]
-        self._sizes = [*map(len, self._sized)]
+            names = [name for name, value in read.items() if value is not MISSING]
+            self._absent += [(table, name) for name, value in read.items() if value is MISSING]
+            if names:
+                # one name more, since for a single one it would not be a tuple that is fetched
+                self._takes.append(operator.itemgetter(*names, names[0]))
+                self._tables.append(table)
+                self._fetched.append((*(read[name] for name in names), read[names[0]]))
+        self._values = [*_joined(self._fetched)]
         self._cells = walk.cells
         self._empty = walk.empty
         self._contents = walk.contents
+        self._plain = [entry for entry in walk.contents if _has_own_size(entry[0].args[0])]
+        self._others = [entry for entry in walk.contents if not _has_own_size(entry[0].args[0])]
+        self._reads = [read for read, _ in self._plain]
+        self._items = [*_joined(items for _, items in self._plain)]
+        self._sized = [*walk.sized.values(), *(read.args[0] for read in self._reads)]
+        self._sizes = [*map(len, self._sized)]
         self._state = [(table, tuple(table)) for table in walk.tables_of_state]
         self._shared = [places for places in walk.shared_state.values() if len(places) > 1]
         self._slots = walk.slots
@@ -60,39 +69,33 @@ class Reads:
     def unchanged(self) -> bool:
         """Whether everything is what it was."""
         try:
-            return self._same_values() and self._same_functions() and self._same_state() and self._same_objects()
+            return (
+                [*map(len, self._sized)] == self._sizes
+                and not any(self._empty)
+                and self._same_values()
+                and all(map(operator.is_, _joined(map(_parts_of_function, self.functions)), self._parts_of_functions))
+                and self._same_state()
+                and self._same_objects()
+            )
         except KeyError:
             return False
 
     def _same_values(self) -> bool:
-        is_same = operator.is_
-        for take, table, values in self._tables:
-            now: Any = take(table)
-            if not all(map(is_same, now, values)) and not all(map(same_value, now, values)):
-                return False
-        for table, name in self._absent:
-            if name in table:
-                return False
-        if any(self._empty) or [*map(len, self._sized)] != self._sizes:
-            return False
+        # all at once by identity, which costs least; values that are equal but not the same are rare
+        now = _joined(map(operator.call, self._takes, self._tables))
+        if not all(map(operator.is_, now, self._values)):
+            for take, table, values in zip(self._takes, self._tables, self._fetched, strict=True):
+                if not all(map(same_value, take(table), values)):
+                    return False
         for cell, value in self._cells:
             if not same_value(content_of(cell), value):
                 return False
-        for read, before in self._contents:
+        is_same = all(map(operator.is_, _joined(map(operator.call, self._reads)), self._items))
+        for read, before in self._others if is_same else self._contents:
             contents = [*read()]
-            if len(contents) != len(before):
+            if len(contents) != len(before) or not all(map(same_value, contents, before)):
                 return False
-            if not all(map(is_same, contents, before)) and not all(map(same_value, contents, before)):
-                return False
-        return True
-
-    def _same_functions(self) -> bool:
-        functions, is_same = self.functions, operator.is_
-        return (
-            all(map(is_same, map(_code_of, functions), self._codes))
-            and all(map(is_same, map(_defaults_of, functions), self._defaults))
-            and all(map(is_same, map(_keyword_defaults_of, functions), self._keyword_defaults))
-        )
+        return not any(name in table for table, name in self._absent)
 
     def _same_state(self) -> bool:
         """Whether tensors that are looked up at every call have the names that they had, and as many."""
@@ -127,7 +130,7 @@ class Reads:
     def take_out(self, is_foreign: Callable[[Any], bool]) -> list[str]:
         """Put back what was there before values that must not stay; returns the names of those."""
         found = self._take_out_of_containers(is_foreign)
-        for take, table, values in self._tables:
+        for take, table, values in zip(self._takes, self._tables, self._fetched, strict=True):
             names = take.__reduce__()[1]
             for name, before in zip(names, values, strict=True):
                 if isinstance(table, dict) and is_foreign(table.get(name)):
@@ -161,6 +164,11 @@ class Reads:
                     container.extend(values)
                 found.append(f"in a {type(container).__name__}")
         return found
+
+
+def _has_own_size(container: Any) -> bool:
+    """Whether the length of a container is not the user's code."""
+    return type(container) in (dict, list, set, frozenset, collections.OrderedDict, collections.deque)
 
 
 def _remembers(cache: Any, is_foreign: Callable[[Any], bool]) -> bool:
