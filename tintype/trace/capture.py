@@ -315,7 +315,7 @@ class Capture:
             ):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
-                refuse_changed(tree.unflatten(self._values, self.in_spec), (args, kwargs))
+                refuse_changed(tree.unflatten(self._values, self.in_spec), (args, kwargs), outputs)
                 if not self.may_switch_gradients:
                     refuse_changed_gradient_mode(self.recorder)
             self.recorder.modes.label(self.graph)

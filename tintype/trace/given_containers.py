@@ -12,10 +12,17 @@ from tintype.errors import StateChangedError
 _DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict)
 
 
-def refuse_changed(before: tuple[Any, dict[str, Any]], after: tuple[Any, dict[str, Any]]) -> None:
+Arguments = tuple[Any, dict[str, Any]]
+
+
+def refuse_changed(before: Arguments, after: Arguments, outputs: Any) -> None:
     """Raise if a list or dictionary among a program's arguments is not what it was: a captured program writes to the
-    tensors that it is given, but leaves what holds them alone."""
-    where = _changed(before[0], after[0], "*args") or _changed(before[1], after[1], "**kwargs")
+    tensors that it is given, but leaves what holds them alone. One that the program returns is what the caller
+    looks at."""
+    returned: set[int] = set()
+    _add_containers(outputs, returned)
+    where = _changed(before[0], after[0], "*args", returned)
+    where = where or _changed(before[1], after[1], "**kwargs", returned)
     if where is not None:
         raise StateChangedError(
             f"the program changes the list or dictionary that it is given as {where}, which a captured program can't",
@@ -23,8 +30,17 @@ def refuse_changed(before: tuple[Any, dict[str, Any]], after: tuple[Any, dict[st
         )
 
 
-def _changed(before: Any, after: Any, where: str) -> str | None:
+def _add_containers(value: Any, found: set[int]) -> None:
+    if _is_container(value) and id(value) not in found:
+        found.add(id(value))
+        for item in value.values() if isinstance(value, dict) else value:
+            _add_containers(item, found)
+
+
+def _changed(before: Any, after: Any, where: str, returned: set[int]) -> str | None:
     kind = type(before)
+    if _is_container(after) and id(after) in returned:
+        return None
     if kind in _DICTIONARIES:
         same, keys = type(after) is kind and list(before) == list(after), list(before)
     elif isinstance(before, (list, tuple)):
@@ -36,7 +52,7 @@ def _changed(before: Any, after: Any, where: str) -> str | None:
     if not same:
         return where
     for key in keys:
-        found = _changed(before[key], after[key], f"{where}[{key!r}]")
+        found = _changed(before[key], after[key], f"{where}[{key!r}]", returned)
         if found is not None:
             return where if found == f"{where}[{key!r}]" and not _is_container(before[key]) else found
     return None
