@@ -498,6 +498,59 @@ def test_a_branch_on_what_object_an_input_is(name: str, how: str) -> None:
     assert not assert_right_or_refused(module, model, twice)
 
 
+def tied(question: Callable[[Any, torch.Tensor], bool]) -> torch.nn.Module:
+    """A model that asks something of its state and its input."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3, 4))
+            self.register_buffer("mean", torch.ones(3, 4))
+            self.other = torch.nn.Linear(4, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if question(self, x) else x * 3
+
+    return Tied()
+
+
+TIED: dict[str, Callable[[Any, torch.Tensor], bool]] = {
+    "attributes": lambda self, x: x is self.weight or self.mean is x,
+    "variables": lambda self, x: any(x is value for value in (self.weight, self.mean)),
+}
+
+
+@pytest.mark.parametrize("how", ["module", "decomposed", "saved", "unflattened", "training", "retraced"])
+@pytest.mark.parametrize("name", TIED)
+def test_a_branch_on_being_a_parameter(name: str, how: str) -> None:
+    model = tied(TIED[name])
+    module: Any = runnable(how, model, plain())
+    assert_same(module(*plain()), model(*plain()))
+    for own in ("weight", "mean"):
+        with pytest.raises(InputMismatchError, match=rf"Expected \(input at \*args\[0\] is '{own}'\) to be False"):
+            module(getattr(module, own))
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_an_example_that_is_a_parameter_is_refused_where_that_counts(name: str) -> None:
+    model: Any = tied(TIED[name])
+    for own in (model.weight, model.mean):
+        with pytest.raises(CaptureError, match="of the model itself") as caught:
+            tintype.export(model, (own,))
+        assert caught.value.location is not None and caught.value.location.filename == __file__
+
+
+def test_only_state_that_may_be_meant_is_compared() -> None:
+    model = tied(TIED["attributes"])
+    lines = tintype.export(model, plain()).contract()
+    assert [line.text for line in lines if line.kind == "observation"] == [
+        "(x is 'weight') = False",
+        "(x is 'mean') = False",
+    ]
+    assert not tintype.export(model, (torch.ones(2, 4),))._observations, "no tensor of that size is a parameter"
+    assert not tintype.export(tied(lambda self, x: x.dtype is self.mean.dtype), plain())._observations
+
+
 def test_one_tensor_given_twice_is_one() -> None:
     def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x * 2 if x is y else x * 3 + y
@@ -712,6 +765,8 @@ def test_a_file_with_questions_needs_a_reader_that_asks_them() -> None:
         [None, "is_contiguous", [], True],
         [0, "stride", [], [4, ["a"], [1]]],
         [0, "stride", [], [17, 0]],
+        [0, "is", ["weight"], False],
+        [0, "is", [1], False],
         [0, "getattr", [], True],
         [0, "hasattr", [3], True],
     ],

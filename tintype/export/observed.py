@@ -52,7 +52,9 @@ def write_observed(
         if subject is None:
             asked = f"{writer.bind(SURROUNDINGS[fact])}({arguments})"
         elif fact == "is":
-            asked = f"({variables[int(subject)]} is {variables[observation.arguments[0]]})"
+            (other,) = observation.arguments
+            asked = f"{state_of}({other!r})" if isinstance(other, str) else variables[other]
+            asked = f"({variables[int(subject)]} is {asked})"
         elif fact in _WITHOUT_METHOD:
             asked = f"{writer.bind(answer_of)}({variables[int(subject)]}, {fact!r}, {observation.arguments!r})"
         else:
@@ -97,7 +99,12 @@ def check_observed(
                 recorder.observer.surroundings(recorder, fact, arguments, given)
         else:
             tensor = state_of(subject) if isinstance(subject, str) else leaves[subject]
-            if fact == "is":
+            if fact == "is" and isinstance(arguments[0], str):
+                other = state_of(arguments[0])
+                given = tensor is other
+                if recorder is not None:
+                    recorder.observer.compares_input_with_state(tensor, other, observation.location)
+            elif fact == "is":
                 given = tensor is leaves[arguments[0]]
                 if recorder is not None:
                     recorder.observer.compares_objects(observation.location)

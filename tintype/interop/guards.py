@@ -34,9 +34,10 @@ def observation_guards(observations: Sequence[Observation], sources: Mapping[Sym
 def _question(observation: Observation) -> str:
     subject, fact, arguments = observation.key
     spelled = ", ".join(_answer(argument, {}) for argument in arguments)
-    if isinstance(subject, str):
+    of_state = arguments[0] if fact == "is" and isinstance(arguments[0], str) else subject
+    if isinstance(of_state, str):
         raise InvalidRequestError(
-            f"the program asks for {fact} of {subject!r} of its own state, which torch's programs have no check for",
+            f"the program asks for {fact} of {of_state!r} of its own state, which torch's programs have no check for",
             remedy="don't ask in the program, or keep it in tintype",
         )
     if subject is None:

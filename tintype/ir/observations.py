@@ -47,13 +47,14 @@ class Observation:
         if self.fact in OF_ATTRIBUTES:
             return f"{self.fact}({name}, {self.arguments[0]!r})"
         if self.fact == "is":
-            return f"({name} is the tensor at position {self.arguments[0]})"
+            other = self.arguments[0]
+            return f"({name} is {repr(other) if isinstance(other, str) else f'the tensor at position {other}'})"
         return f"{name}.{self.fact}{arguments if FACTS[self.fact] else ''}"
 
 
 # What can be asked of a tensor, and whether it is asked by a call. A file may name nothing else.
 FACTS: dict[str, bool] = {
-    # the same object as another input, by its position
+    # the same object as another input, by its position, or as a parameter or buffer, by its name
     "is": True,
     "_backward_hooks": False,
     "_is_buffer": False,

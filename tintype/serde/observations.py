@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -59,7 +59,7 @@ def decode_observations(
             raise FileFormatError(f"the program asks {subject!r:.80}, which is no tensor that it has")
         arguments = tuple(_from_file(values.decode(value)) for value in entry.arguments)
         answer = _from_file(values.decode(entry.answer))
-        if entry.fact == "is" and not _is_position(arguments, len(inputs)):
+        if entry.fact == "is" and not _is_other(arguments, len(inputs), state):
             raise FileFormatError("the program compares an input with one that is not there")
         if entry.fact in OF_ATTRIBUTES and not (len(arguments) == 1 and type(arguments[0]) is str):
             raise FileFormatError("the program asks for an attribute that has no name")
@@ -70,8 +70,12 @@ def decode_observations(
     return decoded
 
 
-def _is_position(arguments: tuple[Any, ...], count: int) -> bool:
-    return len(arguments) == 1 and type(arguments[0]) is int and 0 <= arguments[0] < count
+def _is_other(arguments: tuple[Any, ...], count: int, state: Collection[str | None]) -> bool:
+    """Whether an input is compared with an input or with state that is there."""
+    if len(arguments) != 1:
+        return False
+    (other,) = arguments
+    return other in state if type(other) is str else type(other) is int and 0 <= other < count
 
 
 def _from_file(value: Any) -> Any:

@@ -55,7 +55,7 @@ from tintype.trace.given_containers import refuse_changed
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.modes import watching_autocast
-from tintype.trace.object_questions import comparison_in, hear_attributes, questions_heard
+from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake
@@ -140,7 +140,7 @@ class Capture:
         self._objects: dict[int, Node] = {}
         self._code = self._users_code()
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
-        self._comparison = comparison_in(self._code.functions)
+        self._comparisons = comparisons_in(self._code.functions)
 
     def _users_code(self) -> UsersCode:
         """The user's functions that the program may call."""
@@ -231,7 +231,7 @@ class Capture:
     def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
         sizes = self.sizes_of(position, tensor) if self.sizes_of is not None else None
         if sizes is None or sizes == tuple(tensor.shape):
-            known = None if self._comparison is None else self.recorder.observer.input_of(tensor)
+            known = None if self._comparisons.of_variables is None else self.recorder.observer.input_of(tensor)
             return self.context.fake_of(tensor, node) if known is None else known
         info = describe(tensor, self.context.storage_of(tensor))
         info.strides = symbolic_strides(info.sizes, info.strides, sizes)
@@ -304,8 +304,7 @@ class Capture:
             args, kwargs = self.make_inputs()
             if after_inputs is not None:
                 after_inputs()
-            if self._comparison is not None:
-                self.recorder.observer.compares_objects(self._comparison)
+            self.recorder.observer.compares(self._comparisons)
             asked = named_in(self._code.functions, QUESTIONS)
             with (
                 caches_set_aside(self._code.caches),

@@ -9,6 +9,7 @@ then which of the inputs are one object becomes part of the contract.
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import math
@@ -228,26 +229,59 @@ def _caches() -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _comparison(code: CodeType) -> Location | None:
-    """The line on which code compares two variables with ``is``."""
+def _comparisons(code: CodeType) -> tuple[tuple[Location, str], ...]:
+    """The lines on which code compares a variable with ``is``: with another variable, or with an attribute, whose
+    name is there then."""
     instructions = list(dis.get_instructions(code))
-    for first, second, instruction in zip(instructions, instructions[1:], instructions[2:]):
-        if instruction.opname != "IS_OP":
-            continue
-        if (first.opname in _VARIABLES and second.opname in _VARIABLES) or second.opname in _TWO_VARIABLES:
-            place = instruction.positions
-            line = place.lineno if place is not None and place.lineno is not None else code.co_firstlineno
-            return Location(code.co_filename, line, code.co_name)
-    inner = (_comparison(value) for value in code.co_consts if isinstance(value, CodeType))
-    return next((found for found in inner if found is not None), None)
+    found = []
+    for place, instruction in enumerate(instructions):
+        if instruction.opname == "IS_OP" and (attribute := _compared(instructions, place)) is not None:
+            where = instruction.positions
+            line = where.lineno if where is not None and where.lineno is not None else code.co_firstlineno
+            found.append((Location(code.co_filename, line, code.co_name), attribute))
+    inner = [_comparisons(value) for value in code.co_consts if isinstance(value, CodeType)]
+    return (*found, *(entry for entries in inner for entry in entries))
+
+
+def _compared(instructions: list[dis.Instruction], place: int) -> str | None:
+    """The attribute that a comparison compares a variable with, "" for another variable, None for anything else."""
+    attribute = ""
+    operands = 0  # from right to left
+    while operands < 2 and place > 0:
+        place -= 1
+        name = instructions[place].opname
+        if name == "LOAD_ATTR" and not (attribute and operands):
+            attribute = attribute or instructions[place].argval
+            while place > 0 and instructions[place].opname == "LOAD_ATTR":
+                place -= 1
+            name = instructions[place].opname
+        operands += 1 if name in _VARIABLES else 2 if name in _TWO_VARIABLES else 3
+    return attribute if operands == 2 else None
 
 
 # --- functions -------------------------------------------------------------------------------------------
 
 
-def comparison_in(functions: Iterable[FunctionType]) -> Location | None:
-    """The line of a function that compares two of its variables with ``is``; None if there is no such function."""
-    return next((line for function in functions if (line := _comparison(function.__code__)) is not None), None)
+@dataclasses.dataclass(frozen=True)
+class Comparisons:
+    """Where a program compares objects with ``is``."""
+
+    # a line that compares two variables, which may be inputs
+    of_variables: Location | None
+    # by name the attributes that some line compares, or that a variable may have been read from: they may be state
+    of_attributes: dict[str, Location]
+
+
+def comparisons_in(functions: Iterable[FunctionType]) -> Comparisons:
+    """The lines of functions that compare a variable with another one, or with an attribute."""
+    of_variables: Location | None = None
+    of_attributes: dict[str, Location] = {}
+    for function in functions:
+        for line, attribute in _comparisons(function.__code__):
+            of_variables = of_variables or (None if attribute else line)
+            for name in (attribute,) if attribute else names_in(function.__code__):
+                of_attributes.setdefault(name, line)
+    return Comparisons(of_variables, of_attributes)
 
 
 _FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType, MethodType})

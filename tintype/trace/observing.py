@@ -30,6 +30,7 @@ from tintype.symbolic.location import user_location
 
 if TYPE_CHECKING:
     from tintype.fake.tensor import FakeTensor
+    from tintype.trace.object_questions import Comparisons
     from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
@@ -134,6 +135,37 @@ class Observer:
         if fact == "is_inference":
             self._about_inference()
         return answer
+
+    def compares(self, comparisons: Comparisons) -> None:
+        """The program compares objects on these lines."""
+        if comparisons.of_variables is not None:
+            self.compares_objects(comparisons.of_variables)
+        for name, tensor in self._state.values() if comparisons.of_attributes else ():
+            line = comparisons.of_attributes.get(name.rpartition(".")[2])
+            if line is not None:
+                self.compares_with_state(name, tensor, line)
+
+    def compares_with_state(self, name: str, tensor: torch.Tensor, line: Location | None) -> None:
+        """The program may ask whether an input is a certain parameter or buffer: from now on none may be."""
+        for position, fake, example in self._inputs.values():
+            if example is tensor:
+                raise CaptureError(
+                    f"the input at position {position} is {name!r} of the model itself, and the program may compare "
+                    "them by what object they are (is), which can't be captured",
+                    location=line,
+                    remedy="pass another tensor, such as a detached copy",
+                )
+            if _may_be(fake, tensor):
+                key = (position, "is", (name,))
+                self._found.setdefault(key, Observation(*key, False, line))
+
+    def compares_input_with_state(self, value: Any, state: torch.Tensor, line: Location | None) -> None:
+        """A program that is captured again compares what it was given with its state."""
+        given = self._inputs.get(getattr(value, "node", None))  # type: ignore[arg-type]
+        name = next((name for name, tensor in self._state.values() if tensor is state), None)
+        if given is not None and given[1] is value and name is not None:
+            key = (given[0], "is", (name,))
+            self._found.setdefault(key, Observation(*key, False, line))
 
     def compares_objects(self, line: Location | None) -> None:
         """The program may ask which of its inputs are one object: from now on that is part of its contract."""
@@ -250,6 +282,16 @@ class Observer:
         if "autocast" in fact and modes.in_own_autocast():
             return
         self.note(None, fact, tuple(map(plain_answer, arguments)), plain_answer(answer))
+
+
+def _may_be(fake: FakeTensor, tensor: torch.Tensor) -> bool:
+    """Whether an input may be a tensor of the model when the program is called, as far as dtype and sizes tell."""
+    info = fake.info
+    return (
+        info.dtype is tensor.dtype
+        and len(info.sizes) == tensor.dim()
+        and all(size == given for size, given in zip(info.sizes, tensor.shape) if type(size) is int)
+    )
 
 
 _WORDS = {"grad": "gradient", "grad_fn": "history"}
