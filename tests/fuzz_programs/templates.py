@@ -578,7 +578,7 @@ FAMILIES = {
 # Capture has to decide about sizes in these, by what they are.
 NARROWING = (
     " if ", " for ", "assert ", "chunk(", "unbind(", "split(", "range(", "max({z}", "min({a1}", "or 5", "bool({z}",
-    "torch._check(", "stride(", "storage_offset(", "int(", " float(", ".numel() >", "hsplit(", "len(", "trapezoid(",
+    "torch._check(", "stride(", "storage_offset(", "int(", ".numel() >", "hsplit(", "len(", "trapezoid(",
 )  # fmt: skip
 
 
