@@ -70,3 +70,18 @@ def test_a_leaf_that_is_written_to_without_gradients() -> None:
     module = tintype.export(_under_no_grad, (x.clone(),)).module()
     for leaf in (True, False):
         torch.testing.assert_close(gradients(module, x, leaf), gradients(_under_no_grad, x, leaf))
+
+
+@pytest.mark.direct(reason="it is captured again here")
+def test_a_layout_that_a_program_rests_on_is_checked_when_it_was_captured_again() -> None:
+    def exchange(x: torch.Tensor) -> torch.Tensor:
+        flat = x.ravel()
+        flat[0], flat[-1] = flat[-1].clone(), flat[0].clone()
+        return flat
+
+    example = torch.randn(4, requires_grad=True)
+    program = tintype.export(exchange, (example,))
+    again = tintype.export(program.module(), (example,))
+    for module in (program.module(), again.module()):
+        with pytest.raises(tintype.errors.InputMismatchError, match="strides"):
+            module(torch.randn(8)[::2])

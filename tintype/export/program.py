@@ -476,6 +476,9 @@ def _unlift(program: ExportedProgram, values: dict[Node, Node]) -> Graph:
             arguments = (replaced, values[node.args[1]])
             values[node] = graph.create_node("call_function", replace_state, arguments, name="replace_state")
             values[node].meta = meta_of(node).copy()
+        elif node.target is aten._assert_tensor_metadata.default:
+            # of the caller's tensor, not of a copy that may lie otherwise in memory
+            graph.node_copy(node, lambda argument: targets.get(argument, values[argument]))
         else:
             values[node] = graph.node_copy(node, values.__getitem__)
     _write_back(graph, old, program, values, targets)

@@ -31,7 +31,7 @@ from tintype.ir.graph import (
     set_meta,
     subgraph_at,
 )
-from tintype.ir.node_info import NodeMeta
+from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.operators import OPERATORS
 from tintype.ir.printing import describe_value
 from tintype.ir.verifier import KEPT_WHOLE
@@ -128,6 +128,12 @@ class Decomposer(Recorder):
 
     def _is_still_called(self, node: Node) -> bool:
         return True  # what a decomposition makes anew it writes to before anybody else sees it, if at all
+
+    def _origin(self, function: str) -> Origin:
+        """That of the operator which is decomposed. One that a pass made has none: then what it consists of has none,
+        either, and is nothing that the program said."""
+        origin = None if self.replayed is None else self.replayed.origin
+        return Origin(None, ()) if origin is None else origin
 
     def _contiguous(self, argument: Any, known: Layouts) -> Any:
         """An argument of a kernel that takes contiguous tensors only, whatever the layouts of the inputs."""
