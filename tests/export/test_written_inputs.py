@@ -190,3 +190,16 @@ def test_memory_of_what_a_branch_wrote_to() -> None:
     given, wanted = torch.arange(5.0), torch.arange(5.0)
     assert_same(module(given[2:]), model(wanted[2:]))
     assert_same(given, wanted)
+
+
+def test_bits_that_are_no_number() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x.view(torch.int32).mul_(2)
+        return x * 1
+
+    module = tintype.export(model, (torch.ones(2),)).module()
+    bits = torch.tensor([0x3FD00001, 0x3F800000], dtype=torch.int32)  # doubled, the first one is a signalling NaN
+    given, wanted = bits.clone().view(torch.float32), bits.clone().view(torch.float32)
+    module(given)
+    model(wanted)
+    assert torch.equal(given.view(torch.int32), wanted.view(torch.int32))

@@ -87,7 +87,13 @@ class View:
             new = scatter_strided(emit, base, value, self.info, self.base)
         elif inverse is not None:
             new = inverse(emit, base, value, self.args)
-        return _with_history(emit, base, new) if new is not None and self.is_cut and self.has_history else new
+        if new is None or not self.is_cut or not self.has_history:
+            return new
+        result = _with_history(emit, base, new)
+        if self.target is aten.view.dtype:
+            # bits that are no number are not what they were after a computation
+            result = emit.call(aten.where.self, emit.call(aten.isnan.default, new), new, result)
+        return result
 
 
 def arguments_after_base(node: Node) -> tuple[Any, ...]:
