@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from typing import Any
@@ -162,6 +163,58 @@ def test_symbolic_fakes_are_refused() -> None:
 def test_arguments_that_can_not_be_compared() -> None:
     with pytest.raises(UnsupportedInputError, match="is not something a compiled function can take"):
         tintype.aot.function(lambda x, y: x)(torch.ones(2), numpy.ones(2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    factor: float
+
+
+@dataclasses.dataclass
+class Changing:
+    factor: float
+
+
+class Equal:
+    """Equal to all others, whatever they hold."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("kind", [Frozen, Changing, Equal])
+def test_objects_of_the_users(kind: Any) -> None:
+    compiled = tintype.aot.function(lambda x, settings: x * settings.factor)
+    kept = kind(4.0)
+    for settings in (kind(2.0), kind(3.0), kept, kept, kind(0.0), kind(-0.0), kind(2.0)):
+        assert str(compiled(torch.ones(1), settings)) == str(torch.ones(1) * settings.factor)
+    if kind is Frozen:
+        assert len(compiled._order) == 5
+        return
+    kept.factor = 7.0
+    assert compiled(torch.ones(1), kept).item() == 7
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (lambda x, part: x[part], [slice(0, 2), slice(1, 3), slice(0, 2, 2), slice(None)]),
+        (lambda x, values: x * sum(values), [{1, 2}, {1, 3}, {1.0, 2}, frozenset({1, 2})]),
+        (lambda x, value: x * value, [numpy.float64(0.0), numpy.float64(-0.0), numpy.float32(2), numpy.int64(2)]),
+    ],
+    ids=["slices", "sets", "numbers"],
+)
+def test_further_values(function: Any, values: list[Any]) -> None:
+    compiled = tintype.aot.function(function)
+    for value in (*values, *values):
+        assert str(compiled(torch.ones(4), value)) == str(function(torch.ones(4), value))
+    assert len(compiled._order) == len(values)
 
 
 # --- what a function reads -----------------------------------------------------------------------------------

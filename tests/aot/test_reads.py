@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import tintype
-from tintype.errors import CaptureError, InvalidRequestError, StateChangedError
+from tintype.errors import CaptureError, InvalidRequestError, StateChangedError, UnsupportedInputError
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 # makes a function and what changes something that it reads
@@ -489,6 +489,24 @@ def test_what_is_asked_of_parameters() -> None:
     model.weight.register_hook(lambda gradient: gradient)
     with pytest.raises(CaptureError, match="_backward_hooks"):
         compiled(x)
+
+
+def test_arguments_that_are_parameters_and_compared_with_them() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weight * 2 if x is self.weight else x * 3
+
+    model = Model()
+    compiled = tintype.aot.module(model)
+    assert compiled(torch.ones(2)).tolist() == [3, 3]
+    with pytest.raises(UnsupportedInputError, match="compares objects"):
+        compiled(model.weight)
+    linear = nn.Linear(2, 2)
+    torch.testing.assert_close(tintype.aot.module(linear)(linear.weight), linear(linear.weight))
 
 
 # --- types ---------------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ by which of them are the same or share memory, and where; everything else by its
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +26,7 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     found: list[Any] = []
     for position, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor):
-            found.append(_value(leaf))
+            found.append(value_key(leaf))
             continue
         first = seen.setdefault(id(leaf), position)
         if first != position:
@@ -134,7 +136,7 @@ _OWN_OF_FAKES = frozenset({"context", "has_own_gradient_flag", "info", "is_own_p
 
 def _attached(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(
-        (name, _value(value) if type(value) in PLAIN else id(value)) for name, value in tensor.__dict__.items()
+        (name, value_key(value) if type(value) in PLAIN else id(value)) for name, value in tensor.__dict__.items()
     )
 
 
@@ -177,14 +179,60 @@ def _sharing(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     return (*places, *described, tensors[0].untyped_storage().nbytes())
 
 
-def _value(leaf: Any) -> Any:
-    """A value by its type and its bits: 0.0 and -0.0 are equal, and so are 1 and True."""
+def value_key(leaf: Any) -> Any:
+    """A value by its type and its bits: 0.0 and -0.0 are equal, and so are 1 and True. What is of a class of the
+    user's counts as the object that it is, since what its class calls equal may be told apart. Hashable, unless the
+    value is nothing that can be an argument."""
     kind = type(leaf)
-    if kind is float:
+    if isinstance(leaf, float):
         return (kind, struct.pack("<d", leaf))
-    if kind is complex:
+    if isinstance(leaf, complex):
         return (kind, struct.pack("<dd", leaf.real, leaf.imag))
-    return (kind, leaf)
+    if kind in PLAIN:
+        return (kind, leaf)
+    if kind is slice:
+        return (kind, value_key(leaf.start), value_key(leaf.stop), value_key(leaf.step))
+    if kind is set or kind is frozenset:
+        return (kind, frozenset(map(value_key, leaf)))
+    if kind.__module__ == "numpy" and hasattr(leaf, "tobytes") and not hasattr(leaf, "__setitem__"):
+        return (kind, leaf.tobytes())
+    if is_library(kind.__module__):
+        return (kind, leaf)
+    fields = _plain_fields(leaf)
+    return (kind, TheObject(leaf) if fields is None else fields)
+
+
+def _plain_fields(leaf: Any) -> tuple[Any, ...] | None:
+    """The fields of a frozen dataclass that holds nothing but plain values, which say all about it."""
+    parameters = getattr(type(leaf), "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen or not parameters.eq:
+        return None
+    fields = [getattr(leaf, field.name) for field in dataclasses.fields(leaf)]
+    has_more = len(getattr(leaf, "__dict__", ())) > len(fields)
+    return tuple(map(value_key, fields)) if not has_more and all(type(field) in PLAIN for field in fields) else None
+
+
+class TheObject:
+    """An object that is equal to itself alone, whatever its class says."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TheObject) and self.value is other.value
+
+
+_LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "torchvision", "numpy", "tintype"})
+
+
+def is_library(name: Any) -> bool:
+    """Whether a module, by its name, is one whose code is not the user's."""
+    return isinstance(name, str) and name.partition(".")[0] in _LIBRARIES
 
 
 def same_value(first: Any, second: Any) -> bool:
@@ -198,7 +246,7 @@ def same_value(first: Any, second: Any) -> bool:
         if len(first) != len(second):
             return False
         return first == second if kind is frozenset else all(map(same_value, first, second))
-    return kind in PLAIN and _value(first) == _value(second)
+    return kind in PLAIN and value_key(first) == value_key(second)
 
 
 # types whose values can't change

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
 _LOAD_CONST = dis.opmap["LOAD_CONST"]
+_IS_OP = dis.opmap["IS_OP"]
 _MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _GLOBALS = frozenset(
@@ -39,6 +40,8 @@ class CodeNames(NamedTuple):
     imports: frozenset[str]
     # attributes may be read under names that do not stand in the code
     reads_unnamed: bool
+    # whether something is compared with "is", constants aside, or asked for its id()
+    compares_objects: bool
 
 
 @functools.lru_cache(maxsize=65536)
@@ -53,7 +56,8 @@ def names_in(code: CodeType) -> CodeNames:
     attributes: set[str] = set()
     imports: set[str] = set()
     asked = constants = texts = 0
-    extended = 0
+    compares_objects = "id" in code.co_names
+    extended = before = 0
     raw = code.co_code
     for operation, argument in zip(raw[::2], raw[1::2], strict=True):
         argument |= extended
@@ -69,8 +73,11 @@ def names_in(code: CodeType) -> CodeNames:
                 attributes.add(name)
         elif operation == _LOAD_CONST:
             constants += type(code.co_consts[argument]) is str
+        elif operation == _IS_OP:
+            compares_objects |= before != _LOAD_CONST
         else:
             texts += operation in _TEXTS
+        before = operation
     if asked or not _WITH_NAMES.isdisjoint(code.co_names) or _MATCH_CLASS in raw[::2]:
         # getattr(config, "scale") has the name among its constants
         attributes.update(
@@ -87,4 +94,5 @@ def names_in(code: CodeType) -> CodeNames:
             attributes |= inner.attributes
             imports |= inner.imports
             reads_unnamed |= inner.reads_unnamed
-    return CodeNames(frozenset(found), frozenset(attributes), frozenset(imports), reads_unnamed)
+            compares_objects |= inner.compares_objects
+    return CodeNames(frozenset(found), frozenset(attributes), frozenset(imports), reads_unnamed, compares_objects)

@@ -14,7 +14,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
-from tintype.aot.calls import TOLD_BY_KEYS, Offsets, attached_to, key_of, modes, offsets_of, state_key
+from tintype.aot.calls import TOLD_BY_KEYS, Offsets, attached_to, key_of, modes, offsets_of, state_key, value_key
 from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record, refuse_shared_memory
 from tintype.aot.reads import Reads
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
@@ -137,6 +137,8 @@ class CompiledFunction:
         leaves, spec = tree.flatten((args, kwargs))
         entry, state = self._find(leaves, spec)
         compiled = entry.compiled
+        if entry.reads.compares_objects:
+            _refuse_state_among(leaves, state)
         arguments = Arguments(leaves, entry.merged)
         if compiled.recording.writes:
             refuse_shared_memory(compiled.recording, state, arguments.inputs)
@@ -324,6 +326,18 @@ def _refuse_kept_tensors(reads: Reads) -> None:
         )
 
 
+def _refuse_state_among(leaves: list[Any], state: list[torch.Tensor]) -> None:
+    """Refuse arguments that the function finds elsewhere, too, if it may look whether that is one object: while it is
+    captured, an argument is another."""
+    held = {*map(id, state)}
+    if any(id(leaf) in held for leaf in leaves):
+        raise UnsupportedInputError(
+            "an argument is a tensor of the model, or one that the function finds elsewhere, and it compares "
+            "objects (is, id())",
+            remedy="pass a view of it (x.view_as(x)), or compare something else",
+        )
+
+
 def _refuse_changed_arguments(
     given: list[Any], attached: list[dict[str, Any]], spec: tree.TreeSpec, arguments: Any
 ) -> None:
@@ -350,7 +364,7 @@ def _check_leaf(leaf: Any) -> None:
         plain_tensor(leaf)
         return
     try:
-        hash(leaf)
+        hash(value_key(leaf))
     except TypeError as error:
         raise UnsupportedInputError(
             f"a {type(leaf).__name__} is not something a compiled function can take",

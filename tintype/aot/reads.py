@@ -27,7 +27,8 @@ _joined = itertools.chain.from_iterable
 class Reads:
     """The values that a function could read when it was captured.
 
-    ``names`` are the attributes that its code names, ``functions`` those of the user's that it may call."""
+    ``names`` are the attributes that its code names, ``functions`` those of the user's that it may call, and
+    ``compares_objects`` says whether it may ask which object something is."""
 
     def __init__(self, function: Any, root: torch.nn.Module | None, objects: Sequence[Any] = ()) -> None:
         walk = Walk(root.modules() if root is not None else ())
@@ -36,6 +37,7 @@ class Reads:
         walk.follow()
         self.names = frozenset(walk.names)
         self.functions = walk.functions
+        self.compares_objects = walk.compares_objects
         self._parts_of_functions = [*_joined(map(_parts_of_function, walk.functions))]
         # tables: what fetches names from them, and what that gave
         self._takes: list[Any] = []

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as _modules
 
-from tintype.aot.calls import PLAIN
+from tintype.aot.calls import PLAIN, is_library
 from tintype.aot.code_names import names_in
 from tintype.errors import CaptureError
 
@@ -33,15 +33,10 @@ MISSING: Any = object()
 # far more than any model has; whoever gets there has the whole process among the surroundings
 _MOST = 200_000
 
-_LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "torchvision", "numpy", "tintype"})
 # libraries of which code that is not followed reads the attributes of their own objects
 _READ_WHOLE = frozenset({"collections", "functools", "torch", "weakref"})
 _MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, collections.deque, types.MappingProxyType)
-
-
-def _is_library(name: Any) -> bool:
-    return isinstance(name, str) and name.partition(".")[0] in _LIBRARIES
 
 
 def content_of(cell: CellType) -> Any:
@@ -97,6 +92,7 @@ class Walk:
         self.caches: list[Any] = []
         # anything else: what is called to see it, and what came of that
         self.probes: list[tuple[Callable[[], Any], Any]] = []
+        self.compares_objects = False
         self._reads_unnamed = False
         self._seen: dict[int, Any] = {}
         # tables of which what the code names is read
@@ -184,7 +180,7 @@ class Walk:
             for accessor in (value.fget, value.fset):
                 self.visit(accessor)
         elif isinstance(value, ModuleType):
-            if not _is_library(value.__name__):
+            if not is_library(value.__name__):
                 self._named[id(vars(value))] = vars(value)
         elif isinstance(value, type):
             self._open_class(value)
@@ -203,12 +199,13 @@ class Walk:
     def _open_function(self, function: FunctionType) -> None:
         surroundings = function.__globals__
         module = sys.modules.get(function.__module__ or "")
-        if module is not None and vars(module) is surroundings and _is_library(function.__module__):
+        if module is not None and vars(module) is surroundings and is_library(function.__module__):
             return
         self.functions.append(function)
         names = names_in(function.__code__)
         self.names |= names.attributes
         self._reads_unnamed |= names.reads_unnamed
+        self.compares_objects |= names.compares_objects
         for name in names.globals:  # also those that are not there: a builtin, or nothing yet
             self._note(surroundings, name)
         if "globals" in names.globals:
@@ -226,12 +223,12 @@ class Walk:
     def _open_import(self, name: str, package: Any) -> None:
         """A module that a function imports when it runs; the name may be relative to its own package."""
         for full in (name, f"{package}.{name}" if package else name):
-            if not _is_library(full):
+            if not is_library(full):
                 self._note(sys.modules, full)
 
     def _open_class(self, value: type) -> None:
         for kind in value.__mro__:
-            if not _is_library(kind.__module__) and id(kind) not in self._named:
+            if not is_library(kind.__module__) and id(kind) not in self._named:
                 table = vars(kind)
                 self._named[id(kind)] = table
                 self.sized[id(kind)] = table
@@ -250,7 +247,7 @@ class Walk:
             contents = self._watch(value, functools.partial(kind.__iter__, value))
         for item in contents:
             self.visit(item)
-        if not _is_library(type(value).__module__):
+        if not is_library(type(value).__module__):
             self._open_object(value)
 
     def _watch(self, container: Any, read: functools.partial[Any]) -> tuple[Any, ...]:
@@ -339,7 +336,7 @@ class Walk:
             if isinstance(vars(value).get("__wrapped__"), FunctionType):
                 self.visit(vars(value)["__wrapped__"])
         for base in kind.__mro__:
-            if not _is_library(base.__module__):
+            if not is_library(base.__module__):
                 slots = vars(base).get("__slots__", ())
                 for name in (slots,) if isinstance(slots, str) else slots:
                     content = getattr(value, name, MISSING)
