@@ -617,3 +617,23 @@ def test_a_tensor_that_the_program_detaches_itself() -> None:
         x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
         run(x)[1].sum().backward()
         assert x.grad is not None and x.grad.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_dimension_taken_apart_is_written_to(mode: str) -> None:
+    def function(value: torch.Tensor) -> Any:
+        memory = value.detach().clone()
+        parts = memory.unflatten(1, (2, -1))
+        parts.add_(1)
+        turned = parts.transpose(1, 2)
+        memory.mul_(2)
+        return parts + 1, turned.unflatten(-1, [2, 1]), memory
+
+    compare(mode, function, (x(3, 6),))
+
+
+def test_a_dimension_taken_apart_stays_whole() -> None:
+    program = tintype.export_for_training(lambda value: value.unflatten(1, (2, 3)) * 2, (x(3, 6),))
+    assert "aten.unflatten.int" in targets(program)
+    assert "aten.unflatten.int" not in targets(program.run_decompositions())
+    with pytest.raises(RuntimeError, match="don't multiply up to the size of dim 1"):
+        tintype.export(lambda value: value.unflatten(1, (4, 2)), (x(3, 6),))

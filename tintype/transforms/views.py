@@ -330,6 +330,7 @@ def scatter_strided(emit: Emitter, base: Node, value: Node, info: TensorInfo, me
     aten.view.default,
     aten.reshape.default,
     aten.flatten.using_ints,
+    aten.unflatten.int,
     aten.ravel.default,
     aten._reshape_alias.default,
     aten.squeeze.default,

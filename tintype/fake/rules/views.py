@@ -173,6 +173,25 @@ def view(self: TensorInfo, size: Sequence[Size], stride: Any = None) -> TensorIn
     return self.view(shape, strides)
 
 
+@rule("unflatten.int")
+def unflatten(self: TensorInfo, dim: int, sizes: Sequence[Size]) -> TensorInfo:
+    if not sizes or not self.sizes:
+        raise NotImplementedError  # eager mode says what is wrong
+    where = wrap_dimension(dim, self.dim)
+    length = self.sizes[where]
+    if -1 not in sizes:
+        require_same(
+            product(sizes),
+            length,
+            lambda: (
+                f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {where} ({length}) "
+                "in the input tensor"
+            ),
+        )
+    parts = infer_size(sizes, length)
+    return view(self, [*self.sizes[:where], *parts, *self.sizes[where + 1 :]])
+
+
 @rule("_unsafe_view")
 def unsafe_view(self: TensorInfo, size: Sequence[Size]) -> TensorInfo:
     result = view(self, size)
