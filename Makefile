@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 
+CLIENTS := $(VENV)-clients
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-modes fuzz fuzz-programs killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips lint format clean
+.PHONY: test test-modes fuzz fuzz-programs killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -79,8 +80,12 @@ round-trips: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.round_trips --task interop --write
 	$(BIN)/python -m benchmarks.round_trips --task from_torch
 
+# Other people's tools on our programs; docs/interop.md has the table. They pin much, so they live apart.
+clients: $(CLIENTS)/stamp-clients
+	$(CLIENTS)/bin/python -m tests.clients
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and alone: what is installed after it must take this one as it is.
@@ -101,3 +106,9 @@ $(VENV)/stamp-test: $(VENV)/stamp-torch pyproject.toml
 $(VENV)/stamp-bench: $(VENV)/stamp-torch pyproject.toml
 	$(PIP) $(TORCH) --editable '.[bench]'
 	@touch $(VENV)/stamp-base $@
+
+$(CLIENTS)/stamp-clients: pyproject.toml
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-input $(TORCH)
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-input $(TORCH) --editable '.[clients]'
+	@touch $@
