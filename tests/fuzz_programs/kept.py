@@ -225,6 +225,9 @@ KEPT = [
          'self.register_buffer("b0", torch.ones(3))'),
     Kept("no derivative in a loop", static(), (x("x0", "3"),),
          "v0 = tintype.scan(lambda a0, a1: (a1.clone(), torch.heaviside(a1, a1)), x0[0], x0)[0]\nv0"),
+    Kept("a loop has no use for what has a gradient", static(), (x("x0", "3"),),
+         "def step(a0, a1):\n    v0 = x0.amax(-1)\n    return a0.clone(), a1.clone()\n"
+         "v1 = tintype.scan(step, self.b0[0], self.b0)[1]\nv1", 'self.register_buffer("b0", torch.ones(3, 4))'),
     Kept("gradients of what a function does not return", static(), (x("x0", "3"),),
          "v0 = torch.einsum(\"i,i->i\", x0, x0)\nx0[4:] = 0\ndef branch(a0):\n    v1 = v0.sin()\n    return a0 * 1\n"
          "v2 = tintype.cond(x0.sum() > 0, branch, lambda a0: a0.clone(), (x0,))\nv2"),

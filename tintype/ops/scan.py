@@ -178,7 +178,7 @@ def capture(
     if any(wanted):
         steps = Steps(recorder, without_results(module, count), len(carry), mapped, additional, wanted)
         results = with_gradient(recorder, results, steps.gradient(count), chosen(values, wanted), visible=count)
-    return tuple(results)
+    return tuple(results[:count])  # what comes after them is for gradients
 
 
 class Steps:
