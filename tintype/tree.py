@@ -23,6 +23,7 @@ __all__ = [
     "TreeSpec",
     "flatten",
     "flatten_with_paths",
+    "is_cache",
     "leaves",
     "map_leaves",
     "path_name",
@@ -233,13 +234,14 @@ def _flatteners(names: list[str], keep_none: bool) -> tuple[Callable[..., Any], 
 
 def _register_caches(found: list[Any]) -> bool:
     """Make containers of the caches, and parts of caches, among leaves; whether there were any."""
-    kinds = [kind for kind in set(map(type, found)) if _is_cache(kind)]
+    kinds = [kind for kind in set(map(type, found)) if is_cache(kind)]
     for kind in kinds:
         _register_attributes(kind)
     return bool(kinds)
 
 
-def _is_cache(kind: type) -> bool:
+def is_cache(kind: type) -> bool:
+    """Whether a class is that of a cache of transformers, or of a part of one."""
     return any(base.__module__ == _CACHES and base.__name__ in _CACHE_CLASSES for base in kind.__mro__)
 
 
@@ -249,7 +251,7 @@ def cache_type_named(name: str) -> type | None:
     if module != _CACHES or module not in sys.modules:
         return None
     cls = vars(sys.modules[module]).get(class_name)
-    if not isinstance(cls, type) or not _is_cache(cls):
+    if not isinstance(cls, type) or not is_cache(cls):
         return None
     if cls not in pytree.SUPPORTED_NODES:
         _register_attributes(cls)

@@ -493,23 +493,45 @@ def test_attributes_of_arguments() -> None:
         compiled(tagged)
 
 
-def test_containers_stay_as_they_were() -> None:
-    changes: list[Any] = [
+@pytest.mark.parametrize(
+    "change",
+    [
         lambda values, table: values.append(values[0] * 2),
         lambda values, table: table.update(new=values[0]),
         lambda values, table: table.pop("old"),
         lambda values, table: values.reverse(),
-        lambda values, table: values.__setitem__(0, 3.0),
-    ]
-    for change in changes:
+        lambda values, table: values.__setitem__(1, 3.0),
+        lambda values, table: table["deep"][0].append(values[0].sin()),
+        lambda values, table: table.update(deep=values),
+    ],
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_containers_are_changed(change: Any, requires_grad: bool) -> None:
+    def function(values: Any, table: Any) -> Any:
+        result = values[0] * 3
+        change(values, table)
+        return result
 
-        def function(values: Any, table: Any, change: Any = change) -> Any:
-            result = values[0] * 3
-            change(values, table)
-            return result
+    compiled = tintype.aot.function(function)
+    for _ in range(2):
+        given: list[Any] = []
+        for call in (function, compiled):
+            x = torch.ones(2, requires_grad=requires_grad)
+            inner: list[Any] = [x]
+            values, table = [x, 1.0], {"old": x, "deep": (inner, 2)}
+            before = table["deep"]
+            torch.testing.assert_close(call(values, table), x * 3)
+            given.append((values, table, inner, table["deep"] is before))
+        torch.testing.assert_close(given[0], given[1])
 
-        with pytest.raises(MutationError, match="changes a container that it was given"):
-            tintype.aot.function(function)([torch.ones(2), 1.0], {"old": torch.ones(2)})
+
+def test_what_can_not_be_changed_so_is_refused() -> None:
+    def function(point: Any) -> Any:
+        point.x = point.x * 2
+        return point.y
+
+    with pytest.raises(MutationError, match="there is a Point"):
+        tintype.aot.function(function)(Point(torch.ones(2), torch.ones(2)))
 
     def attach(x: Any) -> Any:
         x.seen = True
@@ -517,6 +539,15 @@ def test_containers_stay_as_they_were() -> None:
 
     with pytest.raises(MutationError, match="sets an attribute of a tensor"):
         tintype.aot.function(attach)(torch.ones(2))
+
+
+@dataclasses.dataclass
+class Point:
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+tintype.register_dataclass(Point)
 
 
 def test_a_tensor_from_elsewhere_is_returned_as_it_is() -> None:

@@ -503,6 +503,9 @@ def test_arguments_that_are_parameters_and_compared_with_them() -> None:
     model = Model()
     compiled = tintype.aot.module(model)
     assert compiled(torch.ones(2)).tolist() == [3, 3]
+    with pytest.raises(CaptureError, match="compare"):
+        compiled(model.weight)
+    compiled(nn.Parameter(torch.ones(2)))
     with pytest.raises(UnsupportedInputError, match="compares objects"):
         compiled(model.weight)
     linear = nn.Linear(2, 2)

@@ -128,6 +128,8 @@ class Arguments:
         self.members: set[int] = set()
         # tensors whose version counter does not tell of writes to the input that they are views of
         self.unaware: list[torch.Tensor] = []
+        # whether the function changes containers among the arguments; then it returns all of them besides its result
+        self.are_changed = False
         # which fake stands for which leaf; filled while the function runs
         self.positions: dict[int, int] = {}
         self.fakes: list[Any] = []

@@ -16,6 +16,7 @@ from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.aot.calls import TOLD_BY_KEYS, Offsets, attached_to, key_of, modes, offsets_of, state_key, value_key
 from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record, refuse_shared_memory
+from tintype.aot.containers import are_changed, update
 from tintype.aot.reads import Reads
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
@@ -142,7 +143,11 @@ class CompiledFunction:
         arguments = Arguments(leaves, entry.merged)
         if compiled.recording.writes:
             refuse_shared_memory(compiled.recording, state, arguments.inputs)
-        return compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
+        result = compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
+        if compiled.changes_arguments:
+            result, changed = result
+            update((args, kwargs), changed)
+        return result
 
     def prepare(self, /, *args: Any, **kwargs: Any) -> CompiledGraphs:
         """Make the graphs for a call, or find them."""
@@ -245,6 +250,7 @@ class CompiledFunction:
                         for group in error.groups
                     ]
             compiled = self._build(recording)
+            compiled.changes_arguments = arguments.are_changed
         recording.captured.context.release_memory()
         recording.captured.state_dict.clear()
         return compiled, merged
@@ -255,8 +261,9 @@ class CompiledFunction:
             args, kwargs = tree.unflatten(given, spec)
             attached = [attached_to(leaf).copy() for leaf in given]
             result = self._function(*args, **kwargs)
-            _refuse_changed_arguments(given, attached, spec, (args, kwargs))
-            return result
+            _refuse_attached(given, attached)
+            arguments.are_changed = are_changed(given, spec, (args, kwargs))
+            return (result, (args, kwargs)) if arguments.are_changed else result
 
         return call
 
@@ -338,19 +345,9 @@ def _refuse_state_among(leaves: list[Any], state: list[torch.Tensor]) -> None:
         )
 
 
-def _refuse_changed_arguments(
-    given: list[Any], attached: list[dict[str, Any]], spec: tree.TreeSpec, arguments: Any
-) -> None:
-    """Refuse a function that changes the containers which it was given, or attaches something to tensors in them: the
-    graphs would not."""
-    leaves, structure = tree.flatten(arguments)
-    if structure != spec or not all(map(operator.is_, leaves, given)):
-        raise MutationError(
-            "the function changes a container that it was given (a list, a dictionary, a cache), which a compiled "
-            "function can't do",
-            remedy="return what is new instead, or change a copy of the container",
-        )
-    for leaf, before in zip(leaves, attached, strict=True):
+def _refuse_attached(given: list[Any], attached: list[dict[str, Any]]) -> None:
+    """Refuse a function that attaches something to tensors which it was given: the graphs would not."""
+    for leaf, before in zip(given, attached, strict=True):
         after = attached_to(leaf)
         if after.keys() != before.keys() or not all(map(operator.is_, after.values(), before.values())):
             raise MutationError(

@@ -53,6 +53,8 @@ class CompiledGraphs:
         self.forward = forward
         self.backward = backward
         self.epilogue = epilogue
+        # whether what is returned is the function's result and what became of its arguments
+        self.changes_arguments = False
         self._unflatten = tree.unflattener(recording.out_spec)
         self.value_count = len(recording.writes) + len(recording.results) + epilogue.number_count
         self.has_gradients = backward is not None or recording.backward_error is not None

@@ -1,0 +1,69 @@
+"""Containers that a function was given and changed: a list that it appended to, a cache that it brought up to date.
+
+Graphs know of tensors alone. So a function that changes such containers returns what became of its arguments, too, and
+the caller's own are changed to that when the graphs have run.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype import tree
+from tintype.errors import MutationError
+
+_KINDS = (dict, list, collections.deque, collections.OrderedDict, collections.defaultdict)
+
+
+def are_changed(given: Sequence[Any], spec: tree.TreeSpec, arguments: Any) -> bool:
+    """Whether containers hold something else than the leaves that they were made from; refuses those that can't be
+    changed in the same way afterwards."""
+    leaves, structure = tree.flatten(arguments)
+    if structure == spec and all(map(operator.is_, leaves, given)):
+        return False
+    kinds = _kinds_in(spec)
+    others = [
+        kind for kind in kinds if kind not in _KINDS and not issubclass(kind, tuple) and not tree.is_cache(kind)
+    ]
+    if others:
+        raise MutationError(
+            f"the function changes what it was given, in which there is a {others[0].__name__}: a compiled function "
+            "changes lists, dictionaries and caches of transformers alone",
+            remedy="return what is new instead",
+        )
+    return True
+
+
+def _kinds_in(spec: tree.TreeSpec) -> list[Any]:
+    kinds = [] if spec.type is None or spec.type is torch.Size else [spec.type]
+    return kinds + [kind for child in spec.children() for kind in _kinds_in(child)]
+
+
+def update(old: Any, new: Any) -> Any:
+    """Let containers hold what others do; returns what is to stand where ``old`` did."""
+    if type(old) is not type(new) or old is new:
+        return new
+    if isinstance(old, dict):
+        contents = {key: update(old[key], value) if key in old else value for key, value in new.items()}
+        old.clear()
+        old.update(contents)
+    elif isinstance(old, (list, collections.deque)):
+        items = [*map(update, old, new), *list(new)[len(old) :]]
+        old.clear()
+        old.extend(items)
+    elif isinstance(old, tuple) and type(old) is not torch.Size:
+        items = [*map(update, old, new)]
+        if len(items) == len(old) and all(map(operator.is_, items, old)):
+            return old
+        return tuple(items) if type(old) is tuple else new
+    elif tree.is_cache(type(old)):
+        attributes = {name: update(vars(old).get(name), value) for name, value in vars(new).items()}
+        vars(old).clear()
+        vars(old).update(attributes)
+    else:
+        return new
+    return old
