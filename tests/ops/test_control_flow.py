@@ -444,6 +444,23 @@ def test_scan_that_writes_to_a_buffer() -> None:
     assert_like_eager(Counting(), [(X.detach(),), (-X.detach(),)])
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(2, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        def step(hidden: torch.Tensor, row: torch.Tensor) -> Any:
+            hidden = self.cell(row, hidden)
+            return hidden, hidden * 2
+
+        return tintype.scan(step, torch.zeros(3), x)
+
+
+def test_scan_over_a_recurrent_cell() -> None:
+    assert_like_eager(Recurrent(), [(X,), (-X,)])
+
+
 def test_torch_scan_is_taken_in() -> None:
     from torch._higher_order_ops.scan import scan
 

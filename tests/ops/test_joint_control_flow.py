@@ -144,3 +144,13 @@ def test_a_number_carried_by_a_loop_has_no_gradient() -> None:
     model = Model(lambda x, w: tintype.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * w), (0, x))[1])
     with pytest.raises(tintype.CaptureError, match="carries a number"):
         tintype.export_joint(model, (X,))
+
+
+@pytest.mark.parametrize("function", [rows, lambda x, w: tintype.scan(lambda c, r: (c + r * w, c * w), X[0], x)])
+def test_of_no_rows_nothing_has_a_gradient(function: Any) -> None:
+    compiled = tintype.aot.function(function)
+    for count in (0, 3):
+        x, w = torch.ones(count, 2, requires_grad=True), torch.ones(2, requires_grad=True)
+        got, expected = (torch.utils._pytree.tree_leaves(called(x, w)) for called in (compiled, function))
+        assert [value.requires_grad for value in got] == [value.requires_grad for value in expected]
+        torch.testing.assert_close(got, expected)

@@ -94,7 +94,7 @@ def capture(recorder: Recorder, function: Any, xs: Sequence[Any], args: Sequence
     arguments = (graph, list(operand_nodes(recorder, mapped)), list(operand_nodes(recorder, operands)))
     values = record_call(recorder, target, arguments, results)
     wanted = having_effect(differentiable(recorder, [*mapped, *operands]), [module])
-    if any(wanted):
+    if any(wanted) and mapped[0].info.sizes[0] != 0:  # of no rows nothing depends on anything
         steps = Steps(recorder, module, 0, mapped, operands, wanted)
         values = with_gradient(recorder, values, steps.gradient(len(values)), chosen([*mapped, *operands], wanted))
     return tree.unflatten(values, body.spec)

@@ -155,6 +155,8 @@ def capture(
     additional = body.inner.operands[len(carry) + len(mapped) :]
     values = [*carry.initial, *mapped, *additional]
     wanted = differentiable(recorder, values)
+    if mapped[0].info.sizes[0] == 0:  # no step: what init was is all there is
+        wanted = [is_wanted and position < len(carry) for position, is_wanted in enumerate(wanted)]
     count = len(body.leaves)
     if any(wanted):
         carry.refuse_gradient()
