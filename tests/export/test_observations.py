@@ -334,6 +334,24 @@ def test_a_branch_on_what_is_around_the_program(name: str, how: str) -> None:
         assert not assert_right_or_refused(module, model, plain)
 
 
+@pytest.mark.parametrize("how", ["module", "saved decomposed", "retraced"])
+def test_floats_that_become_tensors_are_of_the_default_dtype(how: str) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor([1.5, 2.5, 3.5, 4.5])
+
+    module = runnable(how, model, plain())
+    assert assert_right_or_refused(module, model, plain)
+    with _changed(torch.set_default_dtype, torch.float64, torch.float32):
+        assert not assert_right_or_refused(module, model, lambda: (plain()[0].float(),))
+
+
+def test_tensors_that_say_their_dtype_ask_for_no_default() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor([1.5], dtype=torch.float32) + torch.tensor([2]) + x.new_tensor([1.5])
+
+    assert not tintype.export(model, plain())._observations
+
+
 def test_what_the_program_itself_switches_is_no_question_to_its_surroundings(mode: str) -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

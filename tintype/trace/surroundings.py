@@ -139,6 +139,21 @@ def _asking_method(name: str, function: Callable[..., Any]) -> Callable[..., Any
     return functools.update_wrapper(standing_in(ask), function)
 
 
+def _tensor_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.tensor`` and its kin: what Python's floats become is a constant of the program, and the default dtype
+    decides which."""
+
+    def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        result = function(data, *args, **kwargs)
+        if kwargs.get("dtype") is None and not args and not hasattr(data, "dtype"):
+            recorder = _asking_recorder() if result.dtype.is_floating_point or result.dtype.is_complex else None
+            if recorder is not None:
+                recorder.observer.surroundings(recorder, "get_default_dtype", (), torch.get_default_dtype())
+        return result
+
+    return functools.update_wrapper(make, function)
+
+
 def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
     """By module (or what else has names) and name, what makes the stand-in for a function from what is there."""
     makers: dict[Any, dict[str, Callable[[Any], Any]]] = {}
@@ -146,6 +161,8 @@ def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
         makers.setdefault(holder, {})[name] = functools.partial(_watched, known_as)
     for name in ("is_conj", "is_inference", "is_neg"):
         makers[torch][name] = functools.partial(_asking_method, name)
+    for name in ("tensor", "as_tensor", "asarray"):
+        makers[torch][name] = _tensor_of
     for name, module in _SETTERS.items():
         makers.setdefault(module, {})[name.rpartition(".")[2]] = functools.partial(_refused, f"torch.{name}", _BEFORE)
     for module, name in _drawing_functions(with_arrays):
