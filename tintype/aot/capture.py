@@ -52,7 +52,6 @@ from tintype.transforms.memory import storages_of, written_nodes, written_storag
 from tintype.transforms.views import base_of, laid_out
 
 aten = torch.ops.aten
-_gradient_of = torch.Tensor.grad.__get__  # type: ignore[union-attr]
 
 
 # what autograd says when a backward is asked for that a program has made impossible
@@ -237,8 +236,6 @@ class FunctionRecorder(JointRecorder):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.makes_constant = False
-        # tensors of the model, or from elsewhere, whose gradient the function looked at, and what that was
-        self.gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]] = []
 
     def constant(self, tensor: torch.Tensor) -> FakeTensor:
         """Unlike a tensor that the function found somewhere, one that it made has a value that never changes."""
@@ -247,10 +244,6 @@ class FunctionRecorder(JointRecorder):
             return super().constant(tensor)
         finally:
             self.makes_constant = False
-
-    def note_gradient_read(self, tensor: torch.Tensor) -> None:
-        """Which tensor the gradient is counts as long as graphs are kept."""
-        self.gradients_read.append((tensor, _gradient_of(tensor)))
 
     def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """The caller's tensors may be changed so, the model's may not."""
@@ -616,7 +609,7 @@ def record(
         values[len(capture.results) + len(capture.views) :],
         captured.out_spec,
         capture.grad_enabled_after,
-        capture.recorder.gradients_read,
+        capture.recorder.observer.gradients_read,
         capture.backward_error,
     )
 

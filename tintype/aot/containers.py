@@ -1,7 +1,7 @@
 """Containers that a function was given and changed: a list that it appended to, a cache that it brought up to date.
 
-Graphs know of tensors alone. So a function that changes such containers returns what became of its arguments, too, and
-the caller's own are changed to that when the graphs have run.
+Graphs know of tensors alone. So a function that changes such containers returns what became of its arguments, too,
+and the caller's own are changed to that when the graphs have run.
 """
 
 from __future__ import annotations

@@ -80,6 +80,10 @@ class Observer:
         self._inputs: dict[Node, tuple[int, FakeTensor, torch.Tensor]] = {}
         self._state: dict[Node, tuple[str, torch.Tensor]] = {}
         self._walked: dict[str, set[Node]] = {}
+        # states of generators that torch asked for or set: after which node, for what device, which, whether set
+        self.generator_states: list[tuple[Node, str, torch.Tensor, bool]] = []
+        # tensors of a model that is differentiated whose gradient it looked at, and what that was
+        self.gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]] = []
         # the line that last switched gradients on or off by itself
         self.switched_gradients: Any = None
 

@@ -290,12 +290,6 @@ class Recorder(TorchDispatchMode):
             self._lifted[id(real)] = known = (real, fake)
         return known[1]
 
-    def note_generator_state(self, device: str, state: torch.Tensor, is_set: bool) -> None:
-        """The state of a generator was asked for or set, by torch itself: its draws are recorded as they come."""
-
-    def note_gradient_read(self, tensor: torch.Tensor) -> None:
-        """The program asked for the gradient of a tensor of the model; of interest where it is differentiated."""
-
     def is_lifted(self, real: torch.Tensor) -> bool:
         """Whether there is a fake that stands for a real tensor."""
         return id(real) in self._lifted

@@ -79,7 +79,9 @@ def _refused(name: str, remedy: str, function: Callable[..., Any]) -> Callable[.
             recorder = active_recorder()
             if recorder is not None:  # torch.utils.checkpoint does that, to draw the same numbers again
                 state = (args[0] if args else kwargs["new_state"]) if ".set_" in name else result
-                recorder.note_generator_state("cuda" if ".cuda." in name else "cpu", state, ".set_" in name)
+                device = "cuda" if ".cuda." in name else "cpu"
+                event = (recorder.graph._root.prev, device, state, ".set_" in name)
+                recorder.observer.generator_states.append(event)
         return result
 
     return refuse

@@ -31,7 +31,7 @@ def _heard(tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...], answer: 
     if recorder is None or not recorder.is_recording or not recorder.is_lifted(tensor):
         return answer
     if fact == "grad" and not recorder.below_autograd:
-        recorder.note_gradient_read(tensor)
+        recorder.observer.gradients_read.append((tensor, answer))
         return answer
     if fact in OF_OBJECTS and answer is not None:
         raise_unknown(f"asks for the {fact} of a parameter or buffer, which has one", "export before training")

@@ -8,7 +8,7 @@ draw is replaced by the result of the first.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -29,15 +29,6 @@ class Drawn(Origin):
         self.first = first
 
 
-class StateEvent(NamedTuple):
-    """A state of a generator (of a kind of device) that was asked for or set, after a node of the graph."""
-
-    after: Node
-    device: str
-    state: torch.Tensor
-    is_set: bool
-
-
 def draws(node: Node) -> bool:
     """Whether a node draws random numbers, itself or in the graphs that it takes."""
     if node.op != "call_function":
@@ -48,13 +39,17 @@ def draws(node: Node) -> bool:
     return any(draws(inner) for graph in graphs if graph is not None for inner in graph.graph.nodes)
 
 
+# a state of a generator that was asked for or set: after which node, on what kind of device, which, whether set
+StateEvent = tuple[Node, str, torch.Tensor, bool]
+
+
 def number_draws(graph: Graph, events: list[StateEvent]) -> None:
-    """Give draws numbers, the same to those that draw the same random numbers."""
-    if not any(event.is_set for event in events):
+    """Note which draws draw the same random numbers as an earlier one."""
+    if not any(is_set for *_, is_set in events):
         return
     by_node: dict[Node, list[StateEvent]] = {}
     for event in events:
-        by_node.setdefault(event.after, []).append(event)
+        by_node.setdefault(event[0], []).append(event)
     sequences: dict[str, list[Node]] = {}
     places: dict[str, int] = {}
     known: dict[int, int] = {}
@@ -73,11 +68,11 @@ def number_draws(graph: Graph, events: list[StateEvent]) -> None:
             meta = meta_of(node)
             meta.origin = Drawn(meta.origin or Origin(None, ()), sequence[place])
             places[device] = place + 1
-        for event in by_node.get(node, ()):
-            if not event.is_set:
-                known[id(event.state)] = places.get(event.device, 0)
-            elif id(event.state) in known:
-                places[event.device] = known[id(event.state)]
+        for _, device, state, is_set in by_node.get(node, ()):
+            if not is_set:
+                known[id(state)] = places.get(device, 0)
+            elif id(state) in known:
+                places[device] = known[id(state)]
             else:
                 raise CaptureError(
                     "the state of a generator of random numbers is set to one from before the program, which can't "

@@ -45,7 +45,7 @@ from tintype.symbolic.location import location_in
 from tintype.trace.capture import Capture, capturing
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
-from tintype.transforms.drawn_again import StateEvent, number_draws, reuse_draws
+from tintype.transforms.drawn_again import number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
 
 aten = torch.ops.aten
@@ -71,7 +71,6 @@ class JointRecorder(Recorder):
     def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
         super().__init__(context, graph, origins)
         self.in_backward = False
-        self.generator_states: list[StateEvent] = []
         self._forward_origins: dict[int, Origin] = {}
         self._backward_origins: dict[int, Origin] = {}
         self._real: dict[int, _RealTensor] = {}
@@ -143,10 +142,6 @@ class JointRecorder(Recorder):
         for real in self._real.values():
             real.put_back()
         return accumulated
-
-    def note_generator_state(self, device: str, state: torch.Tensor, is_set: bool) -> None:
-        """Draws after a state was set are those after it was asked for."""
-        self.generator_states.append(StateEvent(self.graph._root.prev, device, state, is_set))
 
     # --- gradients -----------------------------------------------------------------------------------------
 
@@ -345,7 +340,7 @@ class JointCapture(Capture):
                 remedy="do this part outside of what is differentiated; tintype.export captures it whole",
             ) from error
         self.gradients = self.differentiate(outputs)
-        number_draws(self.graph, self.recorder.generator_states)
+        number_draws(self.graph, self.recorder.observer.generator_states)
         return outputs
 
     def _make_outputs(self, outputs: Any) -> Any:
