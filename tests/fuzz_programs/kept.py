@@ -124,6 +124,8 @@ KEPT = [
          may_refuse=True),
     Kept("a source is written to after contiguous()", static(), (x("x0", "3", "4"),),
          "v0 = x0.transpose(0, 1).contiguous()\nx0.zero_()\nv0", may_refuse=True),
+    Kept("out= is looked at in another shape", dim(n=3), (x("x0", "n", "4"), x("x1", "n", "4")),
+         "torch.add(x1, 1, out=x0)\nx0.view(-1)"),
     Kept("what was written to is flattened in the end", static(), (x("x0", "3", "3", "2"),),
          "x0[0][None].narrow(2, 0, 1).zero_()\nx0[0].flatten(0)", may_refuse=True),
     Kept("a part of what was written to is flattened in the end", static(), (x("x0", "3", "3", "3", "2"),),

@@ -470,9 +470,10 @@ class Decomposition:
         except TypeError:
             key = template = None
         if template is not None:
-            self._settle(node, template.write(self, inputs, meta_of(node)))
+            self._settle(node, template.write(self, inputs, as_reshape(meta_of(node))))
             return
-        self.recorder.replayed = meta_of(node)
+        # a reshape in place of a view that the program called consists of a view that it did not call
+        self.recorder.replayed = as_reshape(meta_of(node))
         self.recorder.asked_for_layout = False
         before = self.graph._root._prev
         result = self.recorder.decomposed(node.target, fakes, options)
