@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import re
 import subprocess
 import sys
 import time
@@ -114,11 +115,12 @@ def judge(tool: str, models: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def is_worse(row: dict[str, Any]) -> bool:
-    """Whether a tool does better with torch's program than with ours."""
-    if row["ours"] == row["torch"] or row["ours"] == "right":
+    """Whether a tool does better with torch's program than with ours: a refusal is none where torch's is no better,
+    a wrong result always."""
+    mine, reference = row["ours"], row["torch"]
+    if mine in ("right", reference):
         return False
-    # both are refused: with other words, maybe
-    return not (row["ours"].startswith("refused") and row["torch"].startswith("refused"))
+    return reference == "right" or not mine.startswith(("refused", "fails"))
 
 
 def judged_apart(tool: str, models: Sequence[str], seconds: float) -> list[dict[str, Any]]:
@@ -145,7 +147,7 @@ def table(rows: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _cell(row: dict[str, Any]) -> str:
-    mine, reference = (text.partition(" (")[0].partition(":")[0] for text in (row["ours"], row["torch"]))
+    mine, reference = (re.split(r" at \(| \(|:", row[who])[0] for who in ("ours", "torch"))
     return mine if mine == reference else f"{mine} [{reference}]"
 
 
