@@ -44,13 +44,20 @@ def memory_without_gradients(x: torch.Tensor) -> torch.Tensor:
     return x * x
 
 
+def one_of_many(x: torch.Tensor) -> torch.Tensor:
+    x.expand(3, 3)[2:].detach().add_(1)
+    return x * x
+
+
 def bits(x: torch.Tensor) -> torch.Tensor:
     x.view(torch.int32).bitwise_xor_(-(2**31))
     return x * x.detach().signbit()
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("model", [without_gradients, a_part, detached, data, memory_without_gradients, bits])
+@pytest.mark.parametrize(
+    "model", [without_gradients, a_part, detached, data, memory_without_gradients, bits, one_of_many]
+)
 def test_a_leaf_that_the_example_was_not(model: Callable[..., Any], how: str) -> None:
     module = runnable(how, model, (torch.ones(3),))
     outcomes = []

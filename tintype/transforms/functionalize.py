@@ -55,6 +55,7 @@ from tintype.transforms.views import (
     lies_within,
     overlaps,
     scatter_strided,
+    with_history,
 )
 
 aten = torch.ops.aten
@@ -436,7 +437,10 @@ class Functionalization:
         value = self._fit(handle, value)
         new = None
         if memory is not handle:
-            new = scatter_strided(self.emit, self.read(memory), value, handle.info, memory.info)
+            base = self.read(memory)
+            new = scatter_strided(self.emit, base, value, handle.info, memory.info)
+            if new is not None and _is_cut_between(handle, memory) and self.histories.may_exist(base):
+                new = with_history(self.emit, base, new)
         if new is None:
             self.problems.append(refused_writes.written_overlap(self.emit.at))
             return

@@ -89,7 +89,7 @@ class View:
             new = inverse(emit, base, value, self.args)
         if new is None or not self.is_cut or not self.has_history:
             return new
-        result = _with_history(emit, base, new)
+        result = with_history(emit, base, new)
         if self.target is aten.view.dtype:
             # bits that are no number are not what they were after a computation
             result = emit.call(aten.where.self, emit.call(aten.isnan.default, new), new, result)
@@ -364,7 +364,7 @@ def _identity(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> 
     return value
 
 
-def _with_history(emit: Emitter, base: Node, value: Node) -> Node:
+def with_history(emit: Emitter, base: Node, value: Node) -> Node:
     """The new value of a tensor that was written to behind autograd's back: its gradient goes on to what it was.
 
     The difference of the tensor and itself is zero, and has its gradient; where it is infinite minus infinite too.
