@@ -322,11 +322,12 @@ class JointCapture(Capture):
         finally:
             accumulated = self.recorder.put_back() or any(leaf.grad is not None for leaf in self.leaves.values())
         if accumulated:
-            raise CaptureError(
-                "the program calls backward(), which writes gradients to its inputs or parameters",
-                remedy="use torch.autograd.grad, which returns them",
-            )
+            raise _backward_called()
         return captured
+
+    def _refuse_assigned_gradients(self, names: list[str]) -> None:
+        if names:
+            raise _backward_called()
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -349,6 +350,13 @@ class JointCapture(Capture):
         nodes = [gradient.node for gradient in self.gradients if gradient is not None]
         output.args = ((*output.args[0], *nodes),)  # type: ignore[misc]
         return result
+
+
+def _backward_called() -> CaptureError:
+    return CaptureError(
+        "the program calls backward(), or assigns gradients itself, which writes to its inputs or parameters",
+        remedy="use torch.autograd.grad, which returns gradients",
+    )
 
 
 # --- gradients of a graph ------------------------------------------------------------------------------------
