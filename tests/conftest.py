@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 import tintype
+from tests.own_exceptions import watch_exceptions
 from tests.sources_stay import watch_passes
 
 # The same examples every time, so that a change is judged by what it changed; TINTYPE_RANDOM=1 looks for new ones.
@@ -60,6 +61,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _passes_leave_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
     watch_passes(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _exceptions_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch_exceptions(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
