@@ -92,13 +92,13 @@ class FakeTensor(ObservedTensor):
     def __getitem__(self, index: Any) -> Any:
         if _is_single_flag(index):
             return super().unsqueeze(0)[index.reshape(1)]
-        return super().__getitem__(_with_numbers(index))
+        return super().__getitem__(index if _modes_see_functions() else with_numbers(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if _is_single_flag(index):
             super().unsqueeze(0)[index.reshape(1)] = value
         else:
-            super().__setitem__(_with_numbers(index), value)
+            super().__setitem__(index if _modes_see_functions() else with_numbers(index), value)
 
     def requires_grad_(self, requires_grad: bool = True) -> FakeTensor:
         if requires_grad and not self.info.requires_grad and self.context.session is not None:
@@ -135,7 +135,7 @@ class FakeTensor(ObservedTensor):
         return array if dtype is None else array.astype(dtype)
 
 
-def _with_numbers(index: Any) -> Any:
+def with_numbers(index: Any) -> Any:
     """An index in which numbers that tensors hold are numbers: torch would want them as plain ones."""
     kind = type(index)
     if kind is int:
@@ -144,12 +144,14 @@ def _with_numbers(index: Any) -> Any:
         is_number = not index.info.sizes and index.info.dtype in _INDEX_DTYPES
         return index.item() if is_number else index
     if kind is slice:
-        return slice(*map(_with_numbers, (index.start, index.stop, index.step)))
+        return slice(*map(with_numbers, (index.start, index.stop, index.step)))
     if kind is tuple:
-        return tuple(map(_with_numbers, index))
+        return tuple(map(with_numbers, index))
     return index
 
 
+# Such a mode, which may have its own idea of a position, gets to see the index as the program wrote it.
+_modes_see_functions = torch._C._len_torch_function_stack
 _INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 
 

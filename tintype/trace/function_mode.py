@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tintype.errors import CaptureError
-from tintype.fake.tensor import FakeTensor
+from tintype.fake.tensor import FakeTensor, with_numbers
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite
 from tintype.symbolic.location import user_location
@@ -43,10 +43,12 @@ def _has_symbol(index: Any) -> bool:
 
 
 def _get_item(tensor: torch.Tensor, index: Any) -> Any:
+    index = with_numbers(index)
     return _select(tensor, index) if _has_symbol(index) else NotImplemented
 
 
 def _set_item(tensor: torch.Tensor, index: Any, value: Any) -> Any:
+    index = with_numbers(index)
     if not _has_symbol(index):
         return NotImplemented
     entries = index if isinstance(index, tuple) else (index,)
