@@ -116,12 +116,6 @@ class FakeTensor(ObservedTensor):
         # torch's own method answers by itself where the example lies in that format; other inputs may not
         return aten.contiguous.default(self, memory_format=memory_format)
 
-    def __len__(self) -> int:
-        # C code takes a tensor among numbers for a sequence; a program's own len() does not come here
-        if not self.info.sizes and users_frame(sys._getframe(1)) is not None:
-            raise_unknown("makes a tensor from tensors (torch.tensor([x[0], ...]))", "use torch.stack")
-        return super().__len__()
-
     def tolist(self) -> Any:
         return self.context.values_of(self)
 

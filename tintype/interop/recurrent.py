@@ -18,6 +18,7 @@ from tintype.export import ExportedProgram, Stage
 from tintype.export.decompose import decompose_partly
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import subgraphs
+from tintype.ir.process_switches import onednn_off
 from tintype.ops.scan import scan
 from tintype.symbolic import Expr
 from tintype.transforms.checked_decompositions import COMPOSITES
@@ -38,8 +39,9 @@ def with_loops(program: ExportedProgram) -> ExportedProgram:
     preserved = {node.target for module in subgraphs(program.graph_module) for node in module.graph.nodes}
     preserved -= set(_CELLS)
     table = {operator: _loop(operator, cell, written_out) for operator, cell in _CELLS.items()}
-    lowered = decompose_partly(program, table, frozenset({*preserved, aten.linear.default}))
-    return lowered.run_decompositions() if written_out else lowered
+    with onednn_off():  # whose layers are no core operators, and take contiguous sequences alone
+        lowered = decompose_partly(program, table, frozenset({*preserved, aten.linear.default}))
+        return lowered.run_decompositions() if written_out else lowered
 
 
 def _layers(graph: Graph) -> Iterator[Node]:

@@ -117,9 +117,9 @@ def _division(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any]
 def _is_users(frame: FrameType | None) -> bool:
     """Whether a node's method was called for an operation of the user's; torch's kernels also divide where the result
     does not matter, to compare strides."""
-    if frame is None or frame.f_code.co_filename not in _OPERATIONS:
+    if frame is None or frame.f_code.co_filename not in OPERATIONS:
         return False  # C++
-    while frame is not None and frame.f_code.co_filename in _OPERATIONS:
+    while frame is not None and frame.f_code.co_filename in OPERATIONS:
         frame = frame.f_back
     return users_frame(frame) is not None
 
@@ -458,7 +458,7 @@ _SYMINT_MAXIMUM: CodeType = getattr(torch.SymInt, "__sym_max__").__code__  # noq
 # In this file of torch's every maximum with 1 is a stride.
 _STRIDES_IN_PYTHON = make_contiguous_strides_for.__code__.co_filename
 # The files in which the operations of symbolic numbers are written down.
-_OPERATIONS = frozenset({_SYMINT_MAXIMUM.co_filename, torch.SymInt.__floordiv__.__code__.co_filename})
+OPERATIONS = {_SYMINT_MAXIMUM.co_filename, torch.SymInt.__floordiv__.__code__.co_filename}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SYMBOLIC_TYPES: dict[str, Any] = {
     "int": torch.SymInt,

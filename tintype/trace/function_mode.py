@@ -100,7 +100,10 @@ def _dimensions(entry: Any) -> int:
     return 1
 
 
-def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Any:
+def tensor_of(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any
+) -> Any:
+    """``torch.tensor`` of lists that hold symbolic numbers or tensors; NotImplemented for others."""
     if not isinstance(data, (list, tuple, *_SYMBOLIC)) or not _holds_symbol(data):
         return NotImplemented
     result = _stacked(data, dtype or functools.reduce(torch.promote_types, _dtypes(data)), device)
@@ -194,7 +197,7 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.data.__set__: _assign_data,  # type: ignore[attr-defined]
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
-    torch.tensor: _tensor,
+    torch.tensor: tensor_of,
     torch.ctc_loss: functools.partial(_ctc_loss, function=torch.ctc_loss),
     torch.nn.functional.ctc_loss: functools.partial(_ctc_loss, function=torch.nn.functional.ctc_loss),
     torch.linspace: _linspace,

@@ -21,7 +21,7 @@ from tintype.errors import CaptureError
 from tintype.ir.process_switches import CountedSwitch
 from tintype.symbolic import floating
 from tintype.symbolic.bits import bitwise
-from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.bridge import OPERATIONS, from_torch, to_torch
 from tintype.symbolic.expression import Expr, as_int
 from tintype.symbolic.location import user_location, users_frame
 from tintype.symbolic.messages import is_for_people
@@ -97,6 +97,7 @@ def _integers_by(
     return chosen
 
 
+OPERATIONS.add(__file__)  # the methods here call those of torch's on behalf of the program
 _floor_divided, _floor_dividing = (_float_operation("floordiv", swapped=swapped) for swapped in (False, True))
 _power, _to_the_power = (_float_operation("pow", swapped=swapped) for swapped in (False, True))
 _checked_power = torch.SymFloat.__pow__

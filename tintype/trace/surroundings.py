@@ -22,6 +22,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch
 from tintype.symbolic.location import standing_in, user_location, users_frame
+from tintype.trace.function_mode import tensor_of
 from tintype.trace.recorder import Recorder, active_recorder
 
 # What changes torch for everything that runs afterwards, by name; each with where it is found.
@@ -146,7 +147,11 @@ def _tensor_of(function: Callable[..., Any]) -> Callable[..., Any]:
     decides which."""
 
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
-        result = function(data, *args, **kwargs)
+        result = NotImplemented
+        if isinstance(data, (list, tuple)) and not args and _asking_recorder() is not None:
+            result = tensor_of(data, **kwargs)
+        if result is NotImplemented:
+            result = function(data, *args, **kwargs)
         if kwargs.get("dtype") is None and not args and not hasattr(data, "dtype"):
             recorder = _asking_recorder() if result.dtype.is_floating_point or result.dtype.is_complex else None
             if recorder is not None:
