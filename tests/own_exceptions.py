@@ -21,7 +21,7 @@ from tintype.export import capture, decompose, joint, unflatten
 from tintype.export.program import ExportedProgram
 
 _OWN = os.path.dirname(os.path.abspath(tintype.__file__)) + os.sep
-_MISTAKES = (AssertionError, AttributeError, KeyError, NameError, RecursionError, StopIteration, ZeroDivisionError)
+_MISTAKES = (AssertionError, AttributeError, KeyError, NameError, RecursionError, StopIteration)
 # Kernels of torch's raise these as well; so do the words of Python's interpreter tell a mistake from a message.
 _WORDS = re.compile(
     r"(list|tuple|pop|string) index out of range|pop from empty list|'NoneType'|"
@@ -54,6 +54,8 @@ def raises_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
                 pytest.fail(f"{type(error).__name__} escapes from {function.__qualname__}: {error}")
             raise
 
+    # no line of the user's: locations in errors pass it over
+    checked.__code__ = checked.__code__.replace(co_filename="<tintype check of the tests>")
     return checked
 
 

@@ -292,11 +292,11 @@ SURROUNDINGS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "mkldnn.enabled": (
         lambda: torch.backends.mkldnn.enabled,
-        lambda: _changed(functools.partial(setattr, torch.backends.mkldnn, "enabled"), False, True),
+        lambda: torch.backends.mkldnn.flags(enabled=False),
     ),
     "cudnn.benchmark": (
         lambda: torch.backends.cudnn.benchmark,
-        lambda: _changed(functools.partial(setattr, torch.backends.cudnn, "benchmark"), True, False),
+        lambda: torch.backends.cudnn.flags(benchmark=True),
     ),
     "matmul.allow_tf32": (
         lambda: torch.backends.cuda.matmul.allow_tf32,

@@ -381,7 +381,22 @@ def spectra() -> Iterator[Call]:
     yield call("_fft_c2c", numbers, [], 0, True)
 
 
-FAMILIES = (spectra, arithmetic, factories, images, sequences, selections, products)
+def quantized() -> Iterator[Call]:
+    """Rounding as to quantized numbers, with one scale for all or one for each channel."""
+    zero = torch.tensor(0, dtype=torch.int32)
+    for sizes in ((3, 4), (2, 4, 6, 5)):
+        yield call("fake_quantize_per_tensor_affine_cachemask", real(*sizes), 0.1, 0, 0, 255)
+        yield call(
+            "fake_quantize_per_channel_affine_cachemask", real(*sizes), torch.ones(4), zero.repeat(4),
+            sizes.index(4), 0, 255,
+        )  # fmt: skip
+        yield call(
+            "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", real(*sizes), torch.tensor(0.1), zero,
+            torch.tensor(1), 0, 255,
+        )  # fmt: skip
+
+
+FAMILIES = (quantized, spectra, arithmetic, factories, images, sequences, selections, products)
 
 
 def in_layouts(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -285,7 +285,7 @@ def test_a_failed_capture_frees_the_model() -> None:
 
 def test_globals_of_torch_are_not_patched() -> None:
     """But for those on the page of patches, which are put back."""
-    names = ["Tensor.__add__", "nn.functional.linear", "nn.Module.__call__", "nn.Module.__getattr__", "tensor"]
+    names = ["Tensor.__add__", "nn.functional.linear", "nn.Module.__call__", "nn.Module.__getattr__", "stack"]
     assignment = nn.Module.__setattr__
 
     def found() -> list[Any]:

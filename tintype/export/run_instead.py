@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from tintype.fake.tensor import FakeTensor
+from tintype.symbolic import Expr
+from tintype.symbolic.bridge import from_torch
 
 aten = torch.ops.aten
 
@@ -27,10 +29,19 @@ def _assert_tensor_metadata(
 
 
 def lies_in_strides(tensor: torch.Tensor, strides: Iterable[int]) -> bool:
-    """Whether a tensor has certain strides, where they mean something. Where they are equal its sizes are not looked
-    at: in a capture that would decide about them."""
-    pairs = zip(tensor.stride(), strides, tensor.shape, strict=True)
-    return not any(stride != wanted and size > 1 for stride, wanted, size in pairs) or not tensor.numel()
+    """Whether a tensor has certain strides, where they mean something. In a capture that is asked of the example
+    alone: the program that is captured asks again."""
+    sizes = [_of_example(size) for size in tensor.shape]
+    pairs = zip(map(_of_example, tensor.stride()), map(_of_example, strides), sizes, strict=True)
+    return 0 in sizes or not any(stride != wanted and size > 1 for stride, wanted, size in pairs)
+
+
+def _of_example(number: Any) -> Any:
+    if type(number) is int:
+        return number
+    value = from_torch(number) if isinstance(number, torch.SymInt) else number
+    hint = value.environment.hint(value) if isinstance(value, Expr) else value
+    return number if hint is None else hint
 
 
 def _batch_norm_with_statistics(
