@@ -52,15 +52,15 @@ def result_and_gradient(function: Callable[..., Any], value: torch.Tensor) -> li
     return [result.detach(), gradient]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", FUNCTIONS)
+# eager mode has no kernel for log_ndtr in bfloat16
+DTYPES = [(n, d) for n in FUNCTIONS for d in (torch.float64, torch.bfloat16) if n != "log_ndtr" or d is torch.float64]
+
+
+@pytest.mark.parametrize(("name", "dtype"), DTYPES)
 def test_gradients_are_eagers(name: str, dtype: torch.dtype) -> None:
     function, points = FUNCTIONS[name]
     value = torch.tensor(points, dtype=dtype)
-    try:
-        expected = result_and_gradient(function, value)
-    except NotImplementedError as error:
-        pytest.skip(str(error))
+    expected = result_and_gradient(function, value)
     program = tintype.export(lambda x: function(x), (value,))
     tolerance = 1e-7 if dtype is torch.float64 else 2e-2
     for table in (None, torch._decomp.core_aten_decompositions()):

@@ -73,64 +73,73 @@ def _put(owner: Any, name: str, value: Any) -> None:
 
 def users_code(modules: Iterable[torch.nn.Module], functions: Iterable[Any] = ()) -> UsersCode:
     """The user's functions that the modules of a model may call, and those that are given."""
-    pending: list[tuple[Any, type | None]] = [(function, None) for function in functions]
-    seen_classes: set[type] = set()
-    tables_of_classes: dict[type, list[tuple[type, Any]]] = {}
+    search = _Search()
+    for function in functions:
+        search.pending.append((function, None))
     for module in modules:
         own = vars(module).get("forward")
         if own is not None:
-            pending.append((own, None))
-        if type(module) not in seen_classes:
-            seen_classes.add(type(module))
-            pending.append((getattr(type(module), "forward", None), type(module)))
-    found: dict[FunctionType, None] = {}
-    places: list[Place] = []
-    caches: dict[tuple[int, str], Place] = {}
-    while pending:
-        function, owner = pending.pop()
-        if isinstance(function, (MethodType, staticmethod, classmethod)):
-            function = function.__func__
-        if type(function) is not FunctionType or function in found or is_internal(function.__code__.co_filename):
-            continue
-        found[function] = None
-        if function.__closure__:
-            for cell in function.__closure__:
-                value = contents_of(cell)
-                if type(value) is _Cache:
-                    caches[id(cell), ""] = (cell, "cell_contents", value)
-                    pending.append((value.__wrapped__, owner))
-                else:
-                    pending.append((value, owner))
-                    places.append((cell, "cell_contents", value))
+            search.pending.append((own, None))
+        search.add_class(type(module))
+    return search.run()
+
+
+class _Search:
+    """One search; what is yet to be looked at comes with the class that it is a method of."""
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[Any, type | None]] = []
+        self._functions: dict[FunctionType, None] = {}
+        self._places: list[Place] = []
+        self._caches: dict[tuple[int, str], Place] = {}
+        self._tables: dict[
+            type, list[tuple[type, Any]]
+        ] = {}  # the user's part of a class and of those it derives from
+
+    def add_class(self, kind: type) -> None:
+        """The modules of a class are called."""
+        if kind not in self._tables:
+            self._tables[kind] = [(part, vars(part)) for part in kind.__mro__ if _is_users(part)]
+            self.pending.append((getattr(kind, "forward", None), kind))
+
+    def run(self) -> UsersCode:
+        """Look at everything once."""
+        while self.pending:
+            function, owner = self.pending.pop()
+            if isinstance(function, (MethodType, staticmethod, classmethod)):
+                function = function.__func__
+            if type(function) is not FunctionType or function in self._functions:
+                continue
+            if not is_internal(function.__code__.co_filename):
+                self._functions[function] = None
+                self._look_at(function, owner)
+        return UsersCode(list(self._functions), self._places, list(self._caches.values()))
+
+    def _look_at(self, function: FunctionType, owner: type | None) -> None:
+        for cell in function.__closure__ or ():
+            self._add(cell, "cell_contents", contents_of(cell), owner)
         names, surroundings = names_in(function.__code__), function.__globals__
         for name, value in [(n, v) for n in names if type(v := surroundings.get(n)) in _NAMED]:
-            if type(value) is FunctionType:
-                pending.append((value, None))
-            elif type(value) is _Cache:
-                caches[id(surroundings), name] = (surroundings, name, value)
-                pending.append((value.__wrapped__, None))
-            else:
-                places.append((surroundings, name, value))
+            self._add(surroundings, name, value, None)
         assigned = [name for name in _assigned_globals(function.__code__) if name in surroundings]
-        places += [(surroundings, name, surroundings[name]) for name in assigned]
+        self._places += [(surroundings, name, surroundings[name]) for name in assigned]
         if owner is not None:
-            tables = tables_of_classes.get(owner)
-            if tables is None:
-                tables = tables_of_classes[owner] = [(kind, vars(kind)) for kind in owner.__mro__ if _is_users(kind)]
-            for kind, table in tables:
+            for kind, table in self._tables[owner]:
                 for name in [name for name in names if name in table]:
-                    value = table[name]
-                    if isinstance(value, _KINDS_OF_METHODS):
-                        pending.append((value, owner))
-                    elif type(value) is _Cache:
-                        caches[id(kind), name] = (kind, name, value)
-                        pending.append((value.__wrapped__, owner))
-                    else:
-                        places.append((kind, name, value))
-    return UsersCode(list(found), places, list(caches.values()))
+                    self._add(kind, name, table[name], owner)
+
+    def _add(self, place: Any, name: str, value: Any, owner: type | None) -> None:
+        """What a function finds in a place under a name."""
+        if isinstance(value, _KINDS_OF_FUNCTIONS):
+            self.pending.append((value, owner))
+        elif type(value) is _Cache:
+            self._caches[id(place), name] = (place, name, value)
+            self.pending.append((value.__wrapped__, owner))
+        if not isinstance(value, (*_KINDS_OF_FUNCTIONS, _Cache)) or isinstance(place, CellType):
+            self._places.append((place, name, value))
 
 
-_KINDS_OF_METHODS = (FunctionType, staticmethod, classmethod)
+_KINDS_OF_FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 
 
 def _is_users(kind: type) -> bool:
