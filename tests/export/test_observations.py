@@ -757,6 +757,14 @@ def test_every_question_that_tensors_answer_is_known() -> None:
     assert facts <= heard, "each is asked of a tensor without data by its name"
 
 
+@pytest.mark.parametrize("how", ["retraced", "retraced unflattened", "called by another"])
+def test_a_program_that_is_captured_again_names_the_line_that_asked_first(how: str) -> None:
+    module = runnable(how, lambda x: x * 2 if x.is_contiguous() else x * 3, plain())
+    with pytest.raises(InputMismatchError) as caught:
+        module(torch.ones(4, 3).t())
+    assert caught.value.location is not None and caught.value.location.function == "<lambda>"
+
+
 # --- files -----------------------------------------------------------------------------------------------
 
 

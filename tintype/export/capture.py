@@ -16,6 +16,7 @@ from tintype import tree
 from tintype.errors import ConstraintViolationError, InvalidRequestError
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.input_sizes import InputSizes
+from tintype.export.key_order import Reordered, order_observations
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.learned import assertion_text
 from tintype.export.module_calls import root_signature, signatures_preserved, take_signatures, with_signatures
@@ -139,11 +140,24 @@ def capture_program(
         context.environment.before_plain = watch_plain_numbers
         inputs = InputSizes(context.environment, entries, paths)
         capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
+        return run_capture(capture, inputs), inputs
+
+    def run_capture(capture: Capture, inputs: InputSizes) -> CapturedGraph:
         capture.recorder.keeps_idle_dropouts = stage is Stage.TRAINING
         with signatures_preserved(capture.modules, preserved, capture.recorder):
-            return capture.run(after_inputs=inputs.finish), inputs
+            return capture.run(after_inputs=inputs.finish)
+
+    def run_reordered(call: Reordered) -> CapturedGraph:
+        context = FakeContext()
+        inputs = InputSizes(context.environment, entries, paths)
+        described = inputs.in_order(tree.leaves((args, kwargs)))  # symbols have the names that they had
+        size_of = lambda position, _: described[call.positions[position]]  # noqa: E731
+        return run_capture(capture_class(module, call.args, call.kwargs, context, size_of, size_of), inputs)
 
     captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()))
+    captured.observations += order_observations(
+        module, args, kwargs, captured, lambda call: with_symbolic_sequences(lambda: run_reordered(call))
+    )
     functional = stage is Stage.FUNCTIONAL
     if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):
         captured.output_specs = _renamed_outputs(captured)

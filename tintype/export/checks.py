@@ -17,11 +17,12 @@ import torch
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError, Location
 from tintype.export.codegen import Writer, spell
+from tintype.export.key_order import check_order
 from tintype.export.observed import StateOf, check_observed, write_observed
 from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
-from tintype.ir.observations import Observation
+from tintype.ir.observations import KEYS, Observation
 from tintype.symbolic import Expr, Range, Size, evaluate, python_source
 from tintype.symbolic.expression import Symbol
 from tintype.trace.capture import changes_operators
@@ -206,7 +207,9 @@ class InputChecks:
     ) -> None:
         self.expectations = list(expectations)
         self.in_spec = in_spec
-        self.observations = list(observations)
+        # the order of keys is seen when arguments are taken apart (flatten_call), all else afterwards
+        self.ordered = [seen for seen in observations if seen.fact == KEYS]
+        self.observations = [seen for seen in observations if seen.fact != KEYS]
         self.memory = memory if memory is not None and memory.needed else None
 
     def check(self, leaves: Sequence[Any], state_of: StateOf) -> None:
@@ -398,11 +401,16 @@ def _bounds_conditions(actual: str, bounds: Range | None, least: float = 0) -> l
 
 
 def flatten_call(
-    args: Sequence[Any], kwargs: dict[str, Any], in_spec: tree.TreeSpec, names: Sequence[str]
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    in_spec: tree.TreeSpec,
+    names: Sequence[str],
+    ordered: Sequence[Observation] = (),
 ) -> list[Any]:
     """The leaves of a call's arguments, in the order of the program's inputs.
 
-    Arguments may be given by position or by name, keywords in any order.
+    Arguments may be given by position or by name, keywords in any order; so may the keys of dictionaries, unless the
+    program goes by their order.
     """
     expected_args, expected_kwargs = in_spec.children()
     count = expected_args.num_children
@@ -410,19 +418,21 @@ def flatten_call(
     rest = list(args[count:])
     named = dict(kwargs)
     positional += [named.pop(name) for name in names[len(positional) : count] if name in named]
-    ordered = {}
+    keywords = {}
     for name in expected_kwargs.context:
         if name in named:
-            ordered[name] = named.pop(name)
+            keywords[name] = named.pop(name)
         elif rest:
-            ordered[name] = rest.pop(0)
-    given = ((*positional, *rest), {**ordered, **named})
+            keywords[name] = rest.pop(0)
+    given = ((*positional, *rest), {**keywords, **named})
     leaves, spec = tree.flatten(given)
     if spec != in_spec:
         try:
-            return in_spec.flatten_up_to(given)  # dictionaries may have their keys in another order
+            leaves = in_spec.flatten_up_to(given)  # dictionaries may have their keys in another order
         except ValueError:
             _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])
+    if ordered:
+        check_order(ordered, in_spec, spec, kwargs)
     return leaves
 
 

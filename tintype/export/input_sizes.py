@@ -63,6 +63,17 @@ class InputSizes:
             self.dynamic.append(DynamicSize(entry, expression, source))
         return expression
 
+    def in_order(self, leaves: Sequence[Any]) -> list[Any]:
+        """The sizes of all inputs that are tensors, and the numbers, in the order of the example call."""
+        return [
+            self.sizes_of(position, leaf)
+            if isinstance(leaf, torch.Tensor)
+            else self.number_of(position, leaf)
+            if type(leaf) in (int, float)
+            else None
+            for position, leaf in enumerate(leaves)
+        ]
+
     def finish(self) -> None:
         """Raise what was found wrong with the example's sizes."""
         if self.problems:

@@ -189,7 +189,7 @@ class ProgramModule(OwnAttributes, GraphModule):
 
     def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run node by node while a capture records: what is recorded keeps the nodes' origins."""
-        given = flatten_call(args, kwargs, self._in_spec, self.argument_names)
+        given = flatten_call(args, kwargs, self._in_spec, self.argument_names, self._checks.ordered)
         previous = recorder.replayed
 
         def line() -> tuple[str, int, str] | None:
@@ -371,10 +371,11 @@ def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
 def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: str) -> None:
     """Take the arguments apart and check them; ``state_of`` is the expression of what finds state by its name."""
     args_spec, kwargs_spec = module._in_spec.children()
-    simple = all(child.is_leaf() for child in (*args_spec.children(), *kwargs_spec.children()))
+    ordered = module._checks.ordered
+    simple = all(child.is_leaf() for child in (*args_spec.children(), *kwargs_spec.children())) and not ordered
     variables = [variable(node) for node in inputs]
     slow = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(module._in_spec)}, "
-    slow += f"{writer.bind(module.argument_names)})"
+    slow += f"{writer.bind(module.argument_names)}{f', {writer.bind(ordered)}' if ordered else ''})"
     target = ", ".join(variables) + "," if variables else "_nothing"
     count = args_spec.num_children
     names = list(kwargs_spec.context)

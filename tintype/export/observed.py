@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from tintype.symbolic import Expr, evaluate, python_source
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.evaluation import substitute
 from tintype.symbolic.expression import Symbol
-from tintype.trace.recorder import active_recorder
+from tintype.symbolic.location import replaying
+from tintype.trace.recorder import Recorder, active_recorder
 
 # How an input can be made as the program wants it, by what is asked and the answer.
 _REMEDIES: dict[tuple[str, Any], str] = {
@@ -90,7 +92,22 @@ def check_observed(
 ) -> None:
     """Raise for the first answer that is not what it was."""
     recorder = active_recorder()  # a program that is captured again asks its questions again, as part of the new one
+    asking: list[Observation] = []
+    with contextlib.nullcontext() if recorder is None else replaying(lambda: asking[-1].location):
+        _check_observed(observations, leaves, names, state_of, symbols, recorder, asking)
+
+
+def _check_observed(
+    observations: Sequence[Observation],
+    leaves: Sequence[Any],
+    names: Sequence[str],
+    state_of: StateOf,
+    symbols: Mapping[Symbol, int],
+    recorder: Recorder | None,
+    asking: list[Observation],
+) -> None:
     for observation in observations:
+        asking.append(observation)
         subject, fact, arguments = observation.key
         if subject is None:
             given = SURROUNDINGS[fact](*arguments)

@@ -15,7 +15,7 @@ from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
 from tintype.export.sharing import MemoryChecks
 from tintype.interop.torch_names import UNWRITABLE
-from tintype.ir.observations import FACTS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, Observation
+from tintype.ir.observations import FACTS, KEYS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, Observation
 from tintype.ir.signature import ConstantArgument, InputKind
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
@@ -27,8 +27,14 @@ def input_source(position: int) -> str:
 
 
 def observation_guards(observations: Sequence[Observation], sources: Mapping[Symbol, str]) -> list[str]:
-    """The questions that a program asked; ``sources`` says where sizes come from."""
-    return [f"{_question(observation)} == {_answer(observation.answer, sources)}" for observation in observations]
+    """The questions that a program asked; ``sources`` says where sizes come from.
+
+    Not the order of keys: a program of torch's is given its inputs in its own order, whatever the caller's was."""
+    return [
+        f"{_question(observation)} == {_answer(observation.answer, sources)}"
+        for observation in observations
+        if observation.fact != KEYS
+    ]
 
 
 def _question(observation: Observation) -> str:

@@ -40,6 +40,8 @@ class Observation:
     def question(self, name: str) -> str:
         """The question as it is asked of a subject of that name: ``x.stride(0)``, ``torch.is_grad_enabled()``."""
         arguments = f"({', '.join(map(str, self.arguments))})"
+        if self.fact == KEYS:
+            return f"list({self.arguments[0]})"
         if self.subject is None:
             return f"torch.{self.fact}{arguments}"
         if self.fact == "tensor_class":
@@ -80,6 +82,9 @@ FACTS: dict[str, bool] = {
     "stride": True,
     "tensor_class": False,
 }
+
+# What is asked of a dictionary among the arguments, by the path to it: the order of its keys.
+KEYS = "keys"
 
 NO_SUCH_ATTRIBUTE = "(no such attribute)"
 OF_ATTRIBUTES: dict[str, Callable[[Any, str], Any]] = {

@@ -102,7 +102,7 @@ class ProgramDecoder:
             self.context,
             [self._module(entry) for entry in program.modules],
             self.symbols.sizes,
-            decode_observations(program.observations, self.values, signature),
+            decode_observations(program.observations, self.values, signature, call_spec.in_spec),
         )
         self._check(decoded)
         return decoded

@@ -8,13 +8,15 @@ from typing import Any
 import torch
 
 from tintype.errors import FileFormatError
-from tintype.ir.observations import FACTS, OF_ATTRIBUTES, SURROUNDINGS, Observation
+from tintype.export.key_order import is_dictionary_at
+from tintype.ir.observations import FACTS, KEYS, OF_ATTRIBUTES, SURROUNDINGS, Observation
 from tintype.ir.signature import ExportGraphSignature, InputKind, TensorArgument
 from tintype.serde import schema
 from tintype.serde.symbols import decode_location, encode_location
 from tintype.serde.values import ValueDecoder, ValueEncoder
 from tintype.symbolic import Expr
 from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.tree import TreeSpec
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _PLAIN = (bool, int, str, type(None), torch.dtype, torch.layout, torch.memory_format, Expr)
@@ -41,7 +43,10 @@ def _for_file(answer: Any) -> Any:
 
 
 def decode_observations(
-    observations: Sequence[schema.Observation], values: ValueDecoder, signature: ExportGraphSignature
+    observations: Sequence[schema.Observation],
+    values: ValueDecoder,
+    signature: ExportGraphSignature,
+    in_spec: TreeSpec,
 ) -> list[Observation]:
     """The questions of a program; each must be one that can be asked of what it names."""
     inputs = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
@@ -49,7 +54,8 @@ def decode_observations(
     decoded = []
     for entry in observations:
         subject = entry.subject
-        if entry.fact not in (SURROUNDINGS if subject is None else FACTS):
+        of_keys = subject is None and entry.fact == KEYS
+        if entry.fact not in (SURROUNDINGS if subject is None else FACTS) and not of_keys:
             raise FileFormatError(f"{entry.fact!r:.80} is nothing that a program can ask for")
         if isinstance(subject, int):
             known = 0 <= subject < len(inputs) and isinstance(inputs[subject].arg, TensorArgument)
@@ -59,6 +65,8 @@ def decode_observations(
             raise FileFormatError(f"the program asks {subject!r:.80}, which is no tensor that it has")
         arguments = tuple(_from_file(values.decode(value)) for value in entry.arguments)
         answer = _from_file(values.decode(entry.answer))
+        if of_keys and not (is_dictionary_at(in_spec, arguments) and _is_texts(answer)):
+            raise FileFormatError("the program goes by the order of keys that it does not take")
         if entry.fact == "is" and not _is_other(arguments, len(inputs), state):
             raise FileFormatError("the program compares an input with one that is not there")
         if entry.fact in OF_ATTRIBUTES and not (len(arguments) == 1 and type(arguments[0]) is str):
@@ -76,6 +84,10 @@ def _is_other(arguments: tuple[Any, ...], count: int, state: Collection[str | No
         return False
     (other,) = arguments
     return other in state if type(other) is str else type(other) is int and 0 <= other < count
+
+
+def _is_texts(answer: Any) -> bool:
+    return isinstance(answer, tuple) and all(type(text) is str for text in answer)
 
 
 def _from_file(value: Any) -> Any:

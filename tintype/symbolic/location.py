@@ -36,7 +36,7 @@ def user_location() -> Location | None:
     for line_of in reversed(_replayed):
         line = line_of()
         if line is not None:
-            return Location(*line)
+            return line if isinstance(line, Location) else Location(*line)
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -47,7 +47,7 @@ def user_location() -> Location | None:
     return None
 
 
-_replayed: list[Callable[[], tuple[str, int, str] | None]] = []
+_replayed: list[Callable[[], Location | tuple[str, int, str] | None]] = []
 
 
 def location_in(error: BaseException) -> Location | None:
@@ -63,7 +63,7 @@ def location_in(error: BaseException) -> Location | None:
 
 
 @contextmanager
-def replaying(line_of: Callable[[], tuple[str, int, str] | None]) -> Iterator[None]:
+def replaying(line_of: Callable[[], Location | tuple[str, int, str] | None]) -> Iterator[None]:
     """Within it, ``line_of`` says which line of the user's program is running, or None for the one on the stack."""
     _replayed.append(line_of)
     try:

@@ -1,0 +1,282 @@
+"""The order of the keys in dictionaries that a program is given.
+
+Keys may come in any order, unless the program goes by it (``for value in inputs.values()``). No dictionary can be
+asked who looked at its order, so the program is captured once more with the keys in another order: where that gives
+another program, the order is one of its observations, checked when it is called. Keyword arguments have an order only
+for a program that takes them as ``**kwargs``.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from tintype import tree
+from tintype.errors import InputMismatchError, Location, TintypeError
+from tintype.ir.graph import placeholders, subgraph_at
+from tintype.ir.node_info import NodeMeta
+from tintype.ir.observations import KEYS, Observation
+from tintype.trace.capture import CapturedGraph, describe_path, is_captured_program
+
+# a dictionary among the arguments: the numbers of the children that lead to it
+Path = tuple[int, ...]
+_KEYWORDS: Path = (1,)
+_DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict)
+# with more dictionaries than that, they are not looked at one by one
+_FEW = 4
+
+
+# --- finding out ---------------------------------------------------------------------------------------------
+
+
+class Reordered:
+    """A call with the keys of some dictionaries in another order."""
+
+    def __init__(self, args: Any, kwargs: Any, chosen: dict[Path, list[Any]]) -> None:
+        leaves, spec = tree.flatten((args, kwargs))
+        self.positions: list[int] = []  # for each leaf its place in the original call
+        new_spec = self._reordered(spec, (), 0, chosen)
+        self.args, self.kwargs = tree.unflatten([leaves[position] for position in self.positions], new_spec)
+
+    def _reordered(self, spec: tree.TreeSpec, path: Path, start: int, chosen: dict[Path, list[Any]]) -> tree.TreeSpec:
+        if spec.is_leaf():
+            self.positions.append(start)
+            return spec
+        children, starts = spec.children(), []
+        for child in children:
+            starts.append(start)
+            start += child.num_leaves
+        order = list(range(len(children)))
+        context = spec.context
+        if path in chosen:
+            keys = keys_of(spec)
+            # every key gets another place; a mere reversal would leave the one in the middle where it is
+            moved = [*chosen[path][1:], chosen[path][0]]
+            new_keys = [*(key for key in keys if key not in moved), *moved]
+            order = [keys.index(key) for key in new_keys]
+            context = [context[0], new_keys] if spec.type is collections.defaultdict else new_keys
+        new = [self._reordered(children[number], (*path, number), starts[number], chosen) for number in order]
+        return tree.TreeSpec(spec.type, context, new)
+
+
+Capture = Callable[[Reordered], CapturedGraph]
+
+
+def order_observations(
+    module: torch.nn.Module, args: Any, kwargs: Any, captured: CapturedGraph, capture: Capture
+) -> list[Observation]:
+    """The dictionaries whose order the program goes by; ``capture`` captures it for another call."""
+    if is_captured_program(module):
+        return list(module._checks.ordered)  # type: ignore[union-attr,arg-type]
+    chosen = _dictionaries(module, kwargs, captured.in_spec)
+    if not chosen:
+        return []
+    groups = [chosen]
+    line, differs = _difference(args, kwargs, chosen, captured, capture)
+    if differs and 1 < len(chosen) <= _FEW:
+        groups = [{path: keys} for path, keys in chosen.items()]
+    found = []
+    for group in groups if differs else ():
+        if group is not chosen:
+            line, differs = _difference(args, kwargs, group, captured, capture)
+        if differs:
+            found += [_observation(captured.in_spec, path, keys, line) for path, keys in group.items()]
+    return found
+
+
+def _dictionaries(module: torch.nn.Module, kwargs: Any, in_spec: tree.TreeSpec) -> dict[Path, list[Any]]:
+    """The dictionaries with keys that have an order."""
+    found = {path: keys for path, spec in _nodes(in_spec, ()) if len(keys := keys_of(spec)) > 1}
+    if kwargs and _KEYWORDS in found:
+        named = _named_parameters(module)
+        found[_KEYWORDS] = [name for name in kwargs if named is not None and name not in named]
+        if len(found[_KEYWORDS]) < 2:
+            del found[_KEYWORDS]
+    return found
+
+
+def _nodes(spec: tree.TreeSpec, path: Path) -> Iterator[tuple[Path, tree.TreeSpec]]:
+    if not spec.is_leaf():
+        yield path, spec
+        for number, child in enumerate(spec.children()):
+            yield from _nodes(child, (*path, number))
+
+
+def keys_of(spec: tree.TreeSpec) -> list[Any]:
+    """The keys of a dictionary, nothing for other containers."""
+    if spec.type not in _DICTIONARIES:
+        return []
+    return list(spec.context[1] if spec.type is collections.defaultdict else spec.context)
+
+
+def _named_parameters(module: torch.nn.Module) -> set[str] | None:
+    """The parameters that keyword arguments go to; None where no others are taken."""
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # of a function that does not tell
+        return set()
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+
+
+def _difference(
+    args: Any, kwargs: Any, chosen: dict[Path, list[Any]], captured: CapturedGraph, capture: Capture
+) -> tuple[Location | None, bool]:
+    """Whether the program is another one for another order, and the line where it begins to be."""
+    call = Reordered(args, kwargs, chosen)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the same were given before
+            other = capture(call)
+    except Exception as error:  # the user's program may raise anything where keys come in another order
+        return (error.location if isinstance(error, TintypeError) else None), True
+    node = next(_Comparison(captured, other, call.positions).differing_nodes(), None)
+    if node is not None:
+        return _line_of(node), True
+    return None, not _same_contracts(captured, other, call.positions)
+
+
+class _Comparison:
+    """Compares the graphs of two captures, whose inputs come in another order."""
+
+    def __init__(self, first: CapturedGraph, second: CapturedGraph, positions: Sequence[int]) -> None:
+        self.graphs = first.graph, second.graph
+        self.same_node: dict[Node, Node] = {}
+        count = len(positions)
+        inputs, others = placeholders(first.graph), placeholders(second.graph)
+        state = len(inputs) - count
+        for place, position in enumerate(positions):
+            self.same_node[others[state + place]] = inputs[state + position]
+        for other, node in zip(others[: len(others) - count], inputs[:state]):
+            self.same_node[other] = node
+
+    def differing_nodes(self) -> Iterator[Node]:
+        """The nodes of the first graph that have no equal in the second one."""
+        yield from self._compared(*self.graphs)
+
+    def _compared(self, first: Graph, second: Graph) -> Iterator[Node]:
+        nodes, others = list(first.nodes), list(second.nodes)
+        if first is not self.graphs[0]:
+            self.same_node.update(zip(placeholders(second), placeholders(first)))
+        nodes = [node for node in nodes if node.op != "placeholder"]
+        others = [node for node in others if node.op != "placeholder"]
+        for node, other in zip(nodes, others):
+            inner, other_inner = subgraph_at(node), subgraph_at(other)
+            if inner is not None and other_inner is not None:
+                yield from self._compared(inner.graph, other_inner.graph)
+            elif (node.op, node.target) != (other.op, other.target) or self._text(node) != self._text(other):
+                yield node
+            self.same_node[other] = node
+        if len(nodes) != len(others):
+            yield nodes[-1]
+
+    def _text(self, node: Node) -> str:
+        return str(map_arg((node.args, node.kwargs), lambda argument: self.same_node.get(argument, argument)))
+
+
+def _same_contracts(first: CapturedGraph, second: CapturedGraph, positions: Sequence[int]) -> bool:
+    """Whether two captures with the same graph asked the same of their inputs, and return the same structure."""
+    if first.out_spec != second.out_spec or not _same_constants(first.constants, second.constants):
+        return False
+    asked = {(seen.key, str(seen.answer)) for seen in first.observations}
+    place = dict(enumerate(positions))
+    asked_then = {
+        ((place.get(seen.subject, seen.subject), seen.fact, seen.arguments), str(seen.answer))  # type: ignore[arg-type]
+        for seen in second.observations
+        if seen.fact != "is"
+    }
+    if {entry for entry in asked if entry[0][1] != "is"} != asked_then:
+        return False
+    return _facts(first) == _facts(second)
+
+
+def _same_constants(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(
+        value is second[name]
+        or (
+            isinstance(value, torch.Tensor)
+            and isinstance(second[name], torch.Tensor)
+            and value.dtype is second[name].dtype
+            and torch.equal(value, second[name])
+        )
+        for name, value in first.items()
+    )
+
+
+def _facts(captured: CapturedGraph) -> tuple[set[str], ...]:
+    environment = captured.context.environment
+    return (
+        {str(guard.condition) for guard in environment.guards},
+        {str(assertion.condition) for assertion in environment.assertions},
+        {str(entry) for entry in environment.replacements.items()},
+    )
+
+
+def _line_of(node: Node) -> Location | None:
+    origin = node.meta.origin if isinstance(node.meta, NodeMeta) else None
+    line = origin.user_line() if origin is not None else None
+    return Location(*line) if line is not None else None
+
+
+def _observation(in_spec: tree.TreeSpec, path: Path, keys: list[Any], line: Location | None) -> Observation:
+    return Observation(None, KEYS, (_where(in_spec, path), *path), tuple(map(repr, keys)), line)
+
+
+def _where(in_spec: tree.TreeSpec, path: Path) -> str:
+    if path == _KEYWORDS:
+        return "**kwargs"
+    spec, before = in_spec, 0
+    for number in path:
+        before += sum(child.num_leaves for child in spec.children()[:number])
+        spec = spec.children()[number]
+    numbered = tree.unflatten(list(range(in_spec.num_leaves)), in_spec)
+    leaf_path = tree.flatten_with_paths(numbered)[0][before][0] if spec.num_leaves else ()
+    return describe_path(leaf_path[: len(path)]) if leaf_path else "an argument"
+
+
+# --- checking ------------------------------------------------------------------------------------------------
+
+
+def is_dictionary_at(in_spec: tree.TreeSpec, arguments: tuple[Any, ...]) -> bool:
+    """Whether the arguments of an observation name a dictionary that a program takes."""
+    spec = in_spec
+    for number in arguments[1:]:
+        if type(number) is not int or spec.is_leaf() or not 0 <= number < spec.num_children:
+            return False
+        spec = spec.children()[number]
+    return len(arguments) > 1 and type(arguments[0]) is str and spec.type in _DICTIONARIES
+
+
+def check_order(
+    observations: Sequence[Observation], in_spec: tree.TreeSpec, given: tree.TreeSpec, kwargs: dict[str, Any]
+) -> None:
+    """Raise where the keys of a dictionary come in another order than the program goes by."""
+    for observation in observations:
+        path: Path = observation.arguments[1:]
+        keys = list(kwargs) if path == _KEYWORDS else keys_of(_same_place(in_spec, given, path))
+        order = [text for text in map(repr, keys) if text in observation.answer]
+        if order != [text for text in observation.answer if text in order]:  # others were given by position
+            wanted = ", ".join(observation.answer)
+            raise InputMismatchError(
+                f"Expected the keys of {observation.arguments[0]} in the order {wanted}, but got {', '.join(order)}: "
+                "the program goes by their order",
+                location=observation.location,
+                remedy=f"pass them in the order {wanted}, or let the program go by names or by sorted(...)",
+            )
+
+
+def _same_place(expected: tree.TreeSpec, given: tree.TreeSpec, path: Path) -> tree.TreeSpec:
+    """What is given where a path leads in the expected structure; dictionaries on the way go by their keys."""
+    for number in path:
+        keys = keys_of(expected)
+        given = given.children()[keys_of(given).index(keys[number]) if keys else number]
+        expected = expected.children()[number]
+    return given
