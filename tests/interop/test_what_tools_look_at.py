@@ -81,6 +81,18 @@ def test_dropout_can_be_switched_on():
     assert_same(got, copy.deepcopy(model).train()(x))
 
 
+@pytest.mark.parametrize(
+    "kind", [nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout]
+)
+def test_every_kind_of_dropout_is_kept(kind):
+    model, x = kind().eval(), torch.randn(2, 3, 4, 4, 4)[(0, 0) if kind is nn.Dropout1d else (0,)]
+    program = tintype.export_for_training(model, (x,))
+    assert targets(tintype.interop.to_torch(program)) == targets(torch.export.export(model, (x,)))
+    for run in (program.module(), program.run_decompositions({}).module(), program.run_decompositions().module()):
+        assert_same(run(x), x)
+    assert not any("dropout" in target for target in targets(program.run_decompositions({})))
+
+
 def test_functional_programs_have_no_dropout_that_drops_nothing():
     model = Net().eval()
     training = tintype.export_for_training(model, (image(),))

@@ -161,7 +161,12 @@ def _pad_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.inside(padded_together)
 
 
-@intercept(aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default)
+@intercept(
+    aten.dropout.default,
+    aten.feature_dropout.default,
+    aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+)
 def _idle_dropout(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Dropout that drops nothing returns its argument; where it is kept, another tensor over the same memory."""
     arguments: list[Any] = [*args, *kwargs.values()]

@@ -13,7 +13,12 @@ from torch.fx import Graph
 
 aten = torch.ops.aten
 
-DROPOUTS = (aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default)
+DROPOUTS = (
+    aten.dropout.default,
+    aten.feature_dropout.default,
+    aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+)
 
 
 def drop_idle_dropouts(graph: Graph) -> None:

@@ -350,7 +350,7 @@ def lerp(self: TensorInfo, end: TensorInfo, weight: Any) -> TensorInfo:
     return elementwise(tensors(self, end, weight), self.dtype)
 
 
-@rule("dropout", "feature_dropout", "alpha_dropout")
+@rule("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 def dropout(input: TensorInfo, p: float, train: bool) -> TensorInfo:
     # without training (or with p = 0) eager mode returns the input itself
     if not train or p == 0:
