@@ -49,8 +49,10 @@ def test_a_decoder_that_keeps_the_states_of_its_first_call_is_refused():
     model = decoder(Decoder)
     first = model(*inputs(0))
     torch.testing.assert_close(model(*inputs(0)), first)
-    with pytest.raises(tintype.TintypeError, match=r"\[state-changed\].*'keys' of a DynamicLayer"):
+    with pytest.raises(tintype.TintypeError, match=r"\[state-changed\].*'keys' of a DynamicLayer") as raised:
         tintype.export(decoder(Decoder), inputs(0), dynamic_shapes=SHAPES)
+    assert "cache_utils.py" in str(raised.value)  # where the cache keeps them
+    assert "make the DynamicLayer anew in every call of forward" in str(raised.value)  # as below
 
 
 @torch.no_grad()

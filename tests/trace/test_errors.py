@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -381,6 +382,24 @@ def test_attribute_that_is_no_buffer() -> None:
     assert "'last'" in str(error)
     assert "register_buffer" in str(error)
     assert error.location is None or error.location.filename == __file__
+
+
+def test_attribute_of_an_object_that_is_no_module() -> None:
+    """Nothing can be registered there; and the line is that which made the tensor, where a library assigns it."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = types.SimpleNamespace(last=None)
+
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            setattr(self.kept, "last", value * 2)  # noqa: B010, made: as a library would assign it
+            return value
+
+    error = refused(errors.StateChangedError, Model())
+    assert "make the SimpleNamespace anew in every call of forward" in str(error)
+    assert "self.register_buffer" not in str(error)
+    assert_located(error, Model.forward, "made:")
 
 
 def test_buffer_of_another_size() -> None:

@@ -19,6 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 # passed on: fx's lazy variant does that when the code is first asked for.
 from torch.fx.graph import _Namespace
 
+from tintype.errors import Location
 from tintype.ir.effects import checks_data, has_effect
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import OPERATORS, Position, argument_at, declaration_of
@@ -290,3 +291,10 @@ def meta_of(node: Node) -> NodeMeta:
         meta = NodeMeta(meta)
         node.meta = meta
     return meta
+
+
+def location_of(node: Node) -> Location | None:
+    """The line of the user's program that a node comes from."""
+    origin = meta_of(node).origin
+    line = origin.user_line() if origin is not None else None
+    return Location(*line) if line is not None else None

@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 from tintype import tree
 from tintype.errors import (
     CaptureError,
+    Location,
     StateChangedError,
     TintypeError,
     UnsupportedInputError,
@@ -23,7 +24,7 @@ from tintype.errors import (
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
-from tintype.ir.graph import add_placeholder, eliminate_dead_code, output_node, set_meta
+from tintype.ir.graph import add_placeholder, eliminate_dead_code, location_of, output_node, set_meta
 from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.observations import Observation
@@ -427,24 +428,34 @@ class Capture:
     def _changed_state(self, change: Change) -> StateChangedError:
         """The error for a tensor that the program put where a captured program can't."""
         owner, name = change.owner, change.name
-        is_variable = isinstance(owner, CellType)
-        if isinstance(name, str) and name.isidentifier() and not is_variable:
-            place = f"the attribute {name!r} of a {type(owner).__name__}"
-            if isinstance(owner, type):
-                place = f"the attribute {name!r} of the class {owner.__name__}"
-            elif isinstance(owner, dict) and "__builtins__" in owner:
-                place = f"the global {name!r}"
+        if isinstance(owner, CellType) or not (isinstance(name, str) and name.isidentifier()):
+            place = "a variable" if isinstance(owner, CellType) else f"a {type(owner).__name__}"
             return StateChangedError(
-                f"the program assigned a tensor to {place}; a captured program can only change registered buffers",
-                location=self._code.assignment_to(name),
-                remedy=f"register it: self.register_buffer({name!r}, ...) in __init__, or return the tensor instead",
+                f"the program put a tensor into {place} that is not its own; a captured program can only change "
+                "registered buffers",
+                location=self._made_at(change.after),
+                remedy="return the tensor instead; a cache can be filled before, by calling the model once",
             )
-        place = "a variable" if is_variable else f"a {type(owner).__name__}"
+        place = f"the attribute {name!r} of a {type(owner).__name__}"
+        remedy = f"register it: self.register_buffer({name!r}, ...) in __init__, or return the tensor instead"
+        if isinstance(owner, type):
+            place = f"the attribute {name!r} of the class {owner.__name__}"
+        elif isinstance(owner, dict) and "__builtins__" in owner:
+            place = f"the global {name!r}"
+        elif not isinstance(owner, torch.nn.Module):
+            remedy = (
+                f"make the {type(owner).__name__} anew in every call of forward, or take it as an argument and "
+                "return it; what must last from call to call can be written to a registered buffer"
+            )
         return StateChangedError(
-            f"the program put a tensor into {place} that is not its own; a captured program can only change "
-            "registered buffers",
-            remedy="return the tensor instead; a cache can be filled before, by calling the model once",
+            f"the program assigned a tensor to {place}; a captured program can only change registered buffers",
+            location=self._code.assignment_to(name) or self._made_at(change.after),
+            remedy=remedy,
         )
+
+    def _made_at(self, value: Any) -> Location | None:
+        """The line that made a tensor, for one that was put somewhere by code that is not the user's."""
+        return location_of(value.node) if type(value) is FakeTensor and value.node is not None else None
 
     def _can_assign(self, buffer: torch.Tensor, value: FakeTensor) -> bool:
         old = self.recorder.fake_of(buffer)

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from tintype.errors import Location
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, infer
 from tintype.fake.rules import RULES
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, append_item, meta_of
+from tintype.ir.graph import append_call, append_item, location_of, meta_of
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.trace.numbers import Numbers
@@ -50,13 +49,6 @@ def evaluate(context: FakeContext, target: Any, args: Any, kwargs: dict[str, Any
         return infer(target, infos, options, context.inferred)
     except NoMetaKernel:
         return None
-
-
-def location_of(node: Node) -> Location | None:
-    """The line of the user's program that a node comes from."""
-    origin = meta_of(node).origin
-    line = origin.user_line() if origin is not None else None
-    return Location(*line) if line is not None else None
 
 
 class Emitter:
