@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import decimal
 import functools
 import json
 import math
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 import tintype
+from tintype.errors import DataDependentError
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "divmod": lambda x: x * divmod(x.shape[0], 2)[0] + divmod(x.shape[0], 2)[1],
@@ -223,3 +225,46 @@ def test_nothing_is_left_on_torchs_classes() -> None:
     assert "__class__" not in vars(torch.SymInt) and torch.SymInt.__class__ is type
     with pytest.raises(TypeError):
         json.dumps(object())
+
+
+def _by_name(x: torch.Tensor) -> torch.Tensor:
+    large = x.shape[0] > 3
+    return x * 2 if large is not False else x * 3
+
+
+TRUTHS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "is True": lambda x: x * 2 if (x.shape[0] > 3) is True else x * 3,
+    "is not True": lambda x: x * 2 if (x.shape[0] > 3) is not True else x * 3,
+    "by name": _by_name,
+    "index": lambda x: x * [3, 2][x.shape[0] > 3],
+    "of a text": lambda x: x * ord("ab"[x.shape[0] > 3]),
+    "larger": lambda x: x * max(x.shape[0] > 3, 0),
+    "sorted": lambda x: x * sorted([x.shape[0] > 3, x.shape[0] > 2])[0],
+    "of plain numbers": lambda x: x * 2 if (2 > 3) is False and None is not False and 1 is not True else x * 3,  # noqa: F632
+}
+
+
+@pytest.mark.parametrize("example", [2, 5])
+@pytest.mark.parametrize("name", TRUTHS)
+def test_truth_values_that_vary_are_those_of_python(name: str, example: int) -> None:
+    function = TRUTHS[name]
+    module = tintype.export(function, (torch.randn(example),), dynamic_shapes={"x": {0: tintype.Dim.AUTO}}).module()
+    torch.testing.assert_close(module(torch.ones(example)), function(torch.ones(example)))
+    for size in (1, 2, 3, 4, 7):
+        x = torch.randn(size)
+        try:
+            result = module(x)
+        except (tintype.TintypeError, RuntimeError):
+            continue
+        torch.testing.assert_close(result, function(x))
+
+
+def test_a_truth_value_from_data_that_is_compared_is_a_branch_on_data() -> None:
+    with pytest.raises(DataDependentError):
+        tintype.export(lambda x: x * 2 if (x.sum().item() > 3) is True else x * 3, (torch.ones(3),))
+
+
+def test_what_takes_no_symbolic_number_is_refused_with_the_line() -> None:
+    with pytest.raises(tintype.CaptureError, match="plain") as caught:
+        tintype.export(lambda x: x * float(decimal.Decimal(x.shape[0])), (torch.ones(3),), dynamic_shapes="auto")
+    assert caught.value.location is not None and "int(" in str(caught.value.remedy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import CellType, FunctionType
@@ -45,6 +46,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
+from tintype.symbolic.location import location_in
 from tintype.symbolic.sizes import contiguous_strides
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
@@ -65,6 +67,7 @@ from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_chan
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.users_code import UsersCode, caches_set_aside, named_in, users_code
 
+_SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -354,6 +357,12 @@ class Capture:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news
                 raise CaptureInterrupted from error
+            if isinstance(error, TypeError) and _SYMBOLIC_NUMBER.search(str(error)) is not None:
+                raise CaptureError(
+                    f"the program hands a size or number that varies to what takes only plain ones: {error}",
+                    location=location_in(error),
+                    remedy="fix it with int(...) or float(...), or compute with operators and torch's functions",
+                ) from error
             raise
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:

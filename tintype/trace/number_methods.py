@@ -158,9 +158,9 @@ _OF_NUMBERS: dict[str, Any] = {
     **{name: _function(name) for name in floating.FUNCTIONS},
 }
 _OF_TRUTH_VALUES = (
-    "__abs__", "__add__", "__floordiv__", "__invert__", "__lshift__", "__mod__", "__mul__", "__neg__", "__pos__",
-    "__pow__", "__radd__", "__rfloordiv__", "__rlshift__", "__rmod__", "__rmul__", "__rpow__", "__rrshift__",
-    "__rshift__", "__rsub__", "__rtruediv__", "__sub__", "__truediv__",
+    "__abs__", "__add__", "__floordiv__", "__ge__", "__gt__", "__invert__", "__le__", "__lshift__", "__lt__",
+    "__mod__", "__mul__", "__neg__", "__pos__", "__pow__", "__radd__", "__rfloordiv__", "__rlshift__", "__rmod__",
+    "__rmul__", "__rpow__", "__rrshift__", "__rshift__", "__rsub__", "__rtruediv__", "__sub__", "__truediv__",
 )  # fmt: skip
 _METHODS: dict[type, dict[str, Any]] = {
     torch.SymInt: {
@@ -186,6 +186,7 @@ _METHODS: dict[type, dict[str, Any]] = {
         **{name: _as_integer(name) for name in _OF_TRUTH_VALUES},
         "__xor__": _bitwise,
         "__rxor__": _bitwise,
+        "__index__": lambda self: int(plain_number(self)),
     },
 }
 

@@ -1,10 +1,11 @@
-"""Questions that no object hears of: ``type(x)``, ``id(x)``, ``x is y``.
+"""Questions that no object hears of: ``type(x)``, ``id(x)``, ``x is y``, ``x is True``.
 
 ``type`` of a tensor without data is not what the program would see when it runs. So in the user's functions that call
 ``type`` or ``id``, as far as they can be found from the model, those calls go to functions of ours while the program
 is captured: an instruction that fetches a builtin fetches a constant instead, and the function gets its own code back
 afterwards. ``x is y`` can't be replaced. A function that compares two of its variables so may be comparing inputs;
-then which of the inputs are one object becomes part of the contract.
+then which of the inputs are one object becomes part of the contract. ``(size > 3) is True`` is asked of a truth value
+that varies and is no object of Python's: it becomes ``in`` something of ours, which takes as much room.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from tintype.trace.users_code import contents_of, names_in
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
 _PUSH_NULL, _NOP, _EXTENDED = dis.opmap["PUSH_NULL"], dis.opmap["NOP"], dis.opmap["EXTENDED_ARG"]
+_CONTAINS = dis.opmap["CONTAINS_OP"]
+# from Python 3.13 on it has room for the interpreter's own use behind it, which ``is`` has not
+_CONTAINS_NEEDS_MORE_ROOM = sys.version_info >= (3, 13)
 _TWO_VARIABLES = frozenset({"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"})
 _VARIABLES = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
 
@@ -192,9 +196,14 @@ def _replaced(code: CodeType) -> CodeType:
     constants = tuple(_replaced(value) if isinstance(value, CodeType) else value for value in code.co_consts)
     changed = any(new is not old for new, old in zip(constants, code.co_consts, strict=True))
     places = [place for name in _REPLACEMENTS if name in code.co_names for place in _calls_of(code, name)]
-    if not places:
+    truths = _truth_comparisons(code)
+    if not places and not truths:
         return code.replace(co_consts=constants) if changed else code
     text = bytearray(code.co_code)
+    for offset, value in truths:
+        if len(constants) < 256:
+            constants = (*constants, _Only(value))
+            text[offset + 1], text[offset + 2] = len(constants) - 1, _CONTAINS
     for offset, name in places:
         constants = (*constants, _REPLACEMENTS[name])
         number = len(constants) - 1
@@ -205,6 +214,31 @@ def _replaced(code: CodeType) -> CodeType:
         assert len(both) <= room and number < 1 << 16
         text[offset : offset + room] = bytes(both + [_NOP, 0] * ((room - len(both)) // 2))
     return code.replace(co_code=bytes(text), co_consts=constants)
+
+
+class _Only:
+    """What holds one truth value and nothing else: ``x in _Only(True)`` is ``x is True``."""
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def __contains__(self, given: Any) -> bool:
+        return (bool(given) if type(given) is torch.SymBool else given) is self.value
+
+
+def _truth_comparisons(code: CodeType) -> list[tuple[int, bool]]:
+    """Where code fetches a truth value to compare something with it by ``is``."""
+    if not any(value is True or value is False for value in code.co_consts) or _CONTAINS_NEEDS_MORE_ROOM:
+        return []
+    instructions = list(dis.get_instructions(code))
+    return [
+        (instruction.offset, instruction.argval)
+        for before, instruction, after in zip([None, *instructions], instructions, instructions[1:])
+        if instruction.opcode == _LOAD_CONST
+        and (instruction.argval is True or instruction.argval is False)
+        and after.opname == "IS_OP"
+        and (before is None or before.opcode != _EXTENDED)
+    ]
 
 
 def _calls_of(code: CodeType, name: str) -> list[tuple[int, str]]:
