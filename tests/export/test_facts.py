@@ -89,7 +89,8 @@ def test_decompositions_rule_no_size_out(name: str, table: str) -> None:
     function, example, others = GENERAL[name]
     program = tintype.export(function, example, dynamic_shapes="auto")
     decomposed = program.run_decompositions(TABLES[table])
-    assert [line.text for line in decomposed.contract()] == [line.text for line in program.contract()]
+    sizes = [[line.text for line in made.contract() if line.kind != "observation"] for made in (program, decomposed)]
+    assert sizes[0] == sizes[1]
     for module in (program.module(), decomposed.module()):
         for call in (example, *others):
             torch.testing.assert_close(module(*call), function(*call))

@@ -808,3 +808,30 @@ def test_questions_that_nobody_can_have_asked(entry: Any) -> None:
 
 def test_errors_are_tintypes_own() -> None:
     assert issubclass(InputMismatchError, TintypeError)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + torch.zeros(3),
+        lambda x: torch.eye(3).sum() * x,
+        lambda x: torch.where(x > 0, 1.0, 2.0),
+        lambda x: torch.polar(torch.ones(3), torch.ones(3)).real * x,
+    ],
+)
+def test_a_decomposed_program_is_for_one_default_dtype(function: Callable[..., Any]) -> None:
+    program = tintype.export(function, (torch.ones(3),))
+    decomposed = program.run_decompositions()
+    assert "default_dtype" not in str(program.contract())
+    assert_same(decomposed.module()(torch.ones(3)), function(torch.ones(3)))
+    before = torch.get_default_dtype()
+    x = torch.ones(3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert_same(program.module()(x), function(x))
+        with pytest.raises(InputMismatchError, match="get_default_dtype") as caught:
+            decomposed.module()(x)
+    finally:
+        torch.set_default_dtype(before)
+    assert caught.value.location is not None
+    assert "default_dtype" not in str(tintype.export(lambda x: x.relu() / 2, (x,)).run_decompositions().contract())

@@ -9,6 +9,7 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import CaptureError, InvalidRequestError
+from tintype.export.default_dtype import default_dtype_observation
 from tintype.export.learned import assert_learned, contract_in
 from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
 from tintype.export.program import ExportedProgram, Stage, verified_copy
@@ -98,6 +99,9 @@ def _decompose(
     if stage is not Stage.TRAINING and writes(graph):
         functionalize(graph, context, signature.input_specs)
     contract = contract_in(copy, program)
+    of_dtype = default_dtype_observation(program.graph)
+    if of_dtype is not None and of_dtype.key not in {seen.key for seen in contract["observations"]}:
+        contract["observations"] = [*contract["observations"], of_dtype]
     assert_learned(graph, copy, contract["dynamic_sizes"])
     signatures = take_signatures(graph)
     signature = _named_after(signature, graph)
