@@ -101,6 +101,24 @@ def test_dropout_between_layers():
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_states_of_another_batch_size_are_no_silent_matter(cell):
+    """A tool that gives a loop's states the largest batch size fails for smaller ones, it does not broadcast."""
+    kind, options = CELLS[cell]
+    model = Tagger(kind, **options)
+    program = tintype.export(model, (sequences(model, 6),), dynamic_shapes=lengths(model))
+    theirs = tintype.interop.to_torch(program)
+    (loop,) = theirs.graph.find_nodes(op="call_function", target=torch.ops.higher_order.scan)
+    body = getattr(theirs.graph_module, loop.args[0].target)
+    state, row, *rest = (node.meta["val"] for node in body.graph.find_nodes(op="placeholder"))
+    weights = [torch.randn(value.shape) for value in rest if isinstance(value, torch.Tensor)]
+    sizes = [2 for value in rest if isinstance(value, torch.SymInt)]
+    run = [torch.randn(2, state.shape[1]), torch.randn(2, row.shape[1]), *weights, *sizes]
+    body(*run)
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        body(torch.randn(8, state.shape[1]), torch.randn(1, row.shape[1]), *run[2:])
+
+
 def test_sequences_without_steps_are_refused():
     model = Tagger()
     program = tintype.export(model, (sequences(model, 5),), dynamic_shapes=({0: Dim("time")},))

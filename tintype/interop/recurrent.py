@@ -115,7 +115,12 @@ def _direction(
     widths = [state.shape[1] for state in states]
 
     def step(carried: torch.Tensor, row: torch.Tensor) -> Any:
-        now = carried.split(widths, 1)
+        if isinstance(carried.shape[0], torch.SymInt):
+            # A tool may give the states another batch size than the rows (ExecuTorch has the largest allowed):
+            # side by side that fails, where sums of the two would have the larger size without a word.
+            *now, row = torch.cat([carried, row], 1).split([*widths, row.shape[1]], 1)
+        else:
+            now = list(carried.split(widths, 1))
         following = cell(now, row, linear(now[0], hidden_weight, hidden_bias))
         if projection:
             following = (linear(following[0], projection[0]), *following[1:])
