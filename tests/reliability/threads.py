@@ -22,6 +22,7 @@ class Shared(torch.nn.Module):
         super().__init__()
         self.body = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU())
         self.register_buffer("written", torch.zeros(()))
+        self.register_buffer("counted", torch.zeros((), dtype=torch.int64))
         self.calls = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -85,6 +86,7 @@ class _Writer:
             self.count += 1
             self.model.written = torch.tensor(float(self.count))
             self.model.note = self.count
+            self.model.counted.add_(1)
             assert float(self.model.written) == self.count == self.model.note, "a write was taken back"
 
 
@@ -122,7 +124,7 @@ def stress(rounds: int, seed: int = 0) -> None:
         thread.join()
     if failures:
         raise failures[0]
-    assert float(model.written) == writer.count
+    assert float(model.written) == int(model.counted) == writer.count
     assert model.calls == 0
 
 
