@@ -13,11 +13,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-modes fuzz fuzz-programs killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
 	$(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules tintype
+
+# All tests one after the other in one process, forwards and backwards: none may hang on what another left behind.
+test-one-process: $(VENV)/stamp-test
+	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --backwards
 
 # The behaviour suite with every program saved and loaded, decomposed and captured again, alone and after each other.
 BEHAVIOUR := tests/export tests/trace tests/ir tests/ops tests/transforms

@@ -51,7 +51,13 @@ WAYS: dict[str, Callable[..., tintype.ExportedProgram]] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--backwards", action="store_true", help="run the last test first")
     parser.addoption("--through", choices=sorted(WAYS), help="what happens to every exported program before its test")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--backwards"):
+        items.reverse()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -435,3 +435,25 @@ def test_exported_without_gradients_called_with(mode: str) -> None:
 
 def test_outputs_detached_from_the_inputs(mode: str) -> None:
     compare(mode, lambda value: (value.argmax(), value > 0, value.detach(), value.long()), (x(),))
+
+
+def test_a_named_tuple_as_the_arguments() -> None:
+    pair = collections.namedtuple("pair", ["first", "second"])
+    example = pair(torch.ones(3), torch.ones(3))
+    program = tintype.export(lambda a, b: a - b * 2, example, dynamic_shapes="auto")
+    assert_same(program.module()(torch.ones(5), torch.ones(5)), -torch.ones(5))
+    assert_same(program.module()(*example), -torch.ones(3))
+
+
+def test_keyword_arguments_without_names() -> None:
+    with pytest.raises(tintype.TintypeError, match="kwargs must have names as its keys"):
+        tintype.export(lambda x, **options: x, (torch.ones(2),), {1: torch.ones(2)})
+
+
+def test_a_function_that_says_it_wraps_itself() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    function.__wrapped__ = function  # type: ignore[attr-defined]
+    program = tintype.export(function, (torch.ones(3),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+    torch.testing.assert_close(program.module()(torch.ones(5)), torch.full((5,), 2.0))

@@ -8,10 +8,15 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 from torch.utils._pytree import tree_leaves
 
 from tests.fake.eager_comparison import Comparison, below_autograd
 from tests.fake.layouts import LAYOUTS, Layout, applied, unchanged
+
+# For every operator it reads the source of every frame on the stack, to find out which unittest asks for samples; in
+# a process with many modules that takes minutes.
+core.extract_test_fn = lambda: None
 
 # Samples that take seconds to make or to run, for operators that others cover or that have no rule.
 SLOW = frozenset(

@@ -152,3 +152,18 @@ def test_only_programs_of_torch_are_taken():
         tintype.TintypeError, match=r"from_torch takes a torch\.export.ExportedProgram, but got a Linear"
     ):
         tintype.interop.from_torch(nn.Linear(3, 2))
+
+
+def test_a_program_that_holds_a_call_which_fails_is_refused():
+    class Tries(nn.Module):
+        def forward(self, x):
+            try:
+                return x.view(7, 7)
+            except RuntimeError:
+                return x * 2
+
+    theirs = torch.export.export(Tries(), (torch.ones(3),))
+    with pytest.raises(RuntimeError):
+        theirs.module()(torch.ones(3))
+    with pytest.raises(tintype.TintypeError, match=r"torch's program can't run: shape \[7, 7\] is invalid"):
+        tintype.interop.from_torch(theirs)

@@ -6,6 +6,7 @@ import collections
 import copy
 import io
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -332,7 +333,7 @@ def test_custom_operators_by_name() -> None:
 # --- structure ----------------------------------------------------------------------------------------------------
 
 Known = collections.namedtuple("Known", ["a", "b"])
-Unknown = collections.namedtuple("Unknown", ["a", "b"])
+Unregistered = collections.namedtuple("Unregistered", ["a", "b"])
 tintype.register_namedtuple(Known, serialized_type_name="tests.serde.Known")
 
 CONTAINERS = {
@@ -340,6 +341,7 @@ CONTAINERS = {
     "default": lambda x: collections.defaultdict(list, {"a": x}),
     "deque": lambda x: collections.deque([x, x + 1], maxlen=4),
     "named tuple": lambda x: Known(x, x + 1),
+    "named tuple that nobody registered": lambda x: Unregistered(x, x + 1),
     "integer keys": lambda x: {1: x, 2: [x, (x,)]},
     "return type": lambda x: torch.max(x, 0),
     "nothing": lambda x: None,
@@ -353,6 +355,7 @@ def test_containers(function: Any) -> None:
 
 
 def test_a_container_without_a_name_can_not_be_saved() -> None:
+    Unknown = collections.namedtuple("Unknown", ["a", "b"])
     program = tintype.export(lambda x: Unknown(x, x), (torch.ones(2),))
     with pytest.raises(UnsavableError, match=r"Unknown is part of .*\n.*tintype\.register_namedtuple"):
         saved_bytes(program)
@@ -363,6 +366,18 @@ def test_a_container_that_is_not_registered_where_the_file_is_loaded() -> None:
     entries["program.json"] = entries["program.json"].replace(b"tests.serde.Pair", b"tests.serde.Bear")
     with pytest.raises(tintype.FileFormatError, match=r"'tests\.serde\.Bear', which is not registered here"):
         loaded(archive_of(entries))
+
+
+def test_a_named_tuple_is_found_in_its_module_if_that_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = saved_bytes(tintype.export(lambda pair: Unregistered(pair.b, pair.a), (Unregistered(torch.ones(2), 1),)))
+    assert type(loaded(file).module()(Unregistered(torch.ones(2), 1))) is Unregistered
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "Unregistered", collections.namedtuple("Unregistered", ["a", "b", "c"]))
+    with pytest.raises(tintype.FileFormatError, match="has other fields here than in the file"):
+        loaded(file)
+    monkeypatch.delattr(module, "Unregistered")
+    with pytest.raises(tintype.FileFormatError, match="import the module that defines it"):
+        loaded(file)
 
 
 # --- custom objects -----------------------------------------------------------------------------------------------

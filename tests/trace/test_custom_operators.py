@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -201,3 +203,93 @@ def test_fake_kernel_that_asks_for_the_data_is_refused() -> None:
 
     with pytest.raises(tintype.CaptureError):
         tintype.export(lambda value: peeks(value), (x(),))
+
+
+# --- results that are no tensors -------------------------------------------------------------------------------
+
+_LIBRARY.define("lists_and_one(Tensor self) -> (Tensor[], Tensor)")
+_LIBRARY.define("two_lists(Tensor self) -> (Tensor[], Tensor[])")
+_LIBRARY.define("with_count(Tensor self) -> (Tensor, int)")
+_LIBRARY.define("count(Tensor self) -> int")
+_LIBRARY.define("symbolic_count(Tensor self) -> SymInt")
+_LIBRARY.define("calls() -> int")
+_LIBRARY.define("ratio(Tensor self) -> float")
+_LIBRARY.define("label(Tensor self) -> str")
+_LIBRARY.define("add_into(Tensor(a!)? into, Tensor self) -> Tensor")
+_CALLS = [0]
+
+
+def _count_calls() -> int:
+    _CALLS[0] += 1
+    return 6 + _CALLS[0]
+
+
+def _add_into(into: torch.Tensor | None, self: torch.Tensor) -> torch.Tensor:
+    if into is not None:
+        into.add_(self)
+    return self * 2
+
+
+for name, kernel in {
+    "lists_and_one": lambda self: ([self * 1, self * 2], self * 3),
+    "two_lists": lambda self: ([self * 1], [self * 2, self * 3]),
+    "with_count": lambda self: (self * 1, 2),
+    "count": lambda self: 3,
+    "symbolic_count": lambda self: self.shape[0] * 2,
+    "ratio": lambda self: 2.5,
+    "label": lambda self: "a",
+    "add_into": _add_into,
+}.items():
+    _LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
+
+_LIBRARY.impl("calls", _count_calls, "CompositeExplicitAutograd")
+old = torch.ops.tintype_behaviour_old
+
+
+def test_lists_among_several_results(mode: str) -> None:
+    def function(value: torch.Tensor) -> Any:
+        (first, second), third = old.lists_and_one(value)
+        return first + second * third, old.two_lists(value)[1][1]
+
+    compare(mode, function, (x(),))
+
+
+def test_numbers_among_the_results(mode: str) -> None:
+    def function(value: torch.Tensor) -> Any:
+        copied, count = old.with_count(value)
+        return copied * count, value.reshape(old.count(value), -1)
+
+    compare(mode, function, (x(),))
+
+
+def test_a_number_that_follows_the_sizes() -> None:
+    program = tintype.export(lambda value: value * old.symbolic_count(value), (x(),), dynamic_shapes="auto")
+    for rows in (3, 5):
+        value = torch.randn(rows, 4)
+        torch.testing.assert_close(program.module()(value), value * (2 * rows))
+
+
+def test_another_number_than_the_fake_kernel_said_is_refused() -> None:
+    with pytest.raises(UnsupportedOperatorError, match="takes neither tensors nor a device"):
+        tintype.export(lambda value: value * old.calls(), (x(),))
+    torch.library.register_fake("tintype_behaviour_old::calls", lambda: 7, lib=_LIBRARY)
+    program = tintype.export(lambda value: value * old.calls(), (x(),))
+    assert _CALLS == [0]
+    value = x()
+    torch.testing.assert_close(program.module()(value), value * 7)
+    with pytest.raises(RuntimeError, match="for 8 between"):
+        program.module()(value)
+
+
+@pytest.mark.parametrize("name", ["ratio", "label"])
+def test_results_that_can_not_be_asserted_are_refused(name: str) -> None:
+    with pytest.raises(
+        tintype.CaptureError, match=r"returns a (float|str), which is only known when it runs"
+    ) as caught:
+        tintype.export(lambda value: (getattr(old, name)(value), value)[1], (x(),))
+    assert caught.value.location.filename == __file__
+
+
+def test_an_operator_that_could_write_and_has_nothing_to_write_to(mode: str) -> None:
+    compare(mode, lambda value: old.add_into(None, value) + 1, (x(),))
+    compare(mode, lambda value: old.add_into(value, value * 2) + value, (x(),))

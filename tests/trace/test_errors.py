@@ -491,6 +491,24 @@ def test_inputs_of_a_kind_that_can_not_be_captured(name: str) -> None:
     assert error.remedy
 
 
+def test_a_sparse_input_with_sizes_that_vary() -> None:
+    with pytest.raises(errors.UnsupportedInputError, match="sparse_coo"):
+        tintype.export(lambda value: value * 2, (X.to_sparse(),), dynamic_shapes="auto")
+
+
+def makes_a_nested_tensor(value: torch.Tensor) -> torch.Tensor:
+    return torch.nested.nested_tensor([value, value], layout=torch.jagged).values()  # the tensor
+
+
+def makes_one_of_a_list(value: torch.Tensor) -> torch.Tensor:
+    return torch.nested.as_nested_tensor([value, value]).to_padded_tensor(0.0)  # the tensor
+
+
+@pytest.mark.parametrize("function", [makes_a_nested_tensor, makes_one_of_a_list])
+def test_nested_tensors_that_the_program_makes(function: Callable[..., Any]) -> None:
+    assert_located(refused(errors.CaptureError, function), function, "# the tensor")
+
+
 def test_nested_bad_input_is_named_by_its_path() -> None:
     error = refused(errors.UnsupportedInputError, lambda a, **k: a, X, options={"deep": [1, X.to_sparse()]})
     assert "**kwargs['options']['deep'][1]" in str(error)
@@ -589,3 +607,85 @@ def test_a_script_function_inside_of_a_program(mode: str) -> None:
         return
     torch.testing.assert_close(program.module()(X), scripted(X) + 1)
     torch.testing.assert_close(program.module()(X * 2), scripted(X * 2) + 1)
+
+
+# --- writes that are found after the program ran ---------------------------------------------------------------
+
+
+def writes_first(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    one.add_(1)  # the write
+    return other * 2
+
+
+def test_inputs_that_share_written_memory() -> None:
+    error = refused(errors.MutationError, writes_first, X, X)
+    assert "share memory" in error.fact
+    assert_located(error, writes_first, "# the write")
+
+
+def test_buffers_that_share_written_memory() -> None:
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            memory = torch.zeros(6)
+            self.register_buffer("whole", memory)
+            self.register_buffer("part", memory[2:5])
+
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            self.whole.add_(value)  # the write
+            return self.part * 2
+
+    assert_located(refused(errors.MutationError, Holds(), torch.ones(6)), Holds.forward, "# the write")
+
+
+def test_a_written_input_whose_elements_share_memory() -> None:
+    error = refused(errors.MutationError, writes_first, X[:, :1].clone().expand(3, 4), X)
+    assert_located(error, writes_first, "# the write")
+
+
+SEEN: list[torch.Tensor] = []
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[torch.Tensor] = []
+        self.table: dict[str, torch.Tensor] = {}
+        self.nested = {"history": [torch.ones(1)]}
+
+    def in_a_list(self, value: torch.Tensor) -> torch.Tensor:
+        value = torch.add(value, 1)
+        self.history.append(value)  # the change
+        return value
+
+    def in_a_table(self, value: torch.Tensor) -> torch.Tensor:
+        self.table["last"] = value  # the change
+        return value
+
+    def nested_deeper(self, value: torch.Tensor) -> torch.Tensor:
+        self.nested["history"].append(value)  # the change
+        return value
+
+    def in_a_global(self, value: torch.Tensor) -> torch.Tensor:
+        SEEN.append(value)  # the change
+        return value
+
+
+@pytest.mark.parametrize("kind", ["in_a_list", "in_a_table", "nested_deeper", "in_a_global"])
+def test_containers_that_a_tensor_is_put_into(kind: str) -> None:
+    class Model(Remembers):
+        forward = getattr(Remembers, kind)
+
+    error = refused(errors.StateChangedError, Model())
+    assert_located(error, getattr(Remembers, kind), "# the change")
+
+
+def test_a_variable_of_a_closure_that_a_tensor_is_put_into() -> None:
+    last = None
+
+    def remembers(value: torch.Tensor) -> torch.Tensor:
+        nonlocal last
+        last = value + 1  # the change
+        return last
+
+    assert_located(refused(errors.StateChangedError, remembers), remembers, "# the change")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import random
+import subprocess
 import sys
 import threading
 import types
@@ -645,3 +646,32 @@ def test_export_inside_of_a_program_whose_functions_are_rewritten() -> None:
     program = tintype.export(_lengths, (torch.ones(3),), dynamic_shapes=shapes)
     torch.testing.assert_close(program.module()(torch.ones(7)), _lengths(torch.ones(7)))
     assert _lengths.__code__ is code
+
+
+USES_THE_COMPILER = """
+import sys, torch, tintype
+from torch.utils.checkpoint import checkpoint
+
+def model(x):
+    return checkpoint(torch.sin, x, use_reentrant=False) * x.stride(0) * torch.is_grad_enabled()
+
+tintype.export(model, (torch.ones(3),))
+assert "torch._dynamo" in sys.modules
+
+class Chooses(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+torch.export.export(Chooses(), (torch.ones(2),))
+
+@torch.compile(backend="eager", fullgraph=True)
+def compiled(x):
+    return x + torch.tensor([1.0, 2.0]) if torch.is_grad_enabled() else x * torch.Tensor.stride(x, 0)
+
+assert compiled(torch.ones(2)).tolist() == [2.0, 3.0]
+"""
+
+
+def test_a_program_that_is_the_first_to_use_torchs_compiler() -> None:
+    """It notes which functions torch has when it is imported, which checkpoint() does."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", USES_THE_COMPILER], check=True, timeout=300)

@@ -128,7 +128,7 @@ def capture_program(
     """The program of a model: recorded, functional and then tidied up or for training with its regions wrapped; then
     the sizes that it needs are held against those that were promised."""
     _check_request(args, kwargs)
-    kwargs = kwargs or {}
+    args, kwargs = tuple(args), dict(kwargs or {})  # plain ones: a named tuple is a tuple too
     module = as_module(mod)
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
     if has_uninitialized_state(module):
@@ -245,6 +245,8 @@ def _check_request(args: Any, kwargs: Any) -> None:
         raise InvalidRequestError(
             f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
         )
+    if kwargs and not all(isinstance(name, str) for name in kwargs):
+        raise InvalidRequestError(f"kwargs must have names as its keys, but got {list(kwargs)}")
     if kwargs and "self" in kwargs:
         raise InvalidRequestError(
             "a module takes no keyword argument called 'self'", remedy="pass the argument by position"

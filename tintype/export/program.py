@@ -335,7 +335,7 @@ class ExportedProgram:
             targets = {
                 spec.target
                 for node, spec in nodes
-                if spec.kind is not InputKind.USER_INPUT and written.intersection(storages_of(node))
+                if spec.kind is not InputKind.USER_INPUT and not written.keys().isdisjoint(storages_of(node))
             }
         else:
             targets = set(self.graph_signature.written_state)

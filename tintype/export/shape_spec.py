@@ -7,7 +7,6 @@ None; for an integer or a float the entry itself. What is not named is static.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch.utils._pytree as pytree
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.dimensions import Dim, DimHint
-from tintype.trace.capture import captured_argument_names
+from tintype.trace.capture import captured_argument_names, signature_of
 
 # per dimension of a tensor: a Dim, a hint, a size that must be so, or None for the size of the example
 Entry = Dim | DimHint | int | None
@@ -131,7 +130,7 @@ def bound_arguments(mod: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         return {**dict(zip(names, args)), **kwargs}
     function = mod.forward if isinstance(mod, torch.nn.Module) else mod
     try:
-        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+        return dict(signature_of(function).bind(*args, **kwargs).arguments)
     except TypeError as error:
         raise InvalidRequestError(f"the example arguments do not fit the program: {error}") from error
 
@@ -364,7 +363,7 @@ def _owners(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str
     if names is not None and len(names) == len(args) + len(kwargs):
         return list(names)
     function: Callable[..., Any] = mod.forward if isinstance(mod, torch.nn.Module) else mod
-    parameters = inspect.signature(function).parameters.values()
+    parameters = signature_of(function).parameters.values()
     owners: list[str] = []
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:

@@ -132,12 +132,18 @@ class _Inference:
             meta_args = [self.to_meta(a) for a in args]
             meta_kwargs = {k: self.to_meta(v) for k, v in kwargs.items()}
             if "device" in meta_kwargs or not self.infos:
+                if not any(argument.name == "device" for argument in func._schema.arguments):
+                    raise NoMetaKernel("it takes neither tensors nor a device, so that it can only be run")
                 meta_kwargs["device"] = _META
             try:
                 results = func(*meta_args, **meta_kwargs)
             except (NotImplementedError, RecursionError) as error:
                 # torch recurses where a kernel that was not written for meta tensors asks for their data
                 raise NoMetaKernel(str(error)) from error
+            except RuntimeError as error:
+                if "INTERNAL ASSERT FAILED" not in str(error):
+                    raise
+                raise NoMetaKernel(str(error).splitlines()[0]) from error
         if device is not None:
             self.device = target_device(device)
         else:

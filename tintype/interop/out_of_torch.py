@@ -32,6 +32,7 @@ from tintype.ir import signature as ours
 from tintype.ir.graph import add_placeholder, output_node, placeholders
 from tintype.ir.names import free_name
 from tintype.ir.node_info import Frame, ModuleCall, NodeMeta, Origin
+from tintype.symbolic.failures import RequirementError
 from tintype.symbolic.location import is_internal
 
 aten = torch.ops.aten
@@ -81,9 +82,16 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
 
 
 def _captured(capture: Any, module: Any, args: Any, kwargs: Any, shapes: Any) -> ExportedProgram:
-    program: ExportedProgram = capture(
-        module, args, kwargs, dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True
-    )
+    try:
+        program: ExportedProgram = capture(
+            module, args, kwargs, dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True
+        )
+    except RequirementError as error:  # torch records a call that fails if the model's own try statement catches it
+        raise InvalidRequestError(
+            f"torch's program can't run: {error}",
+            location=error.location,
+            remedy="export the model with tintype.export, which records what follows a failure that is caught",
+        ) from error
     return program
 
 

@@ -78,10 +78,15 @@ def has_effect(operator: torch._ops.OpOverload) -> bool:
             not operator._schema.returns
             or operator in _EFFECTFUL
             or torch.Tag.nondeterministic_seeded in operator.tags
-            or operator.namespace not in _COMPUTING
+            or not only_computes(operator)
             or declares_effect(operator)
         )
     return known
+
+
+def only_computes(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator is known to compute its results from its arguments, unless it says otherwise."""
+    return operator.namespace in _COMPUTING
 
 
 def declares_effect(operator: torch._ops.OpOverload) -> bool:

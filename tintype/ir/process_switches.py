@@ -27,6 +27,18 @@ class CountedSwitch:
         self._saved: Any = None
 
     @contextlib.contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """Within it, everything is as it was before the first one entered."""
+        with self._lock:
+            if self._depth:
+                self._put_back(self._saved)
+            try:
+                yield
+            finally:
+                if self._depth:
+                    self._saved = self._set_up()
+
+    @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._depth == 0:
@@ -84,8 +96,9 @@ _ANSWERS = {"is_compiling": _is_compiling, "is_exporting": _is_exporting}
 
 
 def _start_compiling() -> tuple[Any, ...]:
-    from tintype.interop import nested_regions
+    from tintype.interop import nested_regions, their_tables
 
+    their_tables.fill_before_capture()
     flags = torch.compiler
     names = vars(flags)
     names["is_capturing"] = is_capturing
@@ -102,8 +115,9 @@ def _start_compiling() -> tuple[Any, ...]:
 
 
 def _stop_compiling(saved: tuple[Any, ...]) -> None:
-    from tintype.interop import nested_regions
+    from tintype.interop import nested_regions, their_tables
 
+    their_tables.stop_waiting()
     codes, torch.compiler.is_dynamo_compiling, regions = saved
     names = vars(torch.compiler)
     for name, code in codes.items():
@@ -112,6 +126,10 @@ def _stop_compiling(saved: tuple[Any, ...]) -> None:
 
 
 _compiling_somewhere = CountedSwitch(_start_compiling, _stop_compiling)
+
+# What puts aside names of torch's that are replaced while a program is captured, for who looks at torch meanwhile and
+# remembers what it finds.
+replaced_names: list[Callable[[], contextlib.AbstractContextManager[None]]] = [_compiling_somewhere.put_aside]
 
 
 @contextlib.contextmanager

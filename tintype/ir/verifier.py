@@ -232,13 +232,24 @@ def _check_training(node: Node) -> bool:
     return node.target not in OPERATORS
 
 
+def _writes_to_something(node: Node) -> bool:
+    """Whether an operator that writes has something to write to: the argument may be optional."""
+    target: Any = node.target
+    for position, argument in enumerate(target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            if given is not None:
+                return True
+    return False
+
+
 def _check_functional(node: Node) -> bool:
     alike = _check_training(node)
     declaration = declaration_of(node)
     if declaration is not None and declaration.setting is not None:
         raise _fault(node, f"{node.target} runs a region in another mode, which a functional program does not have")
     target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable and _writes_to_something(node):
         raise _fault(node, f"{target} writes to its arguments, which a functional program does not")
     return alike
 

@@ -116,7 +116,6 @@ def add_new_values(functional: Functionalization, node: Node, written: Sequence[
     set_meta(node, meta_of(node).derived(val=(*results[:place], *copies, *results[place:])))
     functional.emit.at = _after_items(node)
     for position, handle in enumerate(handles, place):
-        functional.first_writes.setdefault(handle.storage, node)
         functional.write(handle, functional.emit.item(node, position))
 
 

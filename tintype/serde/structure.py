@@ -1,7 +1,8 @@
 """The structure of inputs and outputs, to and from the schema.
 
 A container is written by the name that it was registered under with ``torch.utils._pytree``, and found by that name
-among the types of this process: nothing is imported because a file says so.
+among the types of this process; a named tuple needs no registration, it is found in its module if that is loaded.
+Nothing is imported because a file says so.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
     if cls in _NAMES_OF_BUILT_IN:
         return _NAMES_OF_BUILT_IN[cls], context
     if cls is _NAMEDTUPLE:
-        return "namedtuple", _name_of_own(context) or registered_name(context)
+        return "namedtuple", _name_in_module(context) or registered_name(context)
     if cls is collections.defaultdict:
         factory, keys = context
         if factory is not None and factory not in _NAMES_OF_FACTORIES:
@@ -67,18 +68,20 @@ def _type_and_context(spec: TreeSpec) -> tuple[str, Any]:
     return f"registered:{name}", context if to_dumpable is None else to_dumpable(context)
 
 
-def _name_of_own(cls: type) -> str | None:
-    """The name of one of torch's own named tuples, which nobody registers; None for another's."""
-    return f"{cls.__module__}:{cls.__qualname__}" if cls.__module__.split(".")[0] == "torch" else None
+def _name_in_module(cls: type) -> str | None:
+    """The name of a named tuple that nobody registered, by the module that has it; None if that has it not."""
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    return name if cls not in pytree.SUPPORTED_SERIALIZED_TYPES and _in_loaded_module(name) is cls else None
 
 
-def _own_type(name: Any) -> type | None:
-    """One of torch's own named tuples, from a module that is loaded."""
+def _in_loaded_module(name: Any) -> type | None:
+    """A plain named tuple, which runs no code of its own when it is made, from a module that is loaded."""
     module, separator, class_name = str(name).partition(":")
-    if not separator or module.split(".")[0] != "torch" or module not in sys.modules:
+    if not separator or module not in sys.modules:
         return None
     cls = vars(sys.modules[module]).get(class_name)
-    return cls if isinstance(cls, type) and pytree.is_namedtuple_class(cls) else None
+    is_plain = isinstance(cls, type) and cls.__bases__ == (tuple,) and pytree.is_namedtuple_class(cls)
+    return cls if is_plain else None
 
 
 def registered_name(cls: type) -> str:
@@ -109,6 +112,8 @@ def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0)
         _check_keys(context, len(children))
     elif cls is collections.defaultdict:
         _check_keys(context[1], len(children))
+    elif cls is _NAMEDTUPLE and len(getattr(context, "_fields", ())) != len(children):
+        raise FileFormatError(f"the named tuple {context.__qualname__} has other fields here than in the file")
     return TreeSpec(cls, context, children)
 
 
@@ -123,7 +128,7 @@ def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
     if name == "Size":
         return torch.Size, context
     if name == "namedtuple":
-        return _NAMEDTUPLE, _own_type(context) or registered_type(context)
+        return _NAMEDTUPLE, _in_loaded_module(context) or registered_type(context)
     if name == "defaultdict":
         if not isinstance(context, list) or len(context) != 2 or context[0] not in (None, *_FACTORIES):
             raise FileFormatError(f"a defaultdict of {context!r:.80} is not allowed in a file")
@@ -150,6 +155,7 @@ def registered_type(name: Any) -> type:
     if cls is None or cls in _NEVER_BY_NAME:
         raise FileFormatError(
             f"the program's inputs or outputs have a container {name!r:.100}, which is not registered here",
-            remedy="import the module that registers it with torch.utils._pytree before loading the file",
+            remedy="before loading the file, import the module that defines it, and that registers it with "
+            "torch.utils._pytree unless it is a named tuple",
         )
     return cls

@@ -46,7 +46,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
-from tintype.symbolic.location import location_in
+from tintype.symbolic.location import location_in, user_location
 from tintype.symbolic.sizes import contiguous_strides
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
@@ -65,7 +65,7 @@ from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
-from tintype.trace.users_code import UsersCode, caches_set_aside, named_in, users_code
+from tintype.trace.users_code import CONTAINERS, UsersCode, caches_set_aside, named_in, users_code
 
 _SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -237,7 +237,8 @@ class Capture:
         if sizes is None or sizes == tuple(tensor.shape):
             known = None if self._comparisons.of_variables is None else self.recorder.observer.input_of(tensor)
             return self.context.fake_of(tensor, node) if known is None else known
-        info = describe(tensor, self.context.storage_of(tensor))
+        info = describe(tensor)  # first: a tensor that can't be described has no storage to ask for either
+        info.storage = self.context.storage_of(tensor)
         info.strides = symbolic_strides(info.sizes, info.strides, sizes)
         info.sizes = sizes
         self.recorder.numbers.define_sizes(node, sizes)
@@ -279,7 +280,11 @@ class Capture:
         names = names or [self._new_constant_name()]
         kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
         self.constants.update(dict.fromkeys(names, value))
-        lifted = self._add_state(kind, names[0], value)
+        try:
+            lifted = self._add_state(kind, names[0], value)
+        except UnsupportedInputError as error:
+            error.location = error.location or user_location()
+            raise
         if isinstance(value, torch.Tensor):
             self.recorder.constant_inputs[lifted.node] = value
         else:
@@ -437,19 +442,22 @@ class Capture:
     def _changed_state(self, change: Change) -> StateChangedError:
         """The error for a tensor that the program put where a captured program can't."""
         owner, name = change.owner, change.name
-        if isinstance(owner, CellType) or not (isinstance(name, str) and name.isidentifier()):
-            place = "a variable" if isinstance(owner, CellType) else f"a {type(owner).__name__}"
+        is_global = isinstance(owner, dict) and "__builtins__" in owner
+        is_variable = isinstance(owner, CellType)
+        if is_variable or (type(owner) in CONTAINERS and not is_global):
+            place = "a variable" if is_variable else f"a {type(owner).__name__}"
+            attributes = [key for _, module in self.modules for key, value in vars(module).items() if value is owner]
             return StateChangedError(
                 f"the program put a tensor into {place} that is not its own; a captured program can only change "
                 "registered buffers",
-                location=self._made_at(change.after),
+                location=self._code.change_of(owner, attributes) or self._made_at(change.after),
                 remedy="return the tensor instead; a cache can be filled before, by calling the model once",
             )
         place = f"the attribute {name!r} of a {type(owner).__name__}"
         remedy = f"register it: self.register_buffer({name!r}, ...) in __init__, or return the tensor instead"
         if isinstance(owner, type):
             place = f"the attribute {name!r} of the class {owner.__name__}"
-        elif isinstance(owner, dict) and "__builtins__" in owner:
+        elif is_global:
             place = f"the global {name!r}"
         elif not isinstance(owner, torch.nn.Module):
             remedy = (
@@ -637,6 +645,14 @@ def is_captured_program(root: Any) -> bool:
     return getattr(type(root), "is_captured_program", False)
 
 
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function, or of what it wraps."""
+    try:
+        return inspect.signature(function)
+    except ValueError:  # it says that it wraps itself
+        return inspect.signature(function, follow_wrapped=False)
+
+
 def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
     """The names of the positional arguments of a call, ``args_0`` for those that have none, then keywords."""
     known = captured_argument_names(root)
@@ -644,7 +660,7 @@ def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str,
         return known
     forward = root.forward
     try:
-        parameters = list(inspect.signature(forward).parameters.values())
+        parameters = list(signature_of(forward).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     names: list[str] = []

@@ -39,7 +39,7 @@ from tintype.ir.graph import append_call, append_item, meta_of, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.signature import StateWrite
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.expression import Expr, Symbol
+from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location
 from tintype.trace.expected_failures import may_be_stretched, note_failure
 from tintype.trace.function_mode import SymbolicFunctionMode
@@ -47,6 +47,7 @@ from tintype.trace.modes import Modes
 from tintype.trace.number_methods import number_methods
 from tintype.trace.numbers import Numbers
 from tintype.trace.observing import Observer
+from tintype.trace.odd_results import plain_item, plain_result, returns_list
 from tintype.trace.origin import OriginTracker, program_steps
 from tintype.trace.plan import Plan, plan_for
 from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
@@ -408,14 +409,23 @@ class Recorder(TorchDispatchMode):
             if node is not None:
                 node.meta = NodeMeta({"val": None}, origin)
             return None
-        if isinstance(results, Expr):
-            raise UnsupportedOperatorError(f"{func} returns a number", location=user_location())
         if not isinstance(results, (list, tuple)):
-            return results
+            return plain_result(self, func, node, results, origin)
+        fakes = self._record_items(func, node, results, grad, arguments, origin)
+        return fakes if returns_list(func) else tuple(fakes)
+
+    def _record_items(
+        self, func: Any, node: Node | None, results: Any, grad: bool, arguments: dict[int, Any], origin: Any
+    ) -> list[Any]:
+        """The results of an operator one by one, as the value of its node."""
         fakes: list[Any] = []
         for index, info in enumerate(results):
+            if isinstance(info, list):
+                item = None if node is None else append_item(self.graph, node, index, NodeMeta({}, origin))
+                fakes.append(self._record_items(func, item, info, grad, arguments, origin))
+                continue
             if type(info) is not TensorInfo:
-                fakes.append(self._record_number_item(node, index, info, origin) if isinstance(info, Expr) else info)
+                fakes.append(plain_item(self, func, node, index, info, origin))
                 continue
             if id(info) in arguments:
                 fakes.append(arguments[id(info)])
@@ -428,15 +438,7 @@ class Recorder(TorchDispatchMode):
             fakes.append(fake)
         if node is not None:
             set_meta(node, NodeMeta({"val": tuple(fakes)}, origin))
-        return fakes if _returns_list(func) else tuple(fakes)
-
-    def _record_number_item(self, node: Node | None, index: int, number: Expr, origin: Origin | None) -> Any:
-        """One of several results that is a number."""
-        value = to_torch(number)
-        if node is not None and isinstance(number, Symbol):
-            item = append_item(self.graph, node, index, NodeMeta({"val": value}, origin))
-            self.numbers.define(number, item)
-        return value
+        return fakes
 
     # --- mutation ------------------------------------------------------------------------------------------
 
@@ -784,11 +786,6 @@ def _from_template(results: Any) -> Any:
     if isinstance(results, (list, tuple)):
         return [_from_template(item) for item in results]
     return results
-
-
-def _returns_list(func: Any) -> bool:
-    returns = func._schema.returns
-    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
 
 
 def _fake_kernel(func: Any) -> Callable[..., Any] | None:

@@ -20,7 +20,7 @@ from torch.backends import ContextProp
 from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import SURROUNDINGS
-from tintype.ir.process_switches import CountedSwitch
+from tintype.ir.process_switches import CountedSwitch, replaced_names
 from tintype.symbolic.location import standing_in, user_location, users_frame
 from tintype.trace.function_mode import tensor_of
 from tintype.trace.recorder import Recorder, active_recorder
@@ -234,6 +234,7 @@ def _stop_watching(watched: list[_Names]) -> None:
 
 # While a program is captured, these functions of torch's tell the capture that its program calls them.
 watching_surroundings = CountedSwitch(_watch, _stop_watching)
+replaced_names.append(watching_surroundings.put_aside)
 
 
 def refuse_changed_seed(before: int) -> None:

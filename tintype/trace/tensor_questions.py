@@ -8,7 +8,7 @@ is there for these programs alone: every change of a class costs Python what it 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from tintype.fake.observed import raise_unknown
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import FACTS, OF_OBJECTS
+from tintype.ir.process_switches import replaced_names
 from tintype.symbolic.location import standing_in, users_frame
 from tintype.trace.recorder import active_recorder
 
@@ -61,15 +62,29 @@ _STAND_INS = {name: (_method if FACTS[name] else _attribute)(name, there) for na
 @contextmanager
 def asked_of_any_tensor(names: Iterable[str]) -> Iterator[None]:
     """Within it, every tensor hears the questions among these names."""
-    asked = [name for name in names if name in _STAND_INS]
+    asked = {name: _STAND_INS[name] for name in names if name in _STAND_INS}
     before = {name: vars(torch.Tensor).get(name, _MISSING) for name in asked}
-    for name in asked:
-        setattr(torch.Tensor, name, _STAND_INS[name])
+
+    @contextmanager
+    def put_aside() -> Iterator[None]:
+        _set(before)
+        try:
+            yield
+        finally:
+            _set(asked)
+
+    _set(asked)
+    replaced_names.append(put_aside)
     try:
         yield
     finally:
-        for name, there in before.items():
-            if there is _MISSING:
-                delattr(torch.Tensor, name)
-            else:
-                setattr(torch.Tensor, name, there)
+        replaced_names.remove(put_aside)
+        _set(before)
+
+
+def _set(attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        if value is _MISSING:
+            delattr(torch.Tensor, name)
+        else:
+            setattr(torch.Tensor, name, value)

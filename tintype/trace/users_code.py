@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import dis
 import functools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -39,14 +39,45 @@ class UsersCode:
 
     def assignment_to(self, name: str) -> Location | None:
         """The line on which one of the functions assigns to an attribute or a global of that name."""
-        for function in self.functions:
-            for instruction in dis.get_instructions(function.__code__):
-                if instruction.argval == name and instruction.opname in ("STORE_ATTR", "STORE_GLOBAL"):
-                    place = instruction.positions
-                    line = place.lineno if place is not None else None
-                    code = function.__code__
-                    return Location(code.co_filename, line or code.co_firstlineno, code.co_name)
+        return self._line_that(lambda step: step.argval == name and step.opname in ("STORE_ATTR", "STORE_GLOBAL"))
+
+    def change_of(self, container: Any, attributes: Iterable[str]) -> Location | None:
+        """The line on which one of the functions changes a container or a variable of a closure, as far as names
+        tell: one that calls for such a change, best of all in a function that names the container."""
+        if type(container) is CellType:
+            return self._line_that(lambda step: step.opname == "STORE_DEREF")
+        ways = _CHANGES.intersection(dir(container))
+        names = {name for _, name, value in self.places if value is container}.union(attributes)
+        named = [function for function in self.functions if not names.isdisjoint(names_in(function.__code__))]
+
+        def changes(step: dis.Instruction) -> bool:
+            return step.opname in ("STORE_SUBSCR", "STORE_SLICE") or step.argval in ways
+
+        return self._line_that(changes, named) or self._line_that(changes)
+
+    def _line_that(
+        self, is_wanted: Callable[[dis.Instruction], bool], functions: Iterable[FunctionType] | None = None
+    ) -> Location | None:
+        for function in self.functions if functions is None else functions:
+            for code in _with_inner(function.__code__):
+                for step in dis.get_instructions(code):
+                    if is_wanted(step):
+                        line = step.positions.lineno if step.positions is not None else None
+                        return Location(code.co_filename, line or code.co_firstlineno, code.co_name)
         return None
+
+
+_CHANGES = frozenset(
+    {"add", "append", "appendleft", "extend", "insert", "move_to_end", "setdefault", "update", "__setitem__"}
+)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
 
 
 @contextlib.contextmanager

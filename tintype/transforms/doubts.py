@@ -11,7 +11,7 @@ Gradients tell the two apart as well: in a region without gradients a copy has n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class Doubt:
 _RESHAPES = (aten.reshape.default, aten.flatten.using_ints)
 
 
-def find_doubts(graph: Graph, written: set[Storage]) -> dict[Node, Doubt]:
+def find_doubts(graph: Graph, written: Collection[Storage]) -> dict[Node, Doubt]:
     """The calls of a graph that may or may not copy, where what they return may share memory that is written to."""
     calls = [node for node in graph.nodes if node.target in VIEWS_OR_COPIES]
     if not calls:
@@ -67,7 +67,7 @@ def find_doubts(graph: Graph, written: set[Storage]) -> dict[Node, Doubt]:
     return doubts
 
 
-def _may_share(calls: list[Node], written: set[Storage]) -> set[Storage]:
+def _may_share(calls: list[Node], written: Collection[Storage]) -> set[Storage]:
     """The storages that may be, in some layout, the same as one that is written to."""
     neighbours: dict[Storage, list[Storage]] = {}
     for call in calls:
@@ -135,7 +135,7 @@ def _conditions_of_copy(call: Node, before: TensorInfo, after: TensorInfo) -> li
 class Doubts:
     """The doubts of one functionalization: which of them a tensor's value rests on, and which the program does."""
 
-    def __init__(self, graph: Graph, written: set[Storage]) -> None:
+    def __init__(self, graph: Graph, written: Collection[Storage]) -> None:
         self.graph = graph
         self.of_call = find_doubts(graph, written) if written else {}
         # copies by the example's layout that may share memory in another one

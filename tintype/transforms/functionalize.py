@@ -129,7 +129,6 @@ class Functionalization:
         self.input_specs = input_specs
         self.emit = Emitter(graph, context)
         self.problems: list[TintypeError] = []
-        self.first_writes: dict[Storage, Node] = {}
         # inputs that get their new value in another way than by a write that autograd sees
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
         drop_idle_dropouts(graph)
@@ -216,12 +215,8 @@ class Functionalization:
             return
         first = self.bases.get(value.info.storage)
         if first is not None:
-            self.problems.append(
-                MutationError(
-                    f"the inputs {first.source.name!r} and {node.name!r} share memory and the program writes to it",
-                    remedy="pass a copy of one of them (clone()), or write to neither",
-                )
-            )
+            write = self.written[value.info.storage]
+            self.problems.append(refused_writes.shared_inputs(first.source, node, write))
         self._enter(node, value.info, None)
 
     def _enter(self, node: Node, info: TensorInfo, parent: Handle | None) -> Handle:
@@ -481,8 +476,6 @@ class Functionalization:
             self.problems.append(problem)
             self._forward(node, handles)  # go on, to find the other problems
             return
-        for handle in handles:
-            self.first_writes.setdefault(handle.storage, node)
         self._read_arguments(node)
         counterpart = functional_counterpart(target)
         if counterpart is None:
@@ -700,10 +693,10 @@ class Functionalization:
             value = self.read(handle)
             target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
             if spec.kind not in _MUTATION_KINDS:
-                self.problems.append(refused_writes.written_constant(spec, self.first_writes.get(handle.storage)))
+                self.problems.append(refused_writes.written_constant(spec, self.written[handle.storage]))
                 continue
             if overlaps(handle.info):
-                self.problems.append(refused_writes.written_overlapping_input(node))
+                self.problems.append(refused_writes.written_overlapping_input(node, self.written[handle.storage]))
                 continue
             argument = TensorArgument(value.name)
             write = self.state_writes.get(node.name, StateWrite.IN_PLACE)

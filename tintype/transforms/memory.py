@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -20,26 +21,31 @@ def info_of(node: Node) -> TensorInfo | None:
     return value.info if type(value) is FakeTensor else None
 
 
-def written_storages(graph: Graph) -> set[Storage]:
-    """The storages that some node of a graph writes to."""
-    written: set[Storage] = set()
+def written_storages(graph: Graph) -> dict[Storage, Node]:
+    """The storages that some node of a graph writes to, each with the first one that does."""
+    written: dict[Storage, Node] = {}
+
+    def note(node: Node, storages: Iterable[Storage]) -> None:
+        for storage in storages:
+            written.setdefault(storage, node)
+
     for node in graph.nodes:
         if node.op != "call_function":
             continue
         target = node.target
         if not isinstance(target, torch._ops.OpOverload):
             if target in OPERATORS:
-                written.update(_written_by_graphs(node))
+                note(node, _written_by_graphs(node))
             continue
         plan = plan_for(target)
         if plan.writes:
             for argument in written_nodes(node, plan.writes):
-                written.update(storages_of(argument))
+                note(node, storages_of(argument))
         if plan.hidden_writes and node.args[5]:
             for position in plan.hidden_writes:
                 argument = node.args[position]
                 if isinstance(argument, Node):
-                    written.update(storages_of(argument))
+                    note(node, storages_of(argument))
     return written
 
 
@@ -55,7 +61,7 @@ def _written_by_graphs(node: Node) -> set[Storage]:
         shared = OPERATORS[node.target].shared_with(node, position)
         inside = written_storages(module.graph)
         for value, inner in zip(shared, placeholders(module.graph), strict=False):
-            if isinstance(value, Node) and not inside.isdisjoint(storages_of(inner)):
+            if isinstance(value, Node) and not inside.keys().isdisjoint(storages_of(inner)):
                 written.update(storages_of(value))
     return written
 

@@ -49,11 +49,11 @@ def several_writes(node: Node) -> MutationError:
     )
 
 
-def written_constant(spec: InputSpec, write: Node | None) -> MutationError:
+def written_constant(spec: InputSpec, write: Node) -> MutationError:
     """A constant of the program is written to."""
     return MutationError(
         f"the program writes to the constant {spec.target!r}",
-        location=None if write is None else location_of(write),
+        location=location_of(write),
         remedy="register it as a buffer: self.register_buffer(name, tensor)",
     )
 
@@ -79,9 +79,19 @@ def read_while_written(node: Node) -> MutationError:
     )
 
 
-def written_overlapping_input(node: Node) -> MutationError:
+def shared_inputs(first: Node, second: Node, write: Node) -> MutationError:
+    """Two inputs are one memory, which is written to."""
+    return MutationError(
+        f"the inputs {first.name!r} and {second.name!r} share memory and the program writes to it",
+        location=location_of(write),
+        remedy="pass a copy of one of them (clone()), or write to neither",
+    )
+
+
+def written_overlapping_input(node: Node, write: Node) -> MutationError:
     """An input is written to whose elements share memory."""
     return MutationError(
         f"the program writes to the input {node.name!r}, whose elements share memory with each other (expand())",
+        location=location_of(write),
         remedy="pass a copy of it: clone()",
     )
