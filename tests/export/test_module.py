@@ -137,8 +137,9 @@ def test_train_and_eval_are_not_supported(mode: str) -> None:
         module.train()
     with pytest.raises(NotImplementedError, match=r"Calling train\(\) is not supported yet."):
         module.train(False)
-    with pytest.raises(NotImplementedError, match=r"Calling eval\(\) is not supported yet."):
+    with pytest.raises(NotImplementedError, match=r"Calling eval\(\) is not supported yet.") as caught:
         module.eval()
+    assert isinstance(caught.value, tintype.TintypeError) and "export again" in str(caught.value.remedy)
 
 
 def test_to_the_meta_device(mode: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -521,3 +522,50 @@ def test_kinds_of_inputs_in_order() -> None:
     assert kinds == sorted(kinds, key=[
         InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.USER_INPUT
     ].index)  # fmt: skip
+
+
+class Cumulative(nn.Module):
+    """Running statistics that are the average over all batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.norm = nn.BatchNorm1d(4, momentum=None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.layer(x)).relu()
+
+
+@pytest.mark.parametrize("how", [*MODES, "aot"])
+def test_a_cumulative_average_of_statistics(how: str) -> None:
+    torch.manual_seed(0)
+    model = Cumulative()
+    expected = copy.deepcopy(model)
+    module: Any = tintype.aot.module(model) if how == "aot" else capture(how, model, (torch.randn(5, 3),)).module()
+    for _ in range(3):
+        x = torch.randn(5, 3)
+        torch.testing.assert_close(module(x), expected(x))
+    module(x).square().sum().backward()
+    expected(x).square().sum().backward()
+    state, gradients = module.state_dict(), dict(module.named_parameters())
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(state[name], value)
+    for name, parameter in expected.named_parameters():
+        torch.testing.assert_close(gradients[name].grad, parameter.grad)
+
+
+def test_numbers_in_buffers_vary() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.tensor(2.0))
+            self.register_buffer("count", torch.tensor(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * float(self.scale) + int(self.count)
+
+    model = Model()
+    module = tintype.export(model, (torch.ones(2),)).module()
+    model.scale.fill_(5.0)
+    model.count.fill_(7)
+    torch.testing.assert_close(module(torch.ones(2)), model(torch.ones(2)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import random
 import subprocess
 import sys
@@ -675,3 +676,57 @@ assert compiled(torch.ones(2)).tolist() == [2.0, 3.0]
 def test_a_program_that_is_the_first_to_use_torchs_compiler() -> None:
     """It notes which functions torch has when it is imported, which checkpoint() does."""
     subprocess.run([sys.executable, "-W", "ignore", "-c", USES_THE_COMPILER], check=True, timeout=300)
+
+
+def _numbers() -> Iterator[int]:
+    for number in range(10):
+        yield number + 1
+
+
+class Taking(nn.Module):
+    """Takes an element of what it holds, or only holds it."""
+
+    def __init__(self, source: Any, takes: bool = True) -> None:
+        super().__init__()
+        self.source = [source]
+        self.takes = takes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        element = next(self.source[0]) if self.takes else 1
+        return x * (element[0] if isinstance(element, tuple) else element)
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "list": lambda: iter([1, 2, 3]),
+    "tuple": lambda: iter((1, 2, 3)),
+    "generator": _numbers,
+    "count": lambda: itertools.count(1),
+    "cycle": lambda: itertools.cycle([1, 2]),
+    "zip": lambda: zip([1, 2], [3, 4]),
+    "map": lambda: map(int, ["1", "2"]),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_elements_of_an_iterator_that_is_not_the_programs_own(name: str) -> None:
+    with pytest.raises(tintype.CaptureError, match="takes elements from a"):
+        tintype.export(Taking(SOURCES[name]()), (torch.ones(2),))
+    source = SOURCES[name]()
+    module = tintype.export(Taking(source, takes=False), (torch.ones(2),)).module()
+    assert torch.equal(module(torch.ones(2)), torch.ones(2))
+    assert next(source) == next(SOURCES[name]())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_iterators_are_put_back_where_that_can_be_done(fails: bool) -> None:
+    source = iter([1, 2, 3])
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        taken = x * next(source)
+        if fails:
+            raise Outcome
+        return taken
+
+    with pytest.raises(Outcome if fails else tintype.CaptureError):
+        tintype.export(program, (torch.ones(2),))
+    assert next(source) == 1

@@ -258,7 +258,7 @@ class FunctionCapture(JointCapture):
 
     recorder_class: type[FunctionRecorder] = FunctionRecorder
     recorder: FunctionRecorder
-    may_switch_gradients = True
+    runs_in_eager_modes_place = True
 
     def __init__(
         self,

@@ -42,6 +42,20 @@ from tintype.trace.recorder import Recorder, active_recorder
 _modes_active = torch._C._len_torch_dispatch_stack
 
 
+class FixedModeError(InvalidRequestError, NotImplementedError):
+    """A program can't be switched between training and evaluation."""
+
+    id = "fixed-mode"
+
+    def __init__(self, method: str) -> None:
+        super().__init__(
+            f"Calling {method}() is not supported yet. A program does what its model did in the mode that it was "
+            "exported in",
+            remedy="call model.eval() or model.train() and export again, once for each mode that is needed; leave "
+            "the call out where the model was in that mode",
+        )
+
+
 class ProgramModule(OwnAttributes, GraphModule):
     """A program as an ``nn.Module``.
 
@@ -128,11 +142,11 @@ class ProgramModule(OwnAttributes, GraphModule):
 
     def train(self, mode: bool = True) -> Any:
         """Not supported: a program does what it did when it was exported."""
-        raise NotImplementedError("Calling train() is not supported yet.")
+        raise FixedModeError("train")
 
     def eval(self) -> Any:
         """Not supported: a program does what it did when it was exported."""
-        raise NotImplementedError("Calling eval() is not supported yet.")
+        raise FixedModeError("eval")
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         self._own_parameters()

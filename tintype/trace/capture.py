@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
@@ -57,6 +57,7 @@ from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.given_containers import refuse_changed
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
+from tintype.trace.iterators import refuse_advanced
 from tintype.trace.modes import watching_autocast
 from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard
 from tintype.trace.origin import OriginTracker
@@ -109,8 +110,9 @@ class Capture:
     """One capture: makes the graph's inputs, runs the program on fakes, collects its outputs."""
 
     recorder_class: type[Recorder] = Recorder
-    # whether who runs the graph can leave gradients switched on or off afterwards, as the program did
-    may_switch_gradients = False
+    # whether the capture is a call too, and what it does besides computing stays done: gradients that it leaves
+    # switched on or off, iterators that it advances
+    runs_in_eager_modes_place = False
 
     def __init__(
         self,
@@ -317,15 +319,16 @@ class Capture:
             asked = named_in(self._code.functions, QUESTIONS)
             with (
                 caches_set_aside(self._code.caches),
-                questions_heard(self._code.functions),
+                questions_heard([*self._code.functions, *_functions_of_torch(self.modules)]),
                 capturing(self.recorder),
                 asked_of_any_tensor(asked),
             ):
                 self.origins.enter()
                 outputs = self._call_root(args, kwargs)
                 refuse_changed(tree.unflatten(self._values, self.in_spec), (args, kwargs), outputs)
-                if not self.may_switch_gradients:
+                if not self.runs_in_eager_modes_place:
                     refuse_changed_gradient_mode(self.recorder)
+                    refuse_advanced(snapshot.iterators)
             self.recorder.modes.label(self.graph)
             output_specs, out_spec = self._make_outputs(outputs)
             has_run = True
@@ -336,6 +339,8 @@ class Capture:
             self.origins.leave()
             self.context.session = None
             changes = snapshot.restore(self._stays if has_run else None)
+            if not self.runs_in_eager_modes_place:
+                snapshot.put_back_iterators()
             self._refuse_assigned_gradients(self.state.put_back_gradients())
         self._note_changes(changes, output_specs)
         raise_all(self.recorder.problems or self.context.environment.refused)
@@ -541,6 +546,15 @@ _NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
     "float": SymFloatArgument,
     "bool": SymBoolArgument,
 }
+
+
+def _functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[FunctionType]:
+    """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of."""
+    kind: Any = torch.nn.modules.batchnorm._BatchNorm
+    cumulative = any(
+        isinstance(module, kind) and module.momentum is None and module.training for _, module in modules
+    )
+    return [kind.forward] if cumulative else []
 
 
 @contextlib.contextmanager

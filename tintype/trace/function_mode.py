@@ -180,6 +180,27 @@ def _ctc_loss(
     return function(log_probs, targets, *lengths, *args, **kwargs)
 
 
+def _batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: Any = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """The operator wants its momentum as a plain number; only the running statistics are computed with it."""
+    if type(momentum) is not torch.SymFloat or not training or running_mean is None:
+        return NotImplemented
+    means, variances = torch.zeros_like(running_mean), torch.zeros_like(running_var)
+    result = torch.nn.functional.batch_norm(input, means, variances, weight, bias, True, 1.0, eps)
+    factor: Any = momentum
+    for running, of_batch in ((running_mean, means), (running_var, variances)):
+        running.mul_(1 - factor).add_(of_batch * factor)
+    return result
+
+
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
 
@@ -201,6 +222,7 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: functools.partial(_ctc_loss, function=torch.ctc_loss),
     torch.nn.functional.ctc_loss: functools.partial(_ctc_loss, function=torch.nn.functional.ctc_loss),
     torch.linspace: _linspace,
+    torch.nn.functional.batch_norm: _batch_norm,
     torch._C._nn.one_hot: _one_hot,
     torch.zeros: _zeros,
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,

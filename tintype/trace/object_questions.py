@@ -151,7 +151,8 @@ def _float_of(*arguments: Any) -> Any:
 def _number_in(arguments: tuple[Any, ...]) -> Any:
     """The number that a tensor holds, or a float that varies; None for anything else."""
     value = arguments[0] if len(arguments) == 1 else None
-    if type(value) is FakeTensor and value.numel() == 1 and not value.dtype.is_complex:
+    # a buffer is a tensor of the model's own, whose data are no part of the program either
+    if isinstance(value, torch.Tensor) and value.numel() == 1 and not value.dtype.is_complex:
         number = value.item()
         return number if isinstance(number, _SYMBOLIC) else None
     return value if type(value) is torch.SymFloat else None

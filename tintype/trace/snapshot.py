@@ -21,6 +21,7 @@ import torch
 
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch, is_capturing
+from tintype.trace.iterators import Progress, is_iterator
 from tintype.trace.users_code import CONTAINERS, Place
 
 
@@ -111,6 +112,7 @@ class Snapshot:
         self._places = places
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
         self._empty: list[Any] = []
+        self.iterators: list[Progress] = []
         self._seen: set[int] = set()
         self._assigned_elsewhere: set[tuple[int, str]] = set()
         # to change a class that others derive from costs more than a small capture: only where others may assign
@@ -123,6 +125,7 @@ class Snapshot:
             if id(value) not in self._seen:
                 self._seen.add(id(value))
                 self._save(value, pending)
+        self.iterators += [Progress(value) for _, _, value in places if is_iterator(value)]
         # what was put there besides tensors of the capture (a note, a count) stays, as what was printed does
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
         self._outside = [
@@ -148,6 +151,8 @@ class Snapshot:
         else:
             container = _attributes(value)
             if container is None:
+                if is_iterator(value):
+                    self.iterators.append(Progress(value))
                 return
             copy = container.copy()
         if copy is not value:
@@ -168,6 +173,11 @@ class Snapshot:
         finally:  # not before: what others assign meanwhile must be told apart too
             _open.remove(self._assigned_elsewhere)
             self._watch.__exit__(None, None, None)
+
+    def put_back_iterators(self) -> None:
+        """Put iterators back to where they were, as far as that can be done."""
+        for known in self.iterators:
+            known.put_back()
 
     def _restore(self, stays: Callable[[Change], bool]) -> list[Change]:
         changes: list[Change] = []

@@ -19,6 +19,7 @@ import torch
 
 from tintype.errors import Location
 from tintype.symbolic.location import is_internal
+from tintype.trace.iterators import is_iterator
 
 # A place outside of a model that its functions may change: the namespace of a module, a class or a cell of a closure,
 # the name in it, and what is there; or a container without a name.
@@ -150,7 +151,7 @@ class _Search:
         for cell in function.__closure__ or ():
             self._add(cell, "cell_contents", contents_of(cell), owner)
         names, surroundings = names_in(function.__code__), function.__globals__
-        for name, value in [(n, v) for n in names if type(v := surroundings.get(n)) in _NAMED]:
+        for name, value in [(n, v) for n in names if type(v := surroundings.get(n)) in _NAMED or is_iterator(v)]:
             self._add(surroundings, name, value, None)
         assigned = [name for name in _assigned_globals(function.__code__) if name in surroundings]
         self._places += [(surroundings, name, surroundings[name]) for name in assigned]
