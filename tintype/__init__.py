@@ -32,6 +32,7 @@ _HOMES = {
     "export_joint": "tintype.export",
     "interop": "tintype.interop",
     "register_block_mask": "tintype.ops.block_masks",
+    "register_container": "tintype.tree",
     "register_dataclass": "tintype.tree",
     "unflatten": "tintype.export.unflatten",
     "register_namedtuple": "tintype.tree",

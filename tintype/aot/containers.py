@@ -27,12 +27,14 @@ def are_changed(given: Sequence[Any], spec: tree.TreeSpec, arguments: Any) -> bo
         return False
     kinds = _kinds_in(spec)
     others = [
-        kind for kind in kinds if kind not in _KINDS and not issubclass(kind, tuple) and not tree.is_cache(kind)
+        kind
+        for kind in kinds
+        if kind not in _KINDS and not issubclass(kind, tuple) and not tree.holds_attributes(kind)
     ]
     if others:
         raise MutationError(
             f"the function changes what it was given, in which there is a {others[0].__name__}: a compiled function "
-            "changes lists, dictionaries and caches of transformers alone",
+            "changes lists, dictionaries, caches of transformers and containers of attributes alone",
             remedy="return what is new instead",
         )
     return True
@@ -60,7 +62,7 @@ def update(old: Any, new: Any) -> Any:
         if len(items) == len(old) and all(map(operator.is_, items, old)):
             return old
         return tuple(items) if type(old) is tuple else new
-    elif tree.is_cache(type(old)):
+    elif tree.holds_attributes(type(old)):
         attributes = {name: update(vars(old).get(name), value) for name, value in vars(new).items()}
         vars(old).clear()
         vars(old).update(attributes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
 from tintype.trace.capture import Capture, CapturedGraph, argument_names, is_captured_program, one_at_a_time
 from tintype.trace.conversions import settle_conversions
+from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
@@ -192,14 +193,18 @@ def _make_functional(captured: CapturedGraph, tidy: Callable[[Graph], None] | No
 
 
 def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
-    """Run a capture, again and again while functions turn up that make sequences of lengths that vary."""
+    """Run a capture, again and again while functions turn up that make sequences of lengths that vary, or flags of
+    sizes."""
+    flags = PlainFlags()
     with one_at_a_time:
         while True:
             try:
-                with rewritten(_make_sequences):
+                with rewritten(_make_sequences), flags.answered():
                     return run()
             except NeedsRewriting as need:
                 _make_sequences.add(need.function)
+            except NeedsPlainFlags as need:
+                flags.add(need)
 
 
 # Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next
@@ -241,7 +246,7 @@ def _check_request(args: Any, kwargs: Any) -> None:
             f"args must be a tuple of the positional arguments, but got {type(args).__name__}",
             remedy="write (x,) for a single argument",
         )
-    if kwargs is not None and not isinstance(kwargs, dict):
+    if kwargs is not None and not isinstance(kwargs, Mapping):
         raise InvalidRequestError(
             f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
         )

@@ -428,6 +428,8 @@ def flatten_call(
     leaves, spec = tree.flatten(given)
     if spec != in_spec:
         try:
+            given = tree.with_classes(given, in_spec)  # namespaces may stand for objects
+            spec = tree.flatten(given)[1]
             leaves = in_spec.flatten_up_to(given)  # dictionaries may have their keys in another order
         except ValueError:
             _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])

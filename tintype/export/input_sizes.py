@@ -10,7 +10,7 @@ import torch
 from tintype.errors import ConstraintViolationError
 from tintype.export.constraints import DynamicSize
 from tintype.export.dimensions import DerivedDim, Dim, DimHint
-from tintype.export.shape_spec import Entry
+from tintype.export.spec_matching import Entry
 from tintype.symbolic import Environment, Expr, Size
 from tintype.symbolic.expression import Symbol
 from tintype.symbolic.ranges import INFINITY

@@ -129,7 +129,7 @@ def _leaf(recorder: Recorder, leaf: Any, what: str) -> Any:
         return leaf
     raise UnsupportedInputError(
         f"the signature of a module can't be preserved: {what} is a {type(leaf).__name__}",
-        remedy="register its type with torch.utils._pytree.register_pytree_node or tintype.register_dataclass, or "
+        remedy="register its type with tintype.register_container or tintype.register_dataclass, or "
         "leave the module out of preserve_module_call_signature",
     )
 

@@ -16,8 +16,8 @@ from torch.fx import Node
 
 from tintype.errors import TintypeError
 from tintype.export.dimensions import Dim
-from tintype.export.shape_spec import Entry
 from tintype.export.solution import is_implied
+from tintype.export.spec_matching import Entry
 from tintype.ir.graph import is_pure, placeholders
 from tintype.ir.signature import InputKind
 from tintype.symbolic import Environment, Expr

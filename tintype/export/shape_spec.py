@@ -1,8 +1,7 @@
 """``dynamic_shapes``: from what the user wrote to one entry per dimension of every input tensor.
 
-A spec follows the structure of the arguments: a dictionary by argument name or a tuple by position, then the same
-containers as the argument, then for each tensor a dictionary by dimension, a tuple with one entry per dimension, or
-None; for an integer or a float the entry itself. What is not named is static.
+A spec is a dictionary by argument name or a tuple by position; how it goes on below an argument is told in
+spec_matching.py. What is not named is static.
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.dimensions import Dim, DimHint
+from tintype.export.spec_matching import Entry, is_number, match, spec_like, spec_to_copy
 from tintype.trace.capture import captured_argument_names, signature_of
-
-# per dimension of a tensor: a Dim, a hint, a size that must be so, or None for the size of the example
-Entry = Dim | DimHint | int | None
 
 
 class ShapesCollection:
@@ -58,9 +54,7 @@ class ShapesCollection:
         for tensor, shape in self._shapes.values():
             if id(tensor) not in leaves:
                 raise InvalidRequestError(f"a tensor with the shape {shape} is not among the arguments")
-        return tree.map_leaves(
-            lambda leaf: self._shapes[id(leaf)][1] if id(leaf) in self._shapes else None, arguments
-        )
+        return spec_like(arguments, lambda leaf: self._shapes[id(leaf)][1] if id(leaf) in self._shapes else None)
 
 
 class AdditionalInputs:
@@ -84,21 +78,22 @@ class AdditionalInputs:
     def dynamic_shapes(self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         """The spec in the form that ``export`` takes."""
         first = bound_arguments(mod, args, kwargs or {})
-        leaves, spec = tree.flatten(first)
+        spec = tree.flatten(first)[1]
         others = []
         for more_args, more_kwargs in self._examples:
             more_leaves, more_spec = tree.flatten(bound_arguments(mod, more_args, more_kwargs))
             if more_spec != spec:
                 raise InvalidRequestError("the additional inputs have another structure than the example inputs")
             others.append(more_leaves)
-        return tree.unflatten([self._entries(leaf, column) for leaf, *column in zip(leaves, *others)], spec)
+        columns = iter(zip(*others))
+        return spec_like(first, lambda leaf: self._entries(leaf, next(columns, ())))
 
     @staticmethod
     def _entries(leaf: Any, others: Sequence[Any]) -> Any:
         if not isinstance(leaf, torch.Tensor):
             if all(other == leaf for other in others):
                 return None
-            if _is_number(leaf) and all(type(other) is type(leaf) for other in others):
+            if is_number(leaf) and all(type(other) is type(leaf) for other in others):
                 return Dim.DYNAMIC
             raise InvalidRequestError(f"the argument {leaf!r} differs between the inputs; only sizes and numbers may")
         return tuple(
@@ -146,14 +141,15 @@ def leaf_entries(
     if isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
     arguments = bound_arguments(mod, args, kwargs)
-    if dynamic_shapes == "auto":
-        dynamic_shapes = tree.map_leaves(_all_auto, arguments)
-    by_name = _by_name(arguments, dynamic_shapes)
-    matched: dict[str, list[list[Entry] | None]] = {}
-    for name, value in arguments.items():
-        found: list[list[Entry] | None] = []
-        _match(value, by_name.get(name), name, found)
-        matched[name] = found
+    if isinstance(dynamic_shapes, (str, DimHint)):
+        dynamic_shapes = dict.fromkeys(arguments, "auto" if dynamic_shapes == Dim.AUTO else dynamic_shapes)
+    try:
+        by_name = _by_name(mod, arguments, dynamic_shapes)
+        matched = {name: match(value, by_name.get(name), name) for name, value in arguments.items()}
+    except InvalidRequestError as error:
+        structure = f"a spec of everything that may vary:\n{spec_to_copy(arguments)}"
+        error.remedy = f"{error.remedy}; {structure}" if error.remedy else structure
+        raise
     _check_names([entries for found in matched.values() for entries in found])
     return _in_call_order(mod, args, kwargs, matched)
 
@@ -166,12 +162,14 @@ def with_fixes(
     fixes: Mapping[str, Dim | int],
 ) -> Any:
     """A ``dynamic_shapes`` in which dimensions are replaced by new definitions of their names."""
-    leaves, structure = tree.flatten((args, kwargs))
-    specs: list[Any] = []
-    for leaf, entry in zip(leaves, entries, strict=True):
-        fixed = None if entry is None else tuple(_fixed(part, fixes) for part in entry)
-        specs.append(fixed[0] if fixed is not None and _is_number(leaf) else fixed)
-    fixed_args, fixed_kwargs = tree.unflatten(specs, structure)
+    remaining = iter(entries)
+
+    def fixed(leaf: Any) -> Any:
+        entry = next(remaining)
+        parts = None if entry is None else tuple(_fixed(part, fixes) for part in entry)
+        return parts[0] if parts is not None and is_number(leaf) else parts
+
+    fixed_args, fixed_kwargs = spec_like((args, kwargs), fixed)
     return bound_arguments(mod, fixed_args, fixed_kwargs)
 
 
@@ -181,18 +179,9 @@ def _fixed(entry: Entry, fixes: Mapping[str, Dim | int]) -> Entry:
     return entry.scale * fixes[entry.root.name] + entry.offset
 
 
-def _all_auto(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return (Dim.AUTO,) * leaf.dim()
-    return Dim.AUTO if type(leaf) is int else None
-
-
-def _is_number(leaf: Any) -> bool:
-    return type(leaf) in (int, float)
-
-
-def _by_name(arguments: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
+def _by_name(mod: Any, arguments: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
     if isinstance(dynamic_shapes, Mapping):
+        dynamic_shapes = _with_keywords(mod, arguments, dynamic_shapes)
         unknown = [name for name in dynamic_shapes if name not in arguments]
         if unknown:
             raise InvalidRequestError(
@@ -215,116 +204,19 @@ def _by_name(arguments: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Any
     )
 
 
-def _match(value: Any, spec: Any, path: str, found: list[list[Entry] | None]) -> None:
-    """Go through a value and its spec side by side; append the entries of each leaf."""
-    if isinstance(value, torch.Tensor):
-        found.append(None if spec is None else _tensor_entries(value, spec, path))
-        return
-    node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
-    if node is None:
-        found.append(None if spec is None else _number_entry(value, spec, path))
-        return
-    children, _ = node.flatten_fn(value)
-    children = list(children)
-    keys = _keys(node, value, len(children))
-    for key, child, child_spec in zip(keys, children, _child_specs(value, spec, keys, path)):
-        _match(child, child_spec, f"{path}{_key_text(key)}", found)
+def _with_keywords(mod: Any, arguments: Mapping[str, Any], specs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Specs of keywords that ``**kwargs`` takes, under its name."""
+    keywords = _variadic_keywords(mod)
+    if keywords is None or keywords not in arguments or keywords in specs:
+        return specs
+    inside = {name: spec for name, spec in specs.items() if name not in arguments and name in arguments[keywords]}
+    return {**{name: spec for name, spec in specs.items() if name not in inside}, keywords: inside}
 
 
-def _keys(node: Any, value: Any, count: int) -> list[Any]:
-    if node.flatten_with_keys_fn is None:
-        return list(range(count))
-    return [getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", None)))
-            for entry, _ in node.flatten_with_keys_fn(value)[0]]  # fmt: skip
-
-
-def _key_text(key: Any) -> str:
-    return f"[{key!r}]"
-
-
-def _child_specs(value: Any, spec: Any, keys: list[Any], path: str) -> list[Any]:
-    """The specs of a container's children."""
-    if spec is None:
-        return [None] * len(keys)
-    if isinstance(spec, Mapping) and not isinstance(value, (list, tuple)):
-        unknown = [key for key in spec if key not in keys]
-        if unknown:
-            raise InvalidRequestError(f"{path} has no {unknown[0]!r}, which dynamic_shapes names; it has {keys}")
-        return [spec.get(key) for key in keys]
-    if isinstance(spec, (list, tuple)):
-        parts = list(spec)
-    elif type(spec) is type(value):
-        parts = list(pytree.SUPPORTED_NODES[pytree._get_node_type(spec)].flatten_fn(spec)[0])
-    else:
-        raise InvalidRequestError(
-            f"{path} is a {type(value).__name__}, but dynamic_shapes has a {type(spec).__name__} for it",
-            remedy="follow the structure of the argument",
-        )
-    if len(parts) != len(keys):
-        raise InvalidRequestError(f"{path} has {len(keys)} parts, but dynamic_shapes has {len(parts)} for it")
-    return parts
-
-
-def _tensor_entries(tensor: torch.Tensor, spec: Any, path: str) -> list[Entry]:
-    count = tensor.dim()
-    entries: list[Entry] = [None] * count
-    if isinstance(spec, Mapping):
-        for dimension, entry in spec.items():
-            if not isinstance(dimension, int) or not -count <= dimension < count:
-                raise InvalidRequestError(
-                    f"{path} has {count} dimensions, but dynamic_shapes names dimension {dimension!r} of it"
-                )
-            entries[dimension] = _entry(entry, f"{path}.shape[{dimension}]")
-    elif isinstance(spec, (list, tuple)):
-        if len(spec) != count:
-            raise InvalidRequestError(f"{path} has {count} dimensions, but dynamic_shapes has {len(spec)} for it")
-        entries = [_entry(entry, f"{path}.shape[{d}]") for d, entry in enumerate(spec)]
-    else:
-        raise InvalidRequestError(
-            f"{path} is a tensor, but dynamic_shapes has {spec!r} for it",
-            remedy="give a dictionary by dimension, a tuple with one entry per dimension, or None",
-        )
-    for dimension, entry in enumerate(entries):
-        if isinstance(entry, int) and entry != tensor.shape[dimension]:
-            raise InvalidRequestError(
-                f"Static shape constraint of {entry} does not match input size of {tensor.shape[dimension]}, for "
-                f"{path}.shape[{dimension}]"
-            )
-    return entries
-
-
-def _number_entry(value: Any, spec: Any, path: str) -> list[Entry] | None:
-    """The entry of an integer or a float that varies."""
-    if isinstance(spec, DimHint) and spec.kind == "STATIC":
-        return None
-    if not _is_number(value):
-        raise InvalidRequestError(
-            f"{path} is a {type(value).__name__}, but dynamic_shapes has {spec!r} for it",
-            remedy="only sizes of tensors, integers and floats vary: write None",
-        )
-    if type(spec) is type(value):
-        if spec != value:
-            raise InvalidRequestError(f"{path} is {value}, but dynamic_shapes says that it is {spec}")
-        return None
-    if isinstance(spec, DimHint) and (type(value) is int or spec in (Dim.AUTO, Dim.DYNAMIC)):
-        return [spec]
-    if isinstance(spec, Dim) and type(value) is int:
-        return [spec]
-    kinds = "a Dim, Dim.AUTO, Dim.DYNAMIC" if type(value) is int else "Dim.AUTO, Dim.DYNAMIC"
-    raise InvalidRequestError(
-        f"{path} is a {type(value).__name__}, but dynamic_shapes has {spec!r} for it",
-        remedy=f"write {kinds}, Dim.STATIC or None",
-    )
-
-
-def _entry(entry: Any, path: str) -> Entry:
-    if isinstance(entry, DimHint) and entry.kind == "STATIC":
-        return None
-    if entry is None or isinstance(entry, (Dim, DimHint)) or (isinstance(entry, int) and not isinstance(entry, bool)):
-        return entry
-    raise InvalidRequestError(
-        f"{path}: a size is a Dim, Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, an integer or None, but got {entry!r}"
-    )
+def _variadic_keywords(mod: Any) -> str | None:
+    function = mod.forward if isinstance(mod, torch.nn.Module) else mod
+    parameters = signature_of(function).parameters.values()
+    return next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None)
 
 
 def _check_names(leaves: Sequence[list[Entry] | None]) -> None:

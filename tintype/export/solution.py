@@ -82,7 +82,10 @@ def _holds_by_cases(condition: Expr) -> bool:
     if lower == -INFINITY:
         return False
     for count, value in enumerate(range(int(lower), int(min(upper, lower + _MOST_CASES)) + 1), start=1):
-        if evaluate(condition, {symbol: value}) is not True:
+        try:
+            if evaluate(condition, {symbol: value}) is not True:
+                return False
+        except ZeroDivisionError:  # it has no value there
             return False
         if value == upper:
             return True

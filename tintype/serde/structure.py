@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from tintype.errors import FileFormatError, UnsavableError
 from tintype.serde import schema
 from tintype.serde.values import ValueDecoder, ValueEncoder
-from tintype.tree import TreeSpec, cache_type_named
+from tintype.tree import TreeSpec, holds_attributes, register_known, type_named
 
 _DEEPEST = 200
 
@@ -86,13 +86,10 @@ def _in_loaded_module(name: Any) -> type | None:
 
 def registered_name(cls: type) -> str:
     """The name of a class of containers in files."""
+    register_known(cls)
     entry = pytree.SUPPORTED_SERIALIZED_TYPES.get(cls)
     if entry is None or entry.serialized_type_name == pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
-        how = (
-            "tintype.register_namedtuple"
-            if issubclass(cls, tuple)
-            else "torch.utils._pytree.register_pytree_node(..., serialized_type_name=...)"
-        )
+        how = "tintype.register_namedtuple" if issubclass(cls, tuple) else "tintype.register_container"
         raise UnsavableError(
             f"{cls.__qualname__} is part of the program's inputs or outputs, but has no name that a file could use",
             remedy=f"register it with {how}, here and where the file is loaded",
@@ -114,12 +111,26 @@ def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0)
         _check_keys(context[1], len(children))
     elif cls is _NAMEDTUPLE and len(getattr(context, "_fields", ())) != len(children):
         raise FileFormatError(f"the named tuple {context.__qualname__} has other fields here than in the file")
+    elif holds_attributes(cls):
+        _check_attributes(context, len(children))
     return TreeSpec(cls, context, children)
 
 
 def _check_keys(keys: Any, count: int) -> None:
     if not isinstance(keys, list) or len(keys) != count:
         raise FileFormatError("a dictionary among inputs or outputs has more keys than values, or fewer")
+
+
+def _check_attributes(context: Any, count: int) -> None:
+    """The names of an object's parts, and its settings as pairs."""
+    match context:
+        case (tuple() as names, tuple() as settings) if len(names) == count and all(
+            isinstance(pair, tuple) and len(pair) == 2 for pair in settings
+        ):
+            attributes = [*names, *(name for name, _ in settings)]
+            if all(isinstance(name, str) and name.isidentifier() for name in attributes):
+                return
+    raise FileFormatError("an object among inputs or outputs has attributes that no object can have")
 
 
 def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
@@ -151,7 +162,7 @@ def registered_type(name: Any) -> type:
     """The class of containers that a file means."""
     cls = None
     if isinstance(name, str):
-        cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) or cache_type_named(name)
+        cls = type_named(name)
     if cls is None or cls in _NEVER_BY_NAME:
         raise FileFormatError(
             f"the program's inputs or outputs have a container {name!r:.100}, which is not registered here",

@@ -101,6 +101,31 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any], 
     return method
 
 
+# Whether comparisons that a function's code makes are answered where they are made; None if those of no function are.
+# Captures take turns, so there is one answer for all threads.
+answers_at_once: Callable[[CodeType], bool] | None = None
+
+
+def _relation(function: Callable[..., Any]) -> Callable[..., SymbolNode]:
+    def method(self: SymbolNode, *others: Any) -> SymbolNode:
+        value = function(self.value, *(_from_node(other) for other in others))
+        if answers_at_once is not None and isinstance(value, Expr) and self.environment.has_running_program:
+            return self.wrap(_answered(value, sys._getframe(1)))
+        return self.wrap(value)
+
+    return method
+
+
+def _answered(condition: Expr, frame: FrameType | None) -> Any:
+    """A comparison, or the answer to it if it is to be answered and can be."""
+    while frame is not None and frame.f_code.co_filename in OPERATIONS:
+        frame = frame.f_back
+    if frame is None or answers_at_once is None or not answers_at_once(frame.f_code):
+        return condition
+    environment = condition.environment
+    return condition if environment.hint(condition) is None else environment.guard(condition)
+
+
 def _division(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any], SymbolNode]:
     divide = _binary(function)
 
@@ -401,17 +426,17 @@ class SymbolNode:
 
     # -- comparisons and logic
 
-    eq = _binary(relations.eq)
-    ne = _binary(relations.ne)
-    lt = _binary(relations.lt)
-    le = _binary(relations.le)
-    gt = _binary(relations.gt)
-    ge = _binary(relations.ge)
-    and_ = _binary(relations.and_)
-    or_ = _binary(relations.or_)
+    eq = _relation(relations.eq)
+    ne = _relation(relations.ne)
+    lt = _relation(relations.lt)
+    le = _relation(relations.le)
+    gt = _relation(relations.gt)
+    ge = _relation(relations.ge)
+    and_ = _relation(relations.and_)
+    or_ = _relation(relations.or_)
     sym_and = and_
     sym_or = or_
-    sym_not = _unary(relations.not_)
+    sym_not = _relation(relations.not_)
 
     # -- between integers and floats
 

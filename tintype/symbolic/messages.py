@@ -1,7 +1,8 @@
 """Whether a text that a program makes is for people: then it may say anything; else the program may look at it.
 
-``f"{x.shape[0]}"`` is a text that depends on a size. A program that prints or logs it, or raises an error with it,
-does the same for every size. What any other code does with a text can't be seen, so the size has to be fixed there.
+``f"{x.shape[0]}"`` is a text that depends on a size. A program that prints or logs it, raises an error with it, or
+gives it to a check as what to say does the same for every size. What any other code does with a text can't be seen,
+so the size has to be fixed there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import re
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,7 +21,8 @@ _LOGGED_BY = frozenset(
 
 
 def is_for_people(frame: FrameType) -> bool:
-    """Whether the expression that a frame is evaluating is (part of) what is printed, logged or raised."""
+    """Whether the expression that a frame is evaluating is (part of) what is printed, logged, raised, or the message
+    of a check."""
     return _is_shown(frame.f_code, frame.f_lasti)
 
 
@@ -56,6 +59,8 @@ def _shows(tree: ast.AST, start: Place, end: Place) -> bool:
         child = next((child for child in ast.iter_child_nodes(node) if _contains(child, start, end)), None)
         if isinstance(node, ast.Assert) and child is not None and child is node.msg:
             return True
+        if isinstance(node, ast.Call) and _is_message_of_check(node, child):
+            return True
         inside_function = isinstance(node, ast.Call) and child is node.func
         node = child
     return False
@@ -67,6 +72,15 @@ def _contains(node: ast.AST, start: Place, end: Place) -> bool:
         return any(_contains(child, start, end) for child in ast.iter_child_nodes(node))
     place: Any = node
     return (line, place.col_offset) <= start and end <= (place.end_lineno, place.end_col_offset)
+
+
+def _is_message_of_check(call: ast.Call, argument: ast.AST | None) -> bool:
+    """Whether a text is what a function called a check or an assertion says; what it checks comes first."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return isinstance(argument, ast.JoinedStr) and argument in call.args[1:] and _CHECKED_BY.search(name) is not None
+
+
+_CHECKED_BY = re.compile(r"(^|_)(assert|check)(_|$)|^assert[A-Z]")
 
 
 def _is_output(function: ast.expr) -> bool:

@@ -61,6 +61,7 @@ from tintype.trace.iterators import refuse_advanced
 from tintype.trace.modes import watching_autocast
 from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard
 from tintype.trace.origin import OriginTracker
+from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake
 from tintype.trace.state import ModelState, identity, named_modules
@@ -227,7 +228,7 @@ class Capture:
             raise UnsupportedInputError(
                 f"a {type(leaf).__name__} is not something a captured program can take",
                 remedy="pass tensors, numbers, strings, None, functions, or containers of them; register your own "
-                "containers with torch.utils._pytree.register_pytree_node or tintype.register_dataclass, the block "
+                "containers with tintype.register_container or tintype.register_dataclass, the block "
                 "masks of flex_attention with tintype.register_block_mask",
             )
         set_meta(node, NodeMeta({"val": value}))
@@ -367,6 +368,7 @@ class Capture:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news
                 raise CaptureInterrupted from error
+            look_for_flags(error)
             if isinstance(error, TypeError) and _SYMBOLIC_NUMBER.search(str(error)) is not None:
                 raise CaptureError(
                     f"the program hands a size or number that varies to what takes only plain ones: {error}",
@@ -401,7 +403,7 @@ class Capture:
         raise CaptureError(
             f"the program returns a {type(leaf).__name__}, which a captured program can't",
             remedy="return tensors, numbers, strings, None, or containers of them; register your own containers "
-            "with torch.utils._pytree.register_pytree_node or tintype.register_dataclass",
+            "with tintype.register_container or tintype.register_dataclass",
         )
 
     def _stays(self, change: Change) -> bool:
