@@ -394,3 +394,18 @@ def test_state_that_was_taken_away() -> None:
     del module.weight
     with pytest.raises(tintype.TintypeError, match="the module has no 'weight' any more"):
         module(x())
+
+
+def test_a_module_made_and_called_in_inference_mode() -> None:
+    """It is a module like any other afterwards."""
+    model, x = nn.BatchNorm1d(3), torch.randn(4, 3)
+    program = tintype.export(model, (x,))
+    with torch.inference_mode():
+        module = program.module()
+        first = module(x)
+        torch.testing.assert_close(tintype.export(model, (x,)).module()(x), first)
+    torch.testing.assert_close(module(x), first.clone())
+    assert int(module.num_batches_tracked) == 2
+    with torch.inference_mode():
+        kept = nn.BatchNorm1d(3)
+        torch.testing.assert_close(tintype.export(kept, (x,)).module()(x), kept(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import types
@@ -689,3 +690,26 @@ def test_a_variable_of_a_closure_that_a_tensor_is_put_into() -> None:
         return last
 
     assert_located(refused(errors.StateChangedError, remembers), remembers, "# the change")
+
+
+class Observed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+        layer.qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
+        self.layer = torch.ao.quantization.prepare_qat(layer.train())
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return self.layer(value)  # the call
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_prepared_for_quantization_that_has_seen_nothing() -> None:
+    model = Observed()
+    error = refused(errors.MutationError, model)
+    assert_located(error, Observed.forward, "# the call")
+    assert "call the model once" in error.remedy
+    model(X)
+    model(X)
+    wanted = copy.deepcopy(model)(X)
+    torch.testing.assert_close(tintype.export(model, (X,)).module()(X), wanted)

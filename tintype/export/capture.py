@@ -131,6 +131,10 @@ def capture_program(
     _check_request(args, kwargs)
     args, kwargs = tuple(args), dict(kwargs or {})  # plain ones: a named tuple is a tuple too
     module = as_module(mod)
+    if dynamic_shapes is not None and _is_torchs(dynamic_shapes):
+        from tintype.interop.their_dims import own_shapes
+
+        dynamic_shapes = own_shapes(dynamic_shapes, module, args, kwargs)
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
     if has_uninitialized_state(module):
         module = initialized_copy(module, args, kwargs)
@@ -238,6 +242,12 @@ def _check_strict(strict: bool) -> None:
             "strict=True is not supported yet: strict capture interprets the program's bytecode",
             remedy="leave strict at its default, False",
         )
+
+
+def _is_torchs(dynamic_shapes: Any) -> bool:
+    """Whether sizes are given as torch.export takes them."""
+    leaves = (dynamic_shapes, *tree.leaves(dynamic_shapes))
+    return any(type(leaf).__module__ == "torch.export.dynamic_shapes" for leaf in leaves)
 
 
 def _check_request(args: Any, kwargs: Any) -> None:

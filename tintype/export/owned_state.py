@@ -30,6 +30,7 @@ class OwnedState:
             self._copies[id(value)] = self._copy(value)
         return self._copies[id(value)]
 
+    @torch.inference_mode(False)  # the copies outlast a mode that the caller happens to be in
     def _copy(self, value: torch.Tensor) -> torch.Tensor:
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             return value.detach().clone()
@@ -46,8 +47,11 @@ class OwnedState:
 def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Write to state without autograd taking it for a mutation: what it saved of the old value stays usable where
     eager mode would not have written there either."""
-    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(target):
+    if target.is_inference():  # autograd has no part in it
         target.copy_(value)
+    else:
+        with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(target):
+            target.copy_(value)
     recorder = active_recorder()
     if recorder is not None:
         recorder.state_writes.setdefault(target, StateWrite.UNTRACKED)

@@ -18,7 +18,7 @@ from tintype.symbolic.sizes import is_zero, product
 from tintype.trace.conversions import is_converted
 from tintype.trace.intercepts import intercept
 from tintype.trace.plan import functional_counterpart, plan_for
-from tintype.trace.recorder import Recorder
+from tintype.trace.recorder import NOT_HANDLED, Recorder
 
 aten = torch.ops.aten
 
@@ -90,6 +90,23 @@ def _resize(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         location=user_location(),
         remedy="make a new tensor of the size you need (new_empty, narrow, pad)",
     )
+
+
+@intercept(aten.fused_moving_avg_obs_fake_quant.default, aten._fused_moving_avg_obs_fq_helper.default)
+def _observe(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """An observer that has seen nothing yet gets one element per channel when it does."""
+    names = [argument.name for argument in func._schema.arguments]
+    given = {**dict(zip(names, args)), **kwargs}
+    if given.get("per_row_fake_quant", False):
+        observed, *state = recorder.convert(given[name] for name in (names[0], *names[3:7]))[0]
+        channels = observed.sizes[given["ch_axis"]]
+        if any(info.sizes != (channels,) for info in state):
+            raise MutationError(
+                f"the program gives the state of an observer {channels} channels ({func}), which can't be captured",
+                location=user_location(),
+                remedy="call the model once before it is exported, so that its observers have their size",
+            )
+    return NOT_HANDLED
 
 
 @intercept(
