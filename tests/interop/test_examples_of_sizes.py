@@ -93,11 +93,50 @@ def test_numbers_among_the_inputs():
     assert_same(run(torch.ones(5, 3), 4), torch.full((4, 3), 4.0))
 
 
-def test_a_size_that_can_be_nothing_else_stays():
-    program = tintype.export(lambda x: x + 1, (torch.ones(1, 3),), dynamic_shapes=({0: Dim("n", max=1)},))
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_size_that_can_only_be_0_or_1_is_1(size):
+    program = tintype.export(lambda x: x + 1, (torch.ones(size, 3),), dynamic_shapes=({0: Dim("n", max=1)},))
     theirs = tintype.interop.to_torch(program)
     assert hints(theirs)["x"] == [1]
-    assert_same(theirs.module()(torch.ones(0, 3)), torch.ones(0, 3))
+    for run in (theirs.module(), theirs.run_decompositions().module()):
+        for other in (0, 1):
+            assert_same(run(torch.ones(other, 3)), torch.ones(other, 3) + 1)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_remainder_is_not_empty_in_the_example(size):
+    """torch's compiler leaves out what is empty in the example."""
+    program = tintype.export(
+        lambda x: torch.cat([x[: x.shape[0] % 2], x]), (torch.ones(size, 3),), dynamic_shapes=({0: Dim("n")},)
+    )
+    theirs = hints(tintype.interop.to_torch(program))
+    assert 1 in theirs["slice_1"]
+    assert theirs["x"][0] % 2 == 1
+
+
+def test_remainders_that_exclude_each_other():
+    program = tintype.export(
+        lambda x: torch.cat([x[: x.shape[0] % 2], x[: (x.shape[0] + 1) % 2]]),
+        (torch.ones(1, 3),),
+        dynamic_shapes=({0: Dim("n")},),
+    )
+    theirs = tintype.interop.to_torch(program)
+    assert hints(theirs)["x"][0] >= 2
+    assert_same(theirs.module()(torch.ones(6, 3)), torch.ones(1, 3))
+
+
+def test_ranges_are_those_that_were_promised():
+    """What torch asks while tensors are made is no fact about the program."""
+    shapes = ({0: Dim("n", max=64)},)
+
+    def function(x):
+        rest = x[: x.shape[0] % 2]
+        return rest.expand(rest.shape[0], 3) * 2, rest.sum(0)
+
+    theirs = tintype.interop.to_torch(tintype.export(function, (torch.ones(3, 1),), dynamic_shapes=shapes))
+    (bounds,) = theirs.range_constraints.values()
+    assert (bounds.lower, bounds.upper) == (0, 64)
+    assert not theirs.graph_module.graph.find_nodes(op="placeholder")[0].meta["val"].fake_mode.shape_env.guards
 
 
 RELATIONS = [

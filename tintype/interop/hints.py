@@ -9,7 +9,6 @@ relations between sizes, and with which no size that varies is 0 or 1, if there 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from tintype.symbolic import Expr, Range
 from tintype.symbolic.environment import Environment
@@ -26,23 +25,29 @@ _STEPS = 20_000  # how many of them are tried in all
 
 def examples(environment: Environment, sizes: Iterable[Expr]) -> dict[Symbol, int]:
     """A number for every symbol that inputs decide: that of the example, unless one of them or of the ``sizes`` is 0
-    or 1 there and need not be. Then there are others, with which all are at least 2, or at least the symbols."""
+    or 1 there and need not be. Then there are others, with which all are at least 2, or at least the symbols. Those
+    that can only be 0 or 1 are 1 if they can."""
     given = {symbol: symbol.hint for symbol in environment.symbols.values() if symbol.hint is not None}
     replaced = environment.replacements
     symbols = [symbol for symbol in given if symbol not in replaced]
-    roots = [symbol for symbol in symbols if given[symbol] >= 0 and environment.range(symbol).upper >= 2]
-    wanted = [*roots, *(size for size in map(environment.simplify, sizes) if _may_be_two(environment, size))]
-    if all(_value(size, given) not in (0, 1) for size in wanted):
+    roots = {symbol: _least(environment, symbol) for symbol in symbols if given[symbol] >= 0}
+    wanted = roots | {
+        size: _least(environment, size)
+        for size in map(environment.simplify, sizes)
+        if isinstance(size, Expr) and not size.has_unbacked
+    }
+    if all(_value(size, given) not in range(least) for size, least in wanted.items()):
         return given
-    for goals in (wanted, roots):
-        found = _Search(environment, symbols, [ge(goal, 2) for goal in goals]).run()
+    for goals in (wanted, {size: least for size, least in wanted.items() if least == 2}, roots):
+        found = _Search(environment, symbols, [ge(size, least) for size, least in goals.items()]).run()
         if found is not None:
             return {symbol: evaluate(replaced.get(symbol, symbol), found) for symbol in given}
     return given
 
 
-def _may_be_two(environment: Environment, size: Any) -> bool:
-    return isinstance(size, Expr) and not size.has_unbacked and environment.range(size).upper >= 2
+def _least(environment: Environment, size: Expr) -> int:
+    """What a size should be at least: 2, or 1 where it can't be more, as tools leave out what is empty."""
+    return int(min(environment.range(size).upper, 2))
 
 
 def _value(size: Expr, given: Mapping[Symbol, int]) -> int | None:
@@ -105,7 +110,8 @@ class _Search:
         yield symbol.hint
         bounds = self.environment.range(symbol)
         modulus, remainder = self.environment.congruences.get(symbol, ANY_INTEGER)
-        start = max(int(bounds.lower), 2) if bounds.lower > float("-inf") else 2
+        least = _least(self.environment, symbol)
+        start = max(int(bounds.lower), least) if bounds.lower > float("-inf") else least
         first = start + (remainder - start) % modulus
         for candidate in (
             *range(first, first + _CANDIDATES * modulus, modulus),
