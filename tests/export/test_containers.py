@@ -123,6 +123,28 @@ def test_a_program_may_change_dictionaries_of_settings() -> None:
     assert module(Counted()).sizes == {0: 7}
 
 
+def test_an_object_that_the_program_changes_is_refused_unless_it_is_returned() -> None:
+    def changes(grid: Grid) -> torch.Tensor:
+        grid.cells = grid.cells + 1
+        return grid.cells.sum()
+
+    def returns(grid: Grid) -> Any:
+        grid.cells = grid.cells + 1
+        return {"grid": [grid]}
+
+    def writes(grid: Grid) -> torch.Tensor:
+        grid.cells.add_(1)
+        grid.unit = "mm"
+        return grid.cells.sum()
+
+    with pytest.raises(tintype.errors.StateChangedError, match=r"given as \*args\[0\].cells"):
+        tintype.export(changes, (Grid(torch.ones(3)),))
+    assert tintype.export(returns, (Grid(torch.ones(3)),)).module()(Grid(torch.ones(3)))["grid"][0].cells.sum() == 6
+    grid = Grid(torch.ones(3))
+    tintype.export(writes, (Grid(torch.ones(3)),)).module()(grid)
+    assert grid.cells.tolist() == [2, 2, 2]
+
+
 # --- of libraries ----------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+
 import pytest
+import transformers
 
 from tests.generation.architectures import ARCHITECTURES
 from tests.generation.judging import STAGES, differences, export
+from tintype.interop.general_forms import FORMS, digest, general_forms
 
 SIZES = [(1, 3), (3, 4), (1, 9), (4, 5), (2, 11), (5, 2), (3, 12), (2, 7), (1, 15), (2, 5)]
 
@@ -18,7 +23,30 @@ def test_one_program_serves_every_batch_and_length(name: str, step: str, stage: 
     assert differences(STAGES[stage](export(architecture, step)), architecture, step, SIZES) == []
 
 
-@pytest.mark.parametrize("name", ["mamba2", "gemma3"])
-def test_other_states(name: str) -> None:
-    architecture = ARCHITECTURES[name]()
+def test_states() -> None:
+    architecture = ARCHITECTURES["mamba2"]()
     assert differences(export(architecture, "decode"), architecture, "decode", SIZES[:4]) == []
+
+
+@pytest.mark.parametrize("example", [(2, 6), (2, 20)])
+def test_one_program_serves_a_window_before_and_after_it_is_full(example: tuple[int, int]) -> None:
+    architecture = ARCHITECTURES["gemma3"]()
+    sizes = [(1, 3), (2, 14), (3, 15), (1, 16), (2, 17), (1, 33)]
+    for step in ("prefill", "decode"):
+        assert differences(export(architecture, step, example), architecture, step, sizes) == []
+
+
+def test_the_general_forms_are_of_functions_that_are_there() -> None:
+    for module, name, expected, form in FORMS:
+        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        assert digest(found) == expected, f"look at what {name} does now, and whether {form.__name__} still does it"
+
+
+def test_the_general_form_of_mask_sizes() -> None:
+    layer = transformers.cache_utils.DynamicSlidingWindowLayer(sliding_window=5)
+    for layer.cumulative_length in range(12):
+        for length in (1, 2, 7):
+            own = layer.get_mask_sizes(length)
+            with general_forms():
+                assert layer.get_mask_sizes(length) == own
+    assert layer.get_mask_sizes.__func__.__code__.co_filename.endswith("cache_utils.py")

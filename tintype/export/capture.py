@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -200,7 +202,7 @@ def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
     """Run a capture, again and again while functions turn up that make sequences of lengths that vary, or flags of
     sizes."""
     flags = PlainFlags()
-    with one_at_a_time:
+    with one_at_a_time, _library_forms():
         while True:
             try:
                 with rewritten(_make_sequences), flags.answered():
@@ -209,6 +211,15 @@ def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
                 _make_sequences.add(need.function)
             except NeedsPlainFlags as need:
                 flags.add(need)
+
+
+def _library_forms() -> AbstractContextManager[None]:
+    """Functions of libraries in the form that decides least."""
+    if "transformers" not in sys.modules:
+        return nullcontext()
+    from tintype.interop.general_forms import general_forms
+
+    return general_forms()
 
 
 # Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next
