@@ -569,3 +569,35 @@ def test_numbers_in_buffers_vary() -> None:
     model.scale.fill_(5.0)
     model.count.fill_(7)
     torch.testing.assert_close(module(torch.ones(2)), model(torch.ones(2)))
+
+
+class Normalized(nn.Module):
+    """Running statistics that batch norm reads and, behind autograd's back, writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.layer(x)).relu()
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_batch_norm_captured_again_for_training(decomposed: bool) -> None:
+    torch.manual_seed(0)
+    model = Normalized()
+    expected, x = copy.deepcopy(model), torch.randn(5, 3)
+    program = tintype.export(model, (x,))
+    program = program.run_decompositions() if decomposed else program
+    module = tintype.export_for_training(program.module(), (x,)).module()
+    for _ in range(2):
+        x = torch.randn(5, 3)
+        for run in (module, expected):
+            run.zero_grad()
+            run(x).square().sum().backward()
+    state, parameters = module.state_dict(), dict(module.named_parameters())
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(state[name], value)
+    for name, parameter in expected.named_parameters():
+        torch.testing.assert_close(parameters[name].grad, parameter.grad, rtol=1e-4, atol=1e-5)

@@ -15,6 +15,8 @@ import tintype
 aten = torch.ops.aten
 INFINITY = float("inf")
 POINTS = [0.0, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 20.0, -20.0, 200.0, -200.0, 1e4]
+WEIGHTS = torch.tensor([1.0, 0.5, 2.0])
+MARGINS = [[1.0, 2.0, 0.0], [0.5, 0.5, 1.5]]
 SCORES = [[1.0, -INFINITY], [-INFINITY, -INFINITY]]
 
 FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], list[Any]]] = {
@@ -42,6 +44,22 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], list[Any]]] = {
     "index_fill with a tensor": (
         lambda x: torch.arange(4.0).to(x.dtype).index_fill(0, torch.tensor([1, 0, 0]), x), 2.0
     ),
+    "multi_margin_loss": (lambda x: F.multi_margin_loss(x, torch.tensor([0, 1])), MARGINS),
+    "multi_margin_loss of squares": (
+        lambda x: F.multi_margin_loss(x, torch.tensor([0, 1]), p=2, weight=WEIGHTS.to(x.dtype), reduction="none"), MARGINS
+    ),
+    "multi_margin_loss of one": (
+        lambda x: F.multi_margin_loss(x, torch.tensor(1), margin=0.5, reduction="none"), MARGINS[1]
+    ),
+    "multilabel_margin_loss": (
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[0, -1, 0], [1, 2, -1]])), MARGINS
+    ),
+    "multilabel_margin_loss of all": (
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[2, 1, 0], [-1, 2, 1]]), reduction="sum"), MARGINS
+    ),
+    "multilabel_margin_loss of one": (
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([2, -1, 1]), reduction="none"), MARGINS[1]
+    ),
 }  # fmt: skip
 
 
@@ -52,8 +70,14 @@ def result_and_gradient(function: Callable[..., Any], value: torch.Tensor) -> li
     return [result.detach(), gradient]
 
 
-# eager mode has no kernel for log_ndtr in bfloat16
-DTYPES = [(n, d) for n in FUNCTIONS for d in (torch.float64, torch.bfloat16) if n != "log_ndtr" or d is torch.float64]
+# eager mode has no kernel for these in bfloat16
+ONLY_DOUBLE = {"log_ndtr", *(name for name in FUNCTIONS if "margin" in name)}
+DTYPES = [
+    (name, dtype)
+    for name in FUNCTIONS
+    for dtype in (torch.float64, torch.bfloat16)
+    if name not in ONLY_DOUBLE or dtype is torch.float64
+]
 
 
 @pytest.mark.parametrize(("name", "dtype"), DTYPES)

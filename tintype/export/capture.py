@@ -150,7 +150,7 @@ def capture_program(
         return run_capture(capture, inputs), inputs
 
     def run_capture(capture: Capture, inputs: InputSizes) -> CapturedGraph:
-        capture.recorder.keeps_idle_dropouts = stage is Stage.TRAINING
+        capture.recorder.is_for_training = stage is Stage.TRAINING
         with signatures_preserved(capture.modules, preserved, capture.recorder):
             return capture.run(after_inputs=inputs.finish)
 

@@ -31,7 +31,7 @@ from tintype.export.own_attributes import (
     table_of_constant,
     tables_of,
 )
-from tintype.export.owned_state import as_replacement, replace_state
+from tintype.export.owned_state import as_replacement, replace_state, write_untracked
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
@@ -223,13 +223,23 @@ class ProgramModule(OwnAttributes, GraphModule):
         leaves = iter(given)
         values: dict[Node, Any] = {}
         previous = recorder.replayed
+        # A program for training writes to state as autograd sees it: what is read of the old value is a copy there.
+        # Written to behind autograd's back is what is read by operators that save it, such as running statistics.
+        copied = {node.args[0] for node in self.graph.nodes if node.target is write_untracked}
+        if not recorder.is_for_training:
+            copied = set()
         try:
             for node in self.graph.nodes:
                 if node.op == "output":
                     results = torch.fx.node.map_arg(node.args[0], values.__getitem__)
                     return tree.unflatten(list(results), self._out_spec)
                 recorder.replayed = node.meta if isinstance(node.meta, NodeMeta) else None
+                if node.target is write_untracked and node.args[0] in copied:
+                    state: Any = node.args[0]
+                    values[state] = attribute_of(self, str(state.target))
                 values[node] = self._run_node(node, values, leaves)
+                if node in copied and isinstance(values[node], torch.Tensor):
+                    values[node] = values[node].clone()
         finally:
             recorder.replayed = previous
         raise AssertionError("a graph without an output")

@@ -44,7 +44,7 @@ class InnerRecorder(Recorder):
         self.observer = parent.observer
         self.state_writes = parent.state_writes
         self.keeps_conversions = parent.keeps_conversions
-        self.keeps_idle_dropouts = parent.keeps_idle_dropouts
+        self.is_for_training = parent.is_for_training
         self.lift_constant = self._lift
         self.numbers.fetch = self._fetch
         self._function_mode = parent._function_mode

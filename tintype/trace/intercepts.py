@@ -171,7 +171,7 @@ def _idle_dropout(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Dropout that drops nothing returns its argument; where it is kept, another tensor over the same memory."""
     arguments: list[Any] = [*args, *kwargs.values()]
     tensor, p, train = arguments
-    if (train and p != 0) or not recorder.keeps_idle_dropouts or not recorder.is_recording:
+    if (train and p != 0) or not recorder.is_for_training or not recorder.is_recording:
         return NOT_HANDLED
     fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
     result = make_fake(fake.info.with_storage(fake.info.storage), recorder.context)

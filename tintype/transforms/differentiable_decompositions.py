@@ -169,6 +169,52 @@ def _embedding_bag(
     return aten._embedding_bag.default(weight, indices, offsets, *options)
 
 
+# --- losses ----------------------------------------------------------------------------------------------------
+
+
+def _multi_margin_loss(
+    tensor: torch.Tensor,
+    target: torch.Tensor,
+    p: Any = 1,
+    margin: Any = 1,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    """Classes that are just as far off as the margin have no gradient."""
+    scores = torch.atleast_2d(tensor)
+    classes = torch.atleast_1d(target).unsqueeze(1)
+    losses = torch.relu(margin - torch.gather(scores, 1, classes) + scores)
+    losses = losses if p == 1 else losses * losses
+    if weight is not None:
+        losses = losses * torch.atleast_1d(weight)[classes]
+    is_other = torch.arange(scores.shape[1], device=tensor.device) != classes
+    losses = torch.where(is_other, losses, 0)
+    mean = losses.mean(dim=1)
+    if reduction == 0:
+        return mean if tensor.dim() == 2 else mean.squeeze(0)
+    return mean.mean() if reduction == 1 else mean.sum()
+
+
+def _multilabel_margin_loss(
+    tensor: torch.Tensor, target: torch.Tensor, reduction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels from the first -1 on don't count; torch's own decomposition takes class 0 for each of them."""
+    scores, labels = torch.atleast_2d(tensor), torch.atleast_2d(target)
+    positions = torch.arange(scores.shape[1], device=target.device)
+    first_end = torch.amin(torch.where(labels == -1, positions, scores.shape[1]), dim=-1, keepdim=True)
+    counts = positions < first_end
+    is_target = torch.any((labels.unsqueeze(-1) == positions) & counts.unsqueeze(-1), dim=1)
+    of_labels = torch.gather(scores, -1, torch.where(counts, labels, 0))
+    losses = torch.relu(1 - of_labels.unsqueeze(-1) + scores.unsqueeze(1))  # batch, label, class
+    losses = torch.where(counts.unsqueeze(-1) & ~is_target.unsqueeze(1), losses, 0)
+    loss = losses.sum(dim=(1, 2)) / scores.shape[1]
+    if reduction == 0:
+        loss = loss if tensor.dim() == 2 else loss.squeeze(0)
+    else:
+        loss = loss.mean() if reduction == 1 else loss.sum()
+    return loss, is_target.to(tensor.dtype).reshape(target.shape)
+
+
 # In place of torch's own.
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.hardswish.default: _hardswish,
@@ -190,6 +236,8 @@ DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.std.correction: _std,
     aten.std_mean.correction: _std_mean,
     aten.renorm.default: _renorm,
+    aten.multi_margin_loss.default: _multi_margin_loss,
+    aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
     aten.index_fill.int_Scalar: _index_fill,
     aten.index_fill.int_Tensor: _index_fill,
 }

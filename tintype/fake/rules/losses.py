@@ -52,6 +52,28 @@ def loss_of_the_inputs_kind(
     return loss if reduction == _NO_REDUCTION else _number(self)
 
 
+@rule("multi_margin_loss")
+def multi_margin_loss(
+    self: TensorInfo,
+    target: TensorInfo,
+    p: float = 1,
+    margin: float = 1,
+    weight: TensorInfo | None = None,
+    reduction: int = _MEAN,
+) -> TensorInfo:
+    """The loss of one sample is a number, which torch's meta kernel has as a list of one."""
+    if reduction == _NO_REDUCTION and not target.sizes:
+        return _number(self)
+    raise NotImplementedError("torch's meta kernel checks more")
+
+
+@rule("multilabel_margin_loss_forward")
+def multilabel_margin_loss(self: TensorInfo, target: TensorInfo, reduction: int) -> tuple[TensorInfo, TensorInfo]:
+    if reduction == _NO_REDUCTION and len(target.sizes) < 2 and self.sizes == target.sizes:
+        return _number(self), _fresh(self, target.sizes)
+    raise NotImplementedError("torch's meta kernel checks more")
+
+
 @rule("binary_cross_entropy")
 def binary_cross_entropy(
     self: TensorInfo, target: TensorInfo, weight: TensorInfo | None = None, reduction: int = _MEAN
