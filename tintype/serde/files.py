@@ -64,14 +64,31 @@ def save(
     if progress is None:
         progress = total >= _BIG and sys.stderr.isatty()
     shown: Iterable[Entry] = _with_progress(entries, total) if progress else entries
-    if not isinstance(f, (str, bytes, os.PathLike)):
-        _write_to_object(f, shown)
-    elif is_stream(path := os.fsdecode(f)):
+    path = _path_of(f, "write")
+    if path is None:
+        _write_to_object(f, shown)  # type: ignore[arg-type]
+    elif is_stream(path):
         with open(path, "wb") as stream:
             _write_to_object(stream, shown)
     else:
         with replacing(Path(path)) as file:
             write_archive(file, shown)
+
+
+def _path_of(f: FileLike, method: str) -> str | None:
+    """The path that is meant; None for an open file, which must have a method of this name."""
+    if isinstance(f, (str, bytes, os.PathLike)):
+        path = os.fsdecode(f)
+        if not path or "\0" in path:
+            raise InvalidRequestError(f"{path!r} is no name of a file", remedy="name a file: model.tt")
+        return path
+    if not hasattr(f, method) or isinstance(f, io.TextIOBase):
+        text = " for text" if isinstance(f, io.TextIOBase) else ""
+        raise InvalidRequestError(
+            f"a file is a path or an object that can {method} bytes, but got {type(f).__name__}{text}",
+            remedy=f'open(path, "{method[0]}b")',
+        )
+    return None
 
 
 def archive_entries(encoded: EncodedProgram, extra_files: dict[str, str | bytes]) -> list[Entry]:
@@ -188,12 +205,12 @@ def load(
 
 
 def _opened(f: FileLike, mapped: bool) -> Archive:
-    if isinstance(f, (str, bytes, os.PathLike)):
-        path = os.fsdecode(f)
+    path = _path_of(f, "read")
+    if path is not None:
         return Archive(map_path(path) if mapped else bytearray(Path(path).read_bytes()))
     if isinstance(f, io.BytesIO) and f.tell() == f.getbuffer().nbytes:
         f.seek(0)  # just written
-    content = f.read()
+    content = f.read()  # type: ignore[union-attr]
     if not isinstance(content, bytes):
         raise InvalidRequestError("the file to load from must be open for reading bytes", remedy='open(path, "rb")')
     return Archive(bytearray(content))
