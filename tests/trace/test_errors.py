@@ -713,3 +713,25 @@ def test_a_model_prepared_for_quantization_that_has_seen_nothing() -> None:
     model(X)
     wanted = copy.deepcopy(model)(X)
     torch.testing.assert_close(tintype.export(model, (X,)).module()(X), wanted)
+
+
+def of_a_class(value: torch.Tensor) -> torch.Tensor:
+    return torch.FloatTensor([value[0, 0], value[0, 1]])  # the list
+
+
+def of_a_tensor(value: torch.Tensor) -> torch.Tensor:
+    return value.new_tensor([value[0, 0], 2.0])  # the list
+
+
+@pytest.mark.parametrize("function", [of_a_class, of_a_tensor])
+@pytest.mark.parametrize("shapes", [None, "auto"])
+def test_constructors_that_take_the_data_of_tensors_in_lists(function: Callable[..., Any], shapes: Any) -> None:
+    with pytest.raises(errors.CaptureError, match="makes a tensor from tensors in a list") as caught:
+        tintype.export(function, (X,), dynamic_shapes=shapes)
+    assert_located(caught.value, function, "# the list")
+
+
+def test_the_length_of_a_tensor_without_dimensions_is_the_programs_own_error() -> None:
+    with pytest.raises(TypeError, match="0-d tensor") as caught:
+        tintype.export(lambda value: value * len(value.sum()), (X,))
+    assert not isinstance(caught.value, errors.TintypeError)

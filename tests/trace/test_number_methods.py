@@ -215,8 +215,13 @@ def test_the_power_of_a_negative_number_to_a_float_that_varies_is_refused(base: 
 
 @pytest.mark.parametrize("function", [lambda x: x * np.log(x.shape[0]), lambda x: x * np.exp(x.shape[0])])
 def test_functions_that_a_program_has_no_operator_for_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(tintype.TintypeError, match="can't be computed in a captured program"):
+    with pytest.raises(tintype.TintypeError, match="can't be computed in a captured program") as caught:
         tintype.export(function, (torch.randn(5),), dynamic_shapes="auto")
+    assert caught.value.location.filename == __file__ and "torch.tensor(float(size))" in caught.value.remedy
+    program = tintype.export(
+        lambda x: x * torch.log(torch.tensor(float(x.shape[0]))), (torch.ones(5),), dynamic_shapes="auto"
+    )
+    torch.testing.assert_close(program.module()(torch.ones(7)), torch.full((7,), math.log(7)))
 
 
 def test_nothing_is_left_on_torchs_classes() -> None:

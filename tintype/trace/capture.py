@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import re
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -46,7 +47,7 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
-from tintype.symbolic.location import location_in, user_location
+from tintype.symbolic.location import is_internal, location_in, user_location
 from tintype.symbolic.sizes import contiguous_strides
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
@@ -375,6 +376,12 @@ class Capture:
                     location=location_in(error),
                     remedy="fix it with int(...) or float(...), or compute with operators and torch's functions",
                 ) from error
+            if _asked_for_length(error):
+                raise CaptureError(
+                    "the program makes a tensor from tensors in a list in a way that takes their data",
+                    location=location_in(error),
+                    remedy="use torch.stack(...) or torch.tensor(...)",
+                ) from error
             raise
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:
@@ -659,6 +666,16 @@ def captured_argument_names(root: Any) -> list[str] | None:
 def is_captured_program(root: Any) -> bool:
     """Whether a module is a program that was captured before."""
     return getattr(type(root), "is_captured_program", False)
+
+
+def _asked_for_length(error: Exception) -> bool:
+    """Whether torch asked a tensor without dimensions for its length, as constructors (``torch.FloatTensor``,
+    ``new_tensor``) do with what they are given in a list, and not the program."""
+    if not isinstance(error, TypeError) or str(error) != "len() of a 0-d tensor":
+        return False
+    users = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    users = [code for code in users if not is_internal(code.co_filename)]
+    return bool(users) and "len" not in users[-1].co_names
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:

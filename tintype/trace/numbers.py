@@ -23,6 +23,7 @@ from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import and_, maximum, minimum, or_
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size, Symbol, ordered_terms
+from tintype.symbolic.location import user_location
 from tintype.symbolic.text import sides
 
 aten = torch.ops.aten
@@ -167,7 +168,11 @@ class Numbers:
         arguments = tuple(self.node(argument, origin) for argument in number.arguments)
         function = _FUNCTIONS.get(number.operation)
         if function is None:
-            raise CaptureError(f"the symbolic number {number} can't be computed in a captured program")
+            raise CaptureError(
+                f"the symbolic number {number} can't be computed in a captured program",
+                location=user_location(),
+                remedy="compute it on a tensor (torch.log(torch.tensor(float(size)))), or from int(size)",
+            )
         if len(arguments) > 2 and number.operation in _FOLDED:  # the functions take two at a time
             combine = _FOLDED[number.operation]
             partial = number.arguments[0]
