@@ -46,7 +46,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], list[Any]]] = {
     ),
     "multi_margin_loss": (lambda x: F.multi_margin_loss(x, torch.tensor([0, 1])), MARGINS),
     "multi_margin_loss of squares": (
-        lambda x: F.multi_margin_loss(x, torch.tensor([0, 1]), p=2, weight=WEIGHTS.to(x.dtype), reduction="none"), MARGINS
+        lambda x: F.multi_margin_loss(x, torch.tensor([0, 1]), p=2, weight=WEIGHTS.to(x.dtype), reduction="none"),
+        MARGINS,
     ),
     "multi_margin_loss of one": (
         lambda x: F.multi_margin_loss(x, torch.tensor(1), margin=0.5, reduction="none"), MARGINS[1]

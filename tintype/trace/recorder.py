@@ -90,8 +90,8 @@ class Recorder(TorchDispatchMode):
     below_autograd = True
     # whether a conversion that changes nothing is recorded, so that the program can be moved to another device
     keeps_conversions = True
-    # whether the program is for training: dropout that drops nothing is recorded, so that tools which switch it on find
-    # it, and state is written to as autograd sees it
+    # whether the program is for training: dropout that drops nothing is recorded, so that tools which switch it on
+    # find it, and state is written to as autograd sees it
     is_for_training = False
 
     @classmethod
