@@ -601,3 +601,20 @@ def test_batch_norm_captured_again_for_training(decomposed: bool) -> None:
         torch.testing.assert_close(state[name], value)
     for name, parameter in expected.named_parameters():
         torch.testing.assert_close(parameters[name].grad, parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_buffers_that_share_memory_which_is_written_to_are_called_by_their_names() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            whole = torch.zeros(4)
+            self.register_buffer("whole", whole)
+            self.register_buffer("part", whole[:2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.whole.add_(x)
+            return self.part * 2
+
+    with pytest.raises(tintype.CaptureError, match="'whole' of the model and 'part' of the model") as caught:
+        tintype.export(Model(), (torch.ones(4),))
+    assert "register" in str(caught.value.remedy) and caught.value.location is not None

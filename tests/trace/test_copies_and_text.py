@@ -53,6 +53,17 @@ def test_copies_of_what_has_a_gradient_are_refused(name: str) -> None:
     assert caught.value.location is not None
 
 
+@pytest.mark.parametrize("name", ["copy", "deepcopy"])
+def test_no_gradient_flows_through_a_copy(mode: str, name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 3 + COPIES[name](x)
+
+    module = capture(mode, function, (X.clone(),)).module()
+    x = X.clone().requires_grad_()
+    module(x).sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, torch.full_like(x, 3))
+
+
 STORED: dict[str, Callable[[torch.Tensor], Any]] = {
     "pickle": lambda x: pickle.loads(pickle.dumps(x)) + 1,
     "torch.save": stored,

@@ -699,7 +699,7 @@ class Recorder(TorchDispatchMode):
     def copy_of(self, fake: FakeTensor) -> FakeTensor:
         """A deep copy that the program asked for (``copy.deepcopy``)."""
         self._refuse_copy_with_gradient(fake)
-        return self.inside(lambda: aten.clone.default(fake))
+        return self.inside(lambda: aten.clone.default(aten.detach.default(fake)))
 
     def alias_of(self, fake: FakeTensor) -> FakeTensor:
         """A shallow copy that the program asked for (``copy.copy``)."""

@@ -216,7 +216,7 @@ class Functionalization:
         first = self.bases.get(value.info.storage)
         if first is not None:
             write = self.written[value.info.storage]
-            self.problems.append(refused_writes.shared_inputs(first.source, node, write))
+            self.problems.append(refused_writes.shared_inputs(first.source, node, write, self.input_specs))
         self._enter(node, value.info, None)
 
     def _enter(self, node: Node, info: TensorInfo, parent: Handle | None) -> Handle:

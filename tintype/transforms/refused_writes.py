@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch.fx import Node
 
 from tintype.errors import MutationError
-from tintype.ir.signature import InputSpec
+from tintype.ir.signature import InputKind, InputSpec
 from tintype.transforms.emit import location_of
 
 
@@ -79,12 +81,20 @@ def read_while_written(node: Node) -> MutationError:
     )
 
 
-def shared_inputs(first: Node, second: Node, write: Node) -> MutationError:
-    """Two inputs are one memory, which is written to."""
+def shared_inputs(first: Node, second: Node, write: Node, specs: Sequence[InputSpec]) -> MutationError:
+    """Two inputs, or parameters and buffers of the model, are one memory, which is written to."""
+    state = {spec.arg.name: spec.target for spec in specs if spec.kind is not InputKind.USER_INPUT}
+    names = [
+        f"{state[node.name]!r} of the model" if node.name in state else f"the input {node.name!r}"
+        for node in (first, second)
+    ]
+    of_model = first.name in state and second.name in state
     return MutationError(
-        f"the inputs {first.name!r} and {second.name!r} share memory and the program writes to it",
+        f"{' and '.join(names)} share memory and the program writes to it",
         location=location_of(write),
-        remedy="pass a copy of one of them (clone()), or write to neither",
+        remedy="register one of them and take the other as a view of it in forward, or register a copy (clone())"
+        if of_model
+        else "pass a copy of one of them (clone()), or write to neither",
     )
 
 
