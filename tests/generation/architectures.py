@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -36,11 +37,14 @@ class Architecture:
     encoder_inputs: Callable[[int, int], dict[str, Any]] | None = None
     # tokens in front of each prompt
     prefix: tuple[int, ...] = ()
-    # how many tokens a cache may hold before a program is another one (a window that is full); None if it never is
-    window: int | None = None
+
+    @property
+    def takes_positions(self) -> bool:
+        """Whether ``generate()`` tells the model where each token stands, which a padded prompt does not."""
+        return self.takes_mask and "position_ids" in inspect.signature(self.model.forward).parameters
 
     def prefill(self, batch: int, length: int, seed: int = 0) -> dict[str, Any]:
-        """The arguments of the first call."""
+        """The arguments of the first call; prompts are as long as they are, with padding before them."""
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randint(3, VOCABULARY - 8, (batch, length), generator=generator)
         ids = torch.cat([torch.tensor([self.prefix] * batch, dtype=ids.dtype), ids], 1) if self.prefix else ids
@@ -49,7 +53,13 @@ class Architecture:
             return {**encoded, "decoder_input_ids": ids[:, :1], self.cache_name: self.make_cache(self.model)}
         arguments = {"input_ids": ids, self.cache_name: self.make_cache(self.model), **self.more(batch)}
         if self.takes_mask:
-            arguments["attention_mask"] = torch.ones_like(ids)
+            arguments["attention_mask"] = mask = torch.ones_like(ids)
+            for row in range(batch if not self.prefix else 0):
+                padding = (seed + row) % 3 if length > 3 else 0
+                mask[row, :padding] = 0
+                ids[row, :padding] = 0
+        if self.takes_positions:
+            arguments["position_ids"] = positions(mask)
         return arguments
 
     def encode(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -77,13 +87,20 @@ class Architecture:
         step |= {names[0]: token, self.cache_name: cache}
         if self.takes_mask and self.encoder_inputs is None:
             mask = arguments["attention_mask"]
-            step["attention_mask"] = torch.ones(batch, mask.shape[1] + 1, dtype=mask.dtype)
+            step["attention_mask"] = torch.cat([mask, torch.ones(batch, 1, dtype=mask.dtype)], 1)
+        if self.takes_positions:
+            step["position_ids"] = positions(step["attention_mask"])[:, -1:]
         return step
 
     def eager(self, arguments: dict[str, Any]) -> Any:
         """What the model returns, on a cache of its own."""
         with torch.no_grad():
             return self.model(**copy.deepcopy(arguments))
+
+
+def positions(mask: torch.Tensor) -> torch.Tensor:
+    """Where each token stands, as ``generate()`` counts."""
+    return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)
 
 
 def _model(cls: Any, config: Any) -> Any:
@@ -109,7 +126,7 @@ def gemma3() -> Architecture:
         **SMALL, intermediate_size=48, num_key_value_heads=2, head_dim=8, sliding_window=16, query_pre_attn_scalar=8,
         layer_types=["sliding_attention", "full_attention"], **TOKENS,
     )  # fmt: skip
-    return Architecture("Gemma 3", _model(transformers.Gemma3ForCausalLM, config), window=16)
+    return Architecture("Gemma 3", _model(transformers.Gemma3ForCausalLM, config))
 
 
 def mistral() -> Architecture:
@@ -117,7 +134,7 @@ def mistral() -> Architecture:
     config = transformers.MistralConfig(
         **SMALL, intermediate_size=48, num_key_value_heads=2, sliding_window=16, **TOKENS
     )
-    return Architecture("Mistral", _model(transformers.MistralForCausalLM, config), window=16)
+    return Architecture("Mistral", _model(transformers.MistralForCausalLM, config))
 
 
 def mixtral() -> Architecture:

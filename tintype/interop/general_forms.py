@@ -1,9 +1,9 @@
 """Functions of transformers in a form that decides less about sizes.
 
 A cache with a window asks whether the window is full, and adds up lengths in one way or the other; the same is a
-minimum, for every length at once. While a program is captured, such functions run code that is given here and returns
-the same for all numbers; afterwards they have their own back. A function is known by its source: one that was changed
-since is left alone, and its program is right for the sizes that it decides for.
+minimum, for every length at once. While a program is captured, such functions run code that is edited here and
+returns the same for all numbers; afterwards they have their own back. A function is known by its source: one that was
+changed since is left alone, and its program is right for the sizes that it decides for.
 """
 
 from __future__ import annotations
@@ -17,34 +17,79 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType
-from typing import Any
-
-from tintype.symbolic.location import standing_in
-
-# What stands for the function itself in code of ours, which runs among the names of the function's own module.
-_ITSELF = "<the function itself>"
+from typing import Any, NamedTuple
 
 
-def _get_mask_sizes(self, query_length):  # type: ignore[no-untyped-def]
-    import torch
+class Form(NamedTuple):
+    """A function of a library, and what is put in place of parts of its source, on the same lines."""
 
-    seen, most = self.cumulative_length, self.sliding_window - 1
-    return torch.sym_min(seen, most) + query_length, torch.sym_max(seen - most, 0)
-
-
-def _ignore_causal_mask_sdpa(  # type: ignore[no-untyped-def]
-    padding_mask, q_length, kv_length, q_offset, kv_offset, local_attention_size=None
-):
-    if padding_mask is not None and is_tracing(padding_mask):  # type: ignore[name-defined]  # noqa: F821
-        return False  # nothing that would be computed of the mask is looked at
-    itself = "<the function itself>"
-    return itself(padding_mask, q_length, kv_length, q_offset, kv_offset, local_attention_size)  # type: ignore[operator]
+    module: str
+    name: str
+    digest: str
+    edits: tuple[tuple[str, str], ...]
 
 
-# (module, name, the beginning of the digest of its source, our form)
-FORMS: tuple[tuple[str, str, str, Any], ...] = (
-    ("transformers.cache_utils", "DynamicSlidingWindowLayer.get_mask_sizes", "d8852834e5a31c9c", _get_mask_sizes),
-    ("transformers.masking_utils", "_ignore_causal_mask_sdpa", "f88392eb1a18586f", _ignore_causal_mask_sdpa),
+FORMS = (
+    # a window holds one token less than it is wide
+    Form(
+        "transformers.cache_utils",
+        "DynamicSlidingWindowLayer.get_mask_sizes",
+        "d8852834e5a31c9c",
+        (
+            ("max(self.cumulative_length", "torch.sym_max(self.cumulative_length"),
+            ("if is_full:", "if True:"),
+            (
+                "kv_length = self.sliding_window - 1 + query_length",
+                "kv_length = torch.sym_min(self.cumulative_length, self.sliding_window - 1) + query_length",
+            ),
+        ),
+    ),
+    # nothing that is computed of the mask is looked at where the program is captured
+    Form(
+        "transformers.masking_utils",
+        "_ignore_causal_mask_sdpa",
+        "f88392eb1a18586f",
+        (
+            (
+                "padding_mask is not None and padding_mask.shape[-1] > kv_length:",
+                "padding_mask is not None and not is_tracing(padding_mask) and padding_mask.shape[-1] > kv_length:",
+            ),
+        ),
+    ),
+    # with a mask it makes no difference whether there are several tokens
+    Form(
+        "transformers.integrations.sdpa_attention",
+        "sdpa_attention_forward",
+        "ff9990d5fb108636",
+        (
+            (
+                "q_length > 1 and attention_mask is None and is_causal",
+                "attention_mask is None and q_length > 1 and is_causal",
+            ),
+        ),
+    ),
+    # nothing is put before states that are long enough, and nothing is cut off what was not made longer
+    Form(
+        "transformers.cache_utils",
+        "LinearAttentionLayer.update_conv_state",
+        "096b1ec2877a105c",
+        (
+            (
+                "if not self.record_past and full_conv_states.shape[-1] < self.conv_kernel_size[state_idx]:",
+                "if not self.record_past:",
+            ),
+            (
+                "self.conv_kernel_size[state_idx] - full_conv_states.shape[-1]",
+                "torch.sym_max(self.conv_kernel_size[state_idx] - full_conv_states.shape[-1], 0)",
+            ),
+        ),
+    ),
+    Form(
+        "transformers.models.mamba2.modeling_mamba2",
+        "mamba2_chunk_scan",
+        "6be21d0d221053d4",
+        (("    if pad_size > 0:", "    if True:"),),
+    ),
 )
 
 
@@ -60,18 +105,29 @@ def digest(function: FunctionType) -> str:
     return hashlib.sha256(ast.unparse(definition).encode()).hexdigest()[:16]
 
 
-@functools.cache
-def _general_form(module: str, name: str, expected: str, form: FunctionType) -> tuple[FunctionType, CodeType] | None:
-    """The function of a loaded module, and the code that it is to run; None if it is another one than we know."""
-    function: Any = sys.modules[module]
-    for part in name.split("."):
+def function_of(form: Form) -> Any:
+    """The function of a loaded module, without what is wrapped around it; None if there is none."""
+    function: Any = sys.modules[form.module]
+    for part in form.name.split("."):
         function = getattr(function, part, None)
-    if type(function) is not FunctionType or function.__closure__ or digest(function) != expected:
+    return inspect.unwrap(function) if function is not None else None
+
+
+@functools.cache
+def _edited(form: Form) -> tuple[FunctionType, CodeType] | None:
+    """The function of a loaded module, and the code that it is to run; None if it is another one than we know."""
+    function = function_of(form)
+    if type(function) is not FunctionType or function.__code__.co_freevars or digest(function) != form.digest:
         return None
-    itself = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    code = standing_in(FunctionType(form.__code__, {})).__code__
-    constants = tuple(itself if constant == _ITSELF else constant for constant in code.co_consts)
-    return function, code.replace(co_consts=constants)
+    source = inspect.getsource(function)
+    for old, new in form.edits:
+        source = source.replace(old, new)
+    # indented as it is in its file, so that every expression keeps its place
+    tree = ast.parse(f"if True:\n{source}" if source[0].isspace() else f"\n{source}")
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 2)
+    whole = compile(tree, function.__code__.co_filename, "exec", dont_inherit=True)
+    code = next(constant for constant in whole.co_consts if isinstance(constant, CodeType))
+    return function, code.replace(co_qualname=function.__code__.co_qualname)
 
 
 @contextmanager
@@ -79,11 +135,11 @@ def general_forms() -> Iterator[None]:
     """Within it, functions of loaded modules run in their general form."""
     before: list[tuple[FunctionType, CodeType]] = []
     try:
-        for module, name, expected, form in FORMS:
-            known = _general_form(module, name, expected, form) if module in sys.modules else None
-            if known is not None and known[0].__code__ is not known[1]:
-                before.append((known[0], known[0].__code__))
-                known[0].__code__ = known[1]
+        for form in FORMS:
+            edited = _edited(form) if form.module in sys.modules else None
+            if edited is not None and edited[0].__code__ is not edited[1]:
+                before.append((edited[0], edited[0].__code__))
+                edited[0].__code__ = edited[1]
         yield
     finally:
         for function, code in before:
