@@ -182,6 +182,42 @@ def mamba2() -> Architecture:
     return Architecture("Mamba2", model, cache_name="cache_params", takes_mask=False)
 
 
+def phi3() -> Architecture:
+    """A window, and queries, keys and values from one projection."""
+    config = transformers.Phi3Config(
+        **SMALL, intermediate_size=48, num_key_value_heads=2, sliding_window=16, **TOKENS
+    )
+    return Architecture("Phi-3", _model(transformers.Phi3ForCausalLM, config))
+
+
+def gpt_oss() -> Architecture:
+    """A mixture of experts, sinks of attention, layers with and without a window."""
+    config = transformers.GptOssConfig(
+        **SMALL, intermediate_size=48, num_key_value_heads=2, head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+        sliding_window=16, layer_types=["sliding_attention", "full_attention"], **TOKENS,
+    )  # fmt: skip
+    return Architecture("gpt-oss", _model(transformers.GptOssForCausalLM, config))
+
+
+def lfm2() -> Architecture:
+    """Convolutions with a state beside attention."""
+    config = transformers.Lfm2Config(
+        **SMALL, intermediate_size=48, num_key_value_heads=2, layer_types=["conv", "full_attention"], **TOKENS
+    )
+    return Architecture("LFM2", _model(transformers.Lfm2ForCausalLM, config))
+
+
+def qwen3_next() -> Architecture:
+    """Linear attention beside attention, a mixture of experts."""
+    config = transformers.Qwen3NextConfig(
+        **SMALL, intermediate_size=48, moe_intermediate_size=24, shared_expert_intermediate_size=24,
+        num_key_value_heads=2, head_dim=8, num_experts=4, num_experts_per_tok=2, linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+        layer_types=["linear_attention", "full_attention"], **TOKENS,
+    )  # fmt: skip
+    return Architecture("Qwen3-Next", _model(transformers.Qwen3NextForCausalLM, config))
+
+
 def _encoder_decoder_cache(model: Any) -> Any:
     caches = [transformers.DynamicCache(config=model.config) for _ in range(2)]
     return transformers.EncoderDecoderCache(*caches)
@@ -270,10 +306,60 @@ def smolvlm() -> Architecture:
     return Architecture("SmolVLM", model, more=pictures, prefix=(image_token,))
 
 
+def gemma3_vision() -> Architecture:
+    """Pictures and text in, text out; any number of pictures."""
+    image_token = VOCABULARY - 1
+    config = transformers.Gemma3Config(
+        vision_config={
+            "model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "image_size": 8, "patch_size": 4, "vision_use_head": False,
+        },
+        text_config={
+            "model_type": "gemma3_text", **SMALL, "intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 8,
+            "sliding_window": 16, "query_pre_attn_scalar": 8,
+            "layer_types": ["sliding_attention", "full_attention"], **TOKENS,
+        },
+        mm_tokens_per_image=4, image_token_id=image_token, boi_token_index=VOCABULARY - 2,
+        eoi_token_index=VOCABULARY - 3,
+    )  # fmt: skip
+    model = _model(transformers.Gemma3ForConditionalGeneration, config)
+
+    def pictures(batch: int) -> dict[str, Any]:
+        return {"pixel_values": torch.randn(batch, 3, 8, 8, generator=torch.Generator().manual_seed(1))}
+
+    return Architecture("Gemma 3 vision", model, more=pictures, prefix=(image_token,) * 4)
+
+
+def qwen2_5_vl() -> Architecture:
+    """Pictures and text in, text out; the vision part goes through its pictures by their data."""
+    image_token, start, end = VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3
+    rotary = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+    config = transformers.Qwen2_5_VLConfig(
+        vision_config={
+            "depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 32,
+            "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 1, "window_size": 16,
+            "fullatt_block_indexes": [1],
+        },
+        text_config={
+            **SMALL, "intermediate_size": 48, "num_key_value_heads": 2, "rope_parameters": rotary,
+            "max_position_embeddings": 128, **TOKENS,
+        },
+        image_token_id=image_token, vision_start_token_id=start, vision_end_token_id=end,
+        video_token_id=VOCABULARY - 4,
+    )  # fmt: skip
+    model = _model(transformers.Qwen2_5_VLForConditionalGeneration, config)
+
+    def pictures(batch: int) -> dict[str, Any]:
+        patches = torch.randn(batch * 16, 48, generator=torch.Generator().manual_seed(1))
+        return {"pixel_values": patches, "image_grid_thw": torch.tensor([[1, 4, 4]] * batch)}
+
+    return Architecture("Qwen2.5-VL", model, more=pictures, prefix=(start, *(image_token,) * 4, end))
+
+
 ARCHITECTURES: dict[str, Callable[[], Architecture]] = {
     builder.__name__: builder
     for builder in (
-        llama, qwen3, gemma3, mistral, mixtral, qwen3_moe, gpt2, falcon, bloom, mamba2, t5, bart, whisper, llava,
-        smolvlm,
+        llama, qwen3, gemma3, mistral, phi3, mixtral, qwen3_moe, gpt_oss, gpt2, falcon, bloom, mamba2, lfm2,
+        qwen3_next, t5, bart, whisper, llava, smolvlm, gemma3_vision, qwen2_5_vl,
     )
 }  # fmt: skip

@@ -42,7 +42,7 @@ STAGES: dict[str, Callable[[tintype.ExportedProgram], tintype.ExportedProgram]] 
 def differences(
     program: tintype.ExportedProgram, architecture: Architecture, step: str, sizes: Iterable[tuple[int, int]]
 ) -> list[str]:
-    """At which batches and lengths a program is not what the model is, and how."""
+    """At which batches and lengths a program is not what the model is, and how; "refused" where it says so."""
     module = program.module()
     found = []
     for batch, length in sizes:
@@ -51,7 +51,7 @@ def differences(
         try:
             with torch.no_grad():
                 result = module(**copy.deepcopy(arguments))
-        except tintype.TintypeError as error:
+        except RuntimeError as error:  # our errors, and assertions in the program
             found.append(f"batch {batch}, length {length}: refused, {str(error).splitlines()[0]}")
             continue
         difference = _difference(result, expected)
