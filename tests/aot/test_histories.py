@@ -428,3 +428,27 @@ def test_gradients_that_torch_has_no_meta_kernel_for(name: str) -> None:
         return (leaf,), (leaf,)
 
     check(WITHOUT_META_KERNEL[name], arguments)
+
+
+def test_a_part_of_a_parameter_that_is_written_to() -> None:
+    """Autograd refuses the gradient when somebody asks for it, and not before."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.arange(4.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            part = self.weight.split(2)[0]
+            result = torch.nn.functional.layer_norm(part, (2,)) * x
+            with torch.no_grad():
+                self.weight.add_(0.5)
+            return result
+
+    model = Model()
+    x = torch.ones(2)
+    compiled = tintype.aot.module(Model())
+    assert torch.equal(compiled(x), model(x))
+    assert torch.equal(compiled.weight, model.weight)
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        compiled(x).sum().backward()

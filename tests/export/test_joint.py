@@ -388,3 +388,13 @@ def test_the_model_is_as_it_was_after_a_failure() -> None:
     with pytest.raises(KeyError):
         tintype.export_joint(model, (X,))
     assert model.state.grad_fn is None and model.state._version == 0 and not model.state.requires_grad
+
+
+def test_a_size_of_one_that_only_the_example_has_is_stretched() -> None:
+    """Kernels that consist of others see a size that varies, and fail before anything is recorded."""
+    x = torch.randn(2, 3, 1, 1, requires_grad=True)
+    model = Model(lambda m, x: F.cosine_similarity(x, m.kept, dim=-1).sum(), kept=torch.randn(3, 4))
+    auto = {2: tintype.Dim.AUTO, 3: tintype.Dim.AUTO}
+    joint = tintype.export_joint(model, (x,), dynamic_shapes=((auto,),))
+    loss, *_ = pytree.tree_leaves(joint.module()(x))
+    torch.testing.assert_close(loss, model(x))

@@ -180,3 +180,22 @@ def test_static_numbers_stay_what_they_are():
     for entry in (None, Dim.STATIC, 3):
         program = tintype.export(lambda x, f: x * f, (X, 3), dynamic_shapes={"f": entry})
         assert isinstance(program.graph_signature.input_specs[1].arg, ConstantArgument)
+
+
+def test_a_number_that_was_decided_about_is_decided_about_again():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.ones(4))
+
+        def forward(self, x, size):
+            self.kept.split(size)[0].zero_()
+            return x
+
+    spec = {"x": {}, "size": Dim.AUTO}
+    program = tintype.export(Model(), (X, 1), dynamic_shapes=spec)
+    again = tintype.export(program.module(), (X, 1), dynamic_shapes=({}, Dim.AUTO)).module()
+    again(X, 1)
+    assert again.kept.tolist() == [0, 1, 1, 1]
+    with pytest.raises(tintype.TintypeError, match="to be equal to 1, but got 2"):
+        again(X, 2)

@@ -54,3 +54,40 @@ def test_an_assertion_about_a_derived_size_comes_after_what_it_asserts(
     for more in (2, 4, 10):
         value = torch.randn(example + more, 3)
         torch.testing.assert_close(program.module()(value), cut(value))
+
+
+@pytest.mark.parametrize("table", [None, {}], ids=["core", "empty table"])
+def test_attention_of_sequences_that_may_be_empty(table):
+    """The fused kernel divides by the length, and a process that has none dies; the plain way takes any."""
+    n = tintype.Dim("n")
+
+    class Attention(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    program = tintype.export(Attention(), (torch.randn(2, 3, 5, 4),), dynamic_shapes=({2: n},))
+    decomposed = program.run_decompositions(*(() if table is None else (table,)))
+    assert not any("attention" in str(node.target) for node in decomposed.graph.nodes)
+    for length in (0, 1, 2, 7):
+        x = torch.randn(2, 3, length, 4)
+        torch.testing.assert_close(decomposed.module()(x), Attention()(x))
+
+
+def test_fused_attention_is_refused_without_elements():
+    x = torch.randn(1, 2, 0, 4)
+    with pytest.raises(tintype.TintypeError, match="at least one"):
+        tintype.export(lambda x: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(x, x, x)[0], (x,))
+
+
+def test_a_size_of_one_in_the_example_has_any_stride():
+    """What has one element is contiguous, and the program is for calls that are."""
+    x = torch.randn(2)[::2]
+
+    def f(x):
+        return x + 1 if x.is_contiguous() else x - 1
+
+    program = tintype.export(f, (x,), dynamic_shapes=({0: tintype.Dim("n")},)).module()
+    assert torch.equal(program(x), x + 1)
+    assert torch.equal(program(torch.arange(3.0)), torch.arange(3.0) + 1)
+    with pytest.raises(tintype.TintypeError, match="is_contiguous"):
+        program(torch.arange(6.0)[::2])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib
 import json
 import os
 import random
@@ -31,11 +32,12 @@ def limit_time(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def warm_up() -> None:
-    """Load what is loaded when it is first needed, before processes are forked."""
+def load() -> None:
+    """Load what every program needs, before processes are forked. Nothing is run: threads of autograd don't survive
+    a fork."""
     warnings.simplefilter("ignore")
-    for seed in range(8):
-        try_seed(seed, ALL_VARIANTS, 0.0)
+    for name in ("torch", "tintype", "tintype.aot", "tintype.export", "tests.fuzz_programs.judging"):
+        importlib.import_module(name)
 
 
 def try_seed(seed: int, variants: int, shrink_seconds: float) -> dict[str, Any]:
@@ -187,14 +189,15 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ["TINTYPE_FUZZ_WITHOUT"] = options.without
     if options.only is not None:
         return show(options.only)
-    # loaded once, before processes are forked
-
+    load()
     first = options.seed * 1_000_000
     pool = Pool(list(range(first, first + options.count)), options.variants, options.workers)
     begin = time.monotonic()
     rows, shown = [], begin
     for row in pool.rows(begin + options.time):
         rows.append(row)
+        if row["verdict"] not in ("ok", "refused", "unusable", "skipped"):
+            print(f"seed {row['seed']}: {row['mechanism']}", flush=True)
         if time.monotonic() - shown > 15:
             shown = time.monotonic()
             print(progress(rows, shown - begin), flush=True)

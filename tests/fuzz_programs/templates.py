@@ -186,7 +186,7 @@ VIEWS = """
 torch.atleast_2d({a})
 {a1}.as_strided((1,), (1,))
 {a2}.view_as({a2})
-{f}.view(torch.int32)
+{f}.sign().view(torch.int32)
 {a}.ravel()
 torch.broadcast_tensors({a}, {a_b})[0]
 torch.swapdims({a2}, 0, -1)
@@ -442,7 +442,7 @@ torch._foreach_add_([{y}, {y_b}], 1.0)
 {w1}[: {w1}.shape[0] // 2] = 7
 {w1}[{w1}.shape[0] // 2 :] += 1
 {w1}.movedim(0, -1).add_(1)
-{w1}.masked_scatter_({k}, {a})
+{w1}.masked_scatter_({k}.clone(), {a}.clone())
 {w}.unsqueeze(-1).squeeze(-1).add_(1)
 {w2}.flatten(0, 1)[0] = 4
 {w2}.reshape(-1)[:1] = 4

@@ -519,3 +519,23 @@ def test_a_write_to_what_a_branch_returned_of_its_operands() -> None:
 
     with pytest.raises(tintype.errors.MutationError, match="a branch that returned its operand"):
         tintype.export(f, (torch.ones(2),))
+
+
+def test_the_gradient_of_a_buffer_that_the_other_branch_writes_to() -> None:
+    """Nothing was overwritten, so autograd has nothing to refuse."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.ones(4))
+
+        def forward(self, x: torch.Tensor, is_new: torch.Tensor) -> torch.Tensor:
+            tintype.cond(is_new, lambda: self.kept.mul_(2).clone(), lambda: self.kept.clone())
+            return torch.nn.functional.smooth_l1_loss(x, self.kept)
+
+    for is_new in (torch.tensor(False), torch.tensor(True)):
+        program = tintype.export(Model(), (torch.zeros(4), is_new)).module()
+        x, y = torch.zeros(4, requires_grad=True), torch.zeros(4, requires_grad=True)
+        program(x, is_new).backward()
+        Model()(y, is_new).backward()
+        assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]

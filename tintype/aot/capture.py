@@ -55,7 +55,7 @@ aten = torch.ops.aten
 
 
 # what autograd says when a backward is asked for that a program has made impossible
-_BACKWARD_REFUSED = re.compile("modified by an inplace operation|through the graph a second time")
+_BACKWARD_REFUSED = re.compile("modified by an inplace operation|modified inplace|through the graph a second time")
 
 # what autograd says when it is asked about one of several views of what was written to since
 _VIEW_SPOILED = re.compile("another view of its base has been modified inplace")

@@ -277,19 +277,20 @@ class CompiledFunction:
                 graph.erase_node(tangent)
             if self._decompositions is not None:
                 graph = self._decomposed(recording, graph)
-            return CompiledGraphs(recording, None, self._compile_graph(graph, self._fw_compiler), None, epilogue)
+            return CompiledGraphs(recording, None, self._compile_forward(graph), self._compile_backward, epilogue)
         joint = JointGraph(graph, recording.input_count, value_count, recording.tangents, recording.gradient_inputs)
         if self._decompositions is not None:
             joint.graph = self._decomposed(recording, graph)
         partition = self._partitioner(joint)
         _copy_saved_inputs(partition, {write.position for write in recording.writes})
-        return CompiledGraphs(
-            recording,
-            partition,
-            self._compile_graph(partition.forward, self._fw_compiler),
-            self._compile_graph(partition.backward, self._bw_compiler),
-            epilogue,
-        )
+        forward = self._compile_forward(partition.forward)
+        return CompiledGraphs(recording, partition, forward, self._compile_backward, epilogue)
+
+    def _compile_forward(self, graph: Graph) -> Callable[..., Any]:
+        return _compile_graph(graph, self._fw_compiler)
+
+    def _compile_backward(self, graph: Graph) -> Callable[..., Any]:
+        return _compile_graph(graph, self._bw_compiler)
 
     def _decomposed(self, recording: Recording, graph: Graph) -> Graph:
         names = [node.name for node in placeholders(graph)]
@@ -303,11 +304,12 @@ class CompiledFunction:
             )
         return decomposed
 
-    def _compile_graph(self, graph: Graph, compiler: Compiler) -> Callable[..., Any]:
-        examples = [node.meta.get("val") for node in placeholders(graph)]
-        module = graph_module(graph, "CompiledGraph")
-        run = compiler(module, examples)
-        return module.forward if run is module else run  # hooks on all modules are for the user's
+
+def _compile_graph(graph: Graph, compiler: Compiler) -> Callable[..., Any]:
+    examples = [node.meta.get("val") for node in placeholders(graph)]
+    module = graph_module(graph, "CompiledGraph")
+    run = compiler(module, examples)
+    return module.forward if run is module else run  # hooks on all modules are for the user's
 
 
 _OFFSETS = frozenset({"storage_offset", "sym_storage_offset", "as_strided", "as_strided_", "untyped_storage"})

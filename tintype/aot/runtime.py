@@ -21,10 +21,19 @@ from tintype.errors import CaptureError
 from tintype.export.owned_state import as_replacement, write_untracked
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, describe, is_symbolic
-from tintype.ir.graph import LazyGraphModule, add_placeholder, append_call, meta_of, output_node
+from tintype.ir.graph import (
+    LazyGraphModule,
+    add_placeholder,
+    append_call,
+    copy_graph,
+    meta_of,
+    output_node,
+    placeholders,
+)
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import declaration_of
 from tintype.ir.signature import StateWrite
+from tintype.transforms.absent_tangents import leave_out
 from tintype.transforms.partition import Partition
 from tintype.transforms.views import base_of
 
@@ -45,27 +54,32 @@ class CompiledGraphs:
         recording: Recording,
         partition: Partition | None,
         forward: Callable[..., Any],
-        backward: Callable[..., Any] | None,
+        compile_backward: Callable[[Graph], Callable[..., Any]],
         epilogue: Epilogue,
     ) -> None:
         self.recording = recording
         self.partition = partition
         self.forward = forward
-        self.backward = backward
+        self.saved_tensors = 0 if partition is None else partition.saved_tensors
+        self.backward: Callable[..., Any] | None = None
+        if partition is not None:
+            # a compiler may change the graph that it gets
+            self._backward_graph = copy_graph(partition.backward) if len(recording.tangents) > 1 else None
+            self.backward = compile_backward(partition.backward)
+        self._compile_backward = compile_backward
+        # backwards without the tangents of results that a caller had no use for
+        self._partial: dict[frozenset[int], Callable[..., Any]] = {}
         self.epilogue = epilogue
         # whether what is returned is the function's result and what became of its arguments
         self.changes_arguments = False
         self._unflatten = tree.unflattener(recording.out_spec)
         self.value_count = len(recording.writes) + len(recording.results) + epilogue.number_count
-        self.has_gradients = backward is not None or recording.backward_error is not None
+        self.has_gradients = self.backward is not None or recording.backward_error is not None
         differentiable = set(recording.tangents)
         self.constant_values = [i for i in range(self.value_count) if i not in differentiable]
         values = [*(write.value for write in recording.writes), *recording.results]
         self.tangent_infos = [_tangent_info(values[position]) for position in recording.tangents]
         self.sizes_from_data = any(map(is_symbolic, self.tangent_infos))
-        self.tangents_of_gradients = (
-            [] if partition is None else tangents_of_gradients(partition, len(differentiable))
-        )
 
     def run(
         self,
@@ -86,6 +100,19 @@ class CompiledGraphs:
         if torch.is_grad_enabled() != self.recording.grad_enabled_after:
             torch.set_grad_enabled(self.recording.grad_enabled_after)
         return self._unflatten(outputs)
+
+    def backward_without(self, absent: frozenset[int]) -> Callable[..., Any]:
+        """The backward if some tangents are not there; compiled when it is first needed."""
+        if not absent:
+            assert self.backward is not None
+            return self.backward
+        if absent not in self._partial:
+            assert self._backward_graph is not None
+            graph = copy_graph(self._backward_graph)
+            tangents = placeholders(graph)[-len(self.recording.tangents) :]
+            leave_out(graph, self.recording.captured.context, tangents, [tangents[number] for number in absent])
+            self._partial[absent] = self._compile_backward(graph)
+        return self._partial[absent]
 
     def _run(
         self, inputs: Sequence[torch.Tensor], arguments: Sequence[Any], state: StateAccess, unaware: Sequence[Any]
@@ -170,33 +197,17 @@ def _layout_of_gradient(info: TensorInfo) -> TensorInfo:
     return TensorInfo(info.sizes, preserved_strides(info.sizes, info.strides), info.dtype, info.device)
 
 
-def tangents_of_gradients(partition: Partition, count: int) -> list[set[int]]:
-    """For each gradient the tangents that it is computed from."""
-    tangents = list(partition.backward.find_nodes(op="placeholder"))[-count:] if count else []
-    sources: dict[Node, set[int]] = {node: {number} for number, node in enumerate(tangents)}
-    nothing: set[int] = set()
-    for node in partition.backward.nodes:
-        if node.op == "call_function":
-            found = [sources[argument] for argument in node.all_input_nodes if argument in sources]
-            if found:
-                sources[node] = found[0] if all(other <= found[0] for other in found) else set().union(*found)
-    results: Any = output_node(partition.backward).args[0]
-    return [sources.get(node, nothing) if isinstance(node, Node) else nothing for node in results]
-
-
 class CompiledFunctionNode(torch.autograd.Function):
     """The forward and the backward graph as one step of autograd's graph."""
 
     @staticmethod
     def forward(ctx: Any, compiled: CompiledGraphs, *inputs: torch.Tensor) -> Any:
         """Run the forward graph and keep what the backward graph needs."""
-        partition = compiled.partition
-        assert partition is not None
         values = list(compiled.forward(*inputs))
         count = compiled.value_count
-        saved = values[count : count + partition.saved_tensors]
+        saved = values[count : count + compiled.saved_tensors]
         ctx.compiled = compiled
-        ctx.numbers = values[count + partition.saved_tensors :]
+        ctx.numbers = values[count + compiled.saved_tensors :]
         ctx.tangent_infos = compiled.tangent_infos
         if compiled.sizes_from_data:
             ctx.tangent_infos = [_layout_of_gradient(describe(values[i])) for i in compiled.recording.tangents]
@@ -216,26 +227,26 @@ class CompiledFunctionNode(torch.autograd.Function):
         results: list[Any] = [None] * (recording.input_count + 1)
         if all(gradient is None for gradient in incoming):
             return tuple(results)
-        tangents = [_as_expected(gradient, info) for gradient, info in zip(incoming, ctx.tangent_infos, strict=True)]
+        absent = frozenset(number for number, gradient in enumerate(incoming) if gradient is None)
+        tangents = [
+            _as_expected(gradient, info)
+            for gradient, info in zip(incoming, ctx.tangent_infos, strict=True)
+            if gradient is not None
+        ]
         values = (*ctx.saved_tensors, *ctx.numbers, *tangents)
         if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
-            found = _BackwardNode.apply(compiled, *values)
+            found = _BackwardNode.apply(compiled, absent, *values)
         else:
-            found = run_backward(compiled, values)
-        missing = {number for number, gradient in enumerate(incoming) if gradient is None}
-        pairs = zip(recording.gradient_inputs, found, compiled.tangents_of_gradients, strict=True)
-        for position, gradient, sources in pairs:
-            # else nothing came back this way; zeros, whatever the tangents are, may be computed from none
-            if not sources or not sources <= missing:
-                results[position + 1] = gradient
+            found = run_backward(compiled, absent, values)
+        for position, gradient in zip(recording.gradient_inputs, found, strict=True):
+            results[position + 1] = gradient
         return tuple(results)
 
 
-def run_backward(compiled: CompiledGraphs, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradients, from saved values and tangents."""
-    assert compiled.backward is not None
+def run_backward(compiled: CompiledGraphs, absent: frozenset[int], values: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients, from saved values and the tangents that are there."""
     with torch.no_grad(), _autocast_off():
-        return tuple(compiled.backward(*values))
+        return tuple(compiled.backward_without(absent)(*values))
 
 
 class _NodeWithoutBackward(torch.autograd.Function):
@@ -263,8 +274,8 @@ class _BackwardNode(torch.autograd.Function):
     """A backward of which somebody wants the gradient (``create_graph=True``): it runs, but has none itself."""
 
     @staticmethod
-    def forward(ctx: Any, compiled: CompiledGraphs, *values: Any) -> Any:
-        return run_backward(compiled, values)
+    def forward(ctx: Any, compiled: CompiledGraphs, absent: frozenset[int], *values: Any) -> Any:
+        return run_backward(compiled, absent, values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -276,12 +287,10 @@ class _BackwardNode(torch.autograd.Function):
         )
 
 
-def _as_expected(gradient: Any, info: TensorInfo) -> torch.Tensor:
-    """A gradient from outside laid out in memory as the backward graph expects it; zeros for one that is missing."""
+def _as_expected(gradient: torch.Tensor, info: TensorInfo) -> torch.Tensor:
+    """A gradient from outside laid out in memory as the backward graph expects it."""
     sizes: Any = info.sizes
     strides: Any = info.strides
-    if gradient is None:
-        return torch.empty_strided(sizes, strides, dtype=info.dtype, device=info.device).zero_()
     if gradient.stride() == strides and not gradient.is_conj() and not gradient.is_neg():
         return gradient
     return torch.empty_strided(sizes, strides, dtype=info.dtype, device=info.device).copy_(gradient)

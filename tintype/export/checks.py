@@ -272,6 +272,8 @@ class _MemoryTest:
 def _same_value(given: Any, expected: Any) -> bool:
     if isinstance(expected, SavedFunction):
         return expected.is_name_of(given)
+    if isinstance(given, torch.SymInt) and type(expected) is int:
+        return bool(given == expected)  # a program that is captured again decides about the number what it did before
     if type(given) is not type(expected):
         return False
     if isinstance(expected, (float, complex)):

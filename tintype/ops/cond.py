@@ -10,23 +10,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import BranchMismatchError, InvalidRequestError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import output_node, placeholders
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ir.printing import describe_value
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
 from tintype.ops.gradients import (
+    Backward,
     Rule,
-    backward_graph,
+    Tangents,
     chosen,
     differentiable,
     gradient_info,
     having_effect,
     is_real,
+    there,
     with_gradient,
 )
 from tintype.ops.subgraphs import (
@@ -51,8 +54,10 @@ from tintype.symbolic.ranges import Range, point
 from tintype.trace.inner import call_or_replay
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
+from tintype.transforms.emit import Emitter
 from tintype.transforms.functionalize import Functionalization
 
+aten = torch.ops.aten
 target = torch.ops.higher_order.cond
 
 
@@ -141,12 +146,12 @@ def _gradient(
 ) -> Rule:
     """The gradient of a cond is a cond of the branches' gradients."""
     real = [index for index, result in enumerate(results) if is_real(result)]
-    backward = [backward_graph(recorder, branch, wanted, real) for branch in branches]
+    backward = [Backward(recorder, branch, wanted, real) for branch in branches]
     gradients = [gradient_info(operand) for operand in chosen(operands, wanted)]
 
-    def rule(tangents: list[FakeTensor], _: list[Any]) -> Any:
-        values = operand_nodes(recorder, [*operands, *tangents])
-        return _record_call(recorder, predicate, backward, values, gradients)
+    def rule(tangents: Tangents, _: list[Any]) -> Any:
+        values = operand_nodes(recorder, [*operands, *there(tangents)])
+        return _record_call(recorder, predicate, [graph.of(tangents) for graph in backward], values, gradients)
 
     return rule
 
@@ -265,9 +270,20 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
     graphs = functional_graphs(functional, node)
     written = sorted({index for graph in graphs for index in graph.new_values})
     for graph in graphs:
+        for position in written:
+            if position not in graph.new_values:
+                graph.new_values[position] = _copy_of_input(functional, graph.module.graph, position)
         graph.return_values(written)
     operands: Any = node.args[3]
     add_new_values(functional, node, [operands[index] for index in written])
+
+
+def _copy_of_input(functional: Functionalization, graph: Graph, position: int) -> Node:
+    """What the other branch writes to: a value of its own here, too. Were it the tensor itself, what is computed from
+    it would seem to be overwritten when the new value is copied there, and autograd would refuse the gradient."""
+    emitter = Emitter(graph, functional.context)
+    emitter.at = output_node(graph)
+    return emitter.call(aten.clone.default, placeholders(graph)[position])
 
 
 def _shared(node: Node) -> list[Any]:

@@ -26,7 +26,7 @@ from tintype.ir.operators import OPERATORS, HigherOrderOperator, Position, decla
 from tintype.ir.printing import describe_value
 from tintype.ops.batched import Batch, BatchedGraph
 from tintype.ops.functional import functional_graphs, functionalizes
-from tintype.ops.gradients import Rule, chosen, differentiable, with_gradient
+from tintype.ops.gradients import Rule, Tangents, chosen, differentiable, with_gradient
 from tintype.ops.subgraphs import Body, captured, graph_node, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.function_mode import apply_simple_indices
@@ -337,7 +337,11 @@ def _gradient(
 
     blocks, factor, options, buffers, mask_buffers = arguments[4:]
 
-    def rule(tangents: list[FakeTensor], values: list[Any]) -> Any:
+    def rule(tangents: Tangents, values: list[Any]) -> Any:
+        tangents = [
+            torch.zeros_like(value) if tangent is None else tangent
+            for tangent, value in zip(tangents, values, strict=False)
+        ]
         graphs = (
             graph_node(recorder, "fw_graph", modules[0], ""),
             None,

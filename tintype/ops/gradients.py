@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import CaptureError
 from tintype.fake.context import FakeContext
@@ -34,14 +34,17 @@ from tintype.symbolic.location import user_location
 from tintype.trace.inner import replay
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder, active_recorder
+from tintype.transforms.absent_tangents import leave_out
 from tintype.transforms.emit import Emitter, info_of
 from tintype.transforms.joint import joint_of
 from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
 
-# (tangents of the results that are differentiable, all recorded results) -> gradients of the operands that are
-Rule = Callable[[list[FakeTensor], list[Any]], Sequence[Any]]
+# (tangents of the results that are differentiable, None of those that nobody uses; all recorded results) -> gradients
+# of the operands that are
+Tangents = Sequence[torch.Tensor | None]
+Rule = Callable[[Tangents, list[Any]], Sequence[Any]]
 
 
 def differentiable(recorder: Recorder, operands: Sequence[Any]) -> list[bool]:
@@ -77,7 +80,7 @@ class _Recorded:
         self.recorder, self.values, self.visible, self.rule = recorder, values, visible, rule
         self.last: Node = recorder.graph._root._prev
 
-    def gradients(self, tangents: list[FakeTensor]) -> Sequence[Any]:
+    def gradients(self, tangents: Tangents) -> Sequence[Any]:
         """Record the gradient. It computes with what the call was given, whatever was written there since."""
         graph = self.recorder.graph
         before = graph._root._prev
@@ -117,18 +120,17 @@ class _Call(torch.autograd.Function):
         tensors = [value for value in recorded.values[: recorded.visible] if type(value) is FakeTensor]
         ctx.call = call
         ctx.real = [is_real(tensor) for tensor in tensors]
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(tensor for tensor in tensors if not is_real(tensor)))
         return tuple(tensors)
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
-        given = [_laid_out(tangent) for tangent, real in zip(tangents, ctx.real, strict=True) if real]
+        # the graphs of gradients take contiguous tangents
+        given = [tangent if tangent is None else tangent.contiguous() for tangent in chosen(tangents, ctx.real)]
+        if all(tangent is None for tangent in given):
+            return (None,) * len(ctx.needs_input_grad)
         return (None, *ctx.call().gradients(given))
-
-
-def _laid_out(tangent: torch.Tensor) -> torch.Tensor:
-    """A tangent as the graphs of gradients take it: contiguous."""
-    return tangent.contiguous()
 
 
 def with_gradient(
@@ -148,14 +150,55 @@ def with_gradient(
 # --- the gradient of a graph -----------------------------------------------------------------------------
 
 
-def backward_graph(
-    recorder: Recorder, module: GraphModule, wanted: Sequence[bool], tangents_for: Sequence[int]
-) -> GraphModule:
+class Backward:
     """The graph from the inputs of a graph and tangents of its results to the gradients of the inputs.
 
     It has an input per entry of ``tangents_for`` and a result per input that is ``wanted``, zero where none flows;
     tangents and results are contiguous.
     """
+
+    def __init__(
+        self, recorder: Recorder, module: GraphModule, wanted: Sequence[bool], tangents_for: Sequence[int]
+    ) -> None:
+        self._context = recorder.context
+        self._sources = [position for position, is_wanted in enumerate(wanted) if is_wanted]
+        self._count = len(tangents_for)
+        self.graph = _backward_graph(recorder, module, wanted, tangents_for)
+        self._partial: dict[tuple[int, ...], GraphModule] = {}
+
+    def of(self, tangents: Tangents) -> GraphModule:
+        """The graph for the tangents that are there."""
+        absent = tuple(number for number, tangent in enumerate(tangents) if tangent is None)
+        if not absent:
+            return self.graph
+        if absent not in self._partial:
+            graph = copy_graph(self.graph.graph)
+            inputs = placeholders(graph)
+            given = inputs[len(inputs) - self._count :]
+            leave_out(graph, self._context, given, [given[number] for number in absent])
+            self._return_zeros(graph)
+            self._partial[absent] = graph_module(graph, "Subgraph")
+        return self._partial[absent]
+
+    def _return_zeros(self, graph: Graph) -> None:
+        """Where no gradient is left."""
+        inputs, output = placeholders(graph), output_node(graph)
+        emitter = Emitter(graph, self._context)
+        emitter.at = output
+        results: Any = output.args[0]
+        output.args = (
+            tuple(_contiguous(emitter, *pair) for pair in zip(results, map(inputs.__getitem__, self._sources))),
+        )
+
+
+def there(tangents: Tangents) -> list[torch.Tensor]:
+    """The tangents that are not absent."""
+    return [tangent for tangent in tangents if tangent is not None]
+
+
+def _backward_graph(
+    recorder: Recorder, module: GraphModule, wanted: Sequence[bool], tangents_for: Sequence[int]
+) -> GraphModule:
     _refuse_random(module)
     forward = graph_module(copy_graph(module.graph), "Subgraph")
     if functional_graph(recorder.context, forward).new_values:
@@ -182,15 +225,15 @@ def backward_graph(
 
 
 def gradient_of_call(
-    operands: Sequence[Any], wanted: Sequence[bool], backward: GraphModule, call: Callable[..., Sequence[Any]]
+    operands: Sequence[Any], wanted: Sequence[bool], backward: Backward, call: Callable[..., Sequence[Any]]
 ) -> Rule:
     """The gradient of an operator that calls one graph once is another call of it: of the graph of gradients.
 
     ``call(graph, operands, results)`` records it."""
     gradients = [gradient_info(operand) for operand in chosen(operands, wanted)]
 
-    def rule(tangents: list[FakeTensor], _: list[Any]) -> Any:
-        return call(backward, [*operands, *tangents], gradients)
+    def rule(tangents: Tangents, _: list[Any]) -> Any:
+        return call(backward.of(tangents), [*operands, *there(tangents)], gradients)
 
     return rule
 

@@ -25,7 +25,7 @@ from tintype.ir.graph import append_graph
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
 from tintype.ops.gradients import (
-    backward_graph,
+    Backward,
     chosen,
     differentiable,
     gradient_of_call,
@@ -99,8 +99,9 @@ class Region:
         self.spec = body.spec
         self.module: GraphModule = body.finish()
         self.kept_alive = arguments.objects
-        # of joint graphs: the name and the graph of the gradients
-        self._backward: tuple[str, GraphModule] | None = None
+        # of joint graphs: the graph of the gradients, and the names of those that were called
+        self._backward: Backward | None = None
+        self._names: dict[GraphModule, str] = {}
 
     def call(self, recorder: Recorder, arguments: Arguments) -> Any:
         """Record a call with other arguments."""
@@ -127,12 +128,16 @@ class Region:
         wanted = differentiable(recorder, operands)
         if any(wanted):
             if self._backward is None:
-                graph = backward_graph(recorder, self.module, wanted, real_results(results))
-                self._backward = recorder.graph_name(_STEM, ""), graph
-            name, backward = self._backward
-            rule = gradient_of_call(operands, wanted, backward, functools.partial(_record, recorder, name))
+                self._backward = Backward(recorder, self.module, wanted, real_results(results))
+            rule = gradient_of_call(operands, wanted, self._backward, functools.partial(self._record_again, recorder))
             values = with_gradient(recorder, values, rule, chosen(operands, wanted))
         return tree.unflatten(values, self.spec)
+
+    def _record_again(self, recorder: Recorder, graph: GraphModule, operands: Any, results: Any) -> list[Any]:
+        """Append a call of a graph of gradients, which has one name however often it is called."""
+        if graph not in self._names:
+            self._names[graph] = recorder.graph_name(_STEM, "")
+        return _record(recorder, self._names[graph], graph, operands, results)
 
 
 _STEM = "repeated_subgraph"

@@ -28,13 +28,15 @@ from tintype.ops.functional import (
     shift_items,
 )
 from tintype.ops.gradients import (
+    Backward,
     Rule,
-    backward_graph,
+    Tangents,
     call_graph,
     chosen,
     differentiable,
     having_effect,
     is_real,
+    there,
     with_gradient,
     without_results,
 )
@@ -206,32 +208,35 @@ class Steps:
         self.wanted_xs = list(wanted[carry_count : carry_count + len(xs)])
         self.wanted_additional = list(wanted[carry_count + len(xs) :])
         needed = [*self.real_carry, *self.wanted_xs, *self.wanted_additional]
-        self.backward = backward_graph(recorder, module, needed, real)
+        self.backward = Backward(recorder, module, needed, real)
 
     def gradient(self, visible: int) -> Rule:
         """The rule: a scan from the last step to the first, over the carried values that each step began with, which
         are the results that follow the visible ones."""
-        return lambda tangents, results: self._go_back(results[visible:], tangents)
+        return lambda tangents, results: self._go_back(results, results[visible:], tangents)
 
-    def _go_back(self, saved: list[FakeTensor], tangents: list[FakeTensor]) -> list[Any]:
+    def _go_back(self, results: list[Any], saved: list[FakeTensor], tangents: Tangents) -> list[Any]:
         carried, summed = sum(self.real_carry), sum(self.wanted_additional)
-        begin = [*tangents[:carried], *map(zeros_like, chosen(self.additional, self.wanted_additional))]
-        rows = [rows.flip(0) for rows in (*saved, *self.xs, *tangents[carried:])]
+        last = zip(tangents[:carried], chosen(results[: self.carry_count], self.real_carry), strict=True)
+        of_last = [zeros_like(value) if tangent is None else tangent for tangent, value in last]
+        begin = [*of_last, *map(zeros_like, chosen(self.additional, self.wanted_additional))]
+        rows = [rows.flip(0) for rows in (*saved, *self.xs, *there(tangents[carried:]))]
+        backward = self.backward.of([*of_last, *tangents[carried:]])
         inputs = self.carry_count + len(self.xs)
 
         def step(*values: Any) -> Any:
             following, total, rest = values[:carried], values[carried : len(begin)], values[len(begin) :]
             given, others = rest[: len(rows)], rest[len(rows) :]
             arguments = [*given[:inputs], *others, *following, *given[inputs:]]
-            gradients = call_graph(self.backward, arguments)
+            gradients = call_graph(backward, arguments)
             sums = [old + new for old, new in zip(total, gradients[len(gradients) - summed :], strict=True)]
             return (*gradients[:carried], *sums, *gradients[carried : len(gradients) - summed])
 
-        results = list(captured(capture, run, step, begin, rows, self.additional))
-        of_carry = iter(results[:carried])
+        gradients = list(captured(capture, run, step, begin, rows, self.additional))
+        of_carry = iter(gradients[:carried])
         of_init = [next(of_carry) if real else None for real in self.real_carry]
-        of_xs = [rows.flip(0) for rows in results[len(begin) :]]
-        return [*chosen(of_init, self.wanted_init), *of_xs, *results[carried : len(begin)]]
+        of_xs = [rows.flip(0) for rows in gradients[len(begin) :]]
+        return [*chosen(of_init, self.wanted_init), *of_xs, *gradients[carried : len(begin)]]
 
 
 def zeros_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ir.printing import describe_value
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
 from tintype.ops.gradients import (
-    backward_graph,
+    Backward,
     chosen,
     differentiable,
     gradient_of_call,
@@ -106,7 +106,7 @@ def capture(recorder: Recorder, function: Any, operands: Sequence[Any]) -> Any:
 
     values = call(module, given, results)
     if any(wanted):
-        backward = backward_graph(recorder, module, wanted, real_results(results))
+        backward = Backward(recorder, module, wanted, real_results(results))
         rule = gradient_of_call(given, wanted, backward, call)
         values = with_gradient(recorder, values, rule, chosen(given, wanted))
     return tree.unflatten(values, body.spec)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import BuiltinFunctionType, MethodDescriptorType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -20,20 +21,44 @@ from tintype.fake.tensor import FakeTensor, with_numbers
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite
 from tintype.symbolic.location import user_location
+from tintype.trace.expected_failures import may_be_stretched
+
+if TYPE_CHECKING:
+    from tintype.trace.recorder import Recorder
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class SymbolicFunctionMode(TorchFunctionMode):
-    """Rewrites the calls that need it and passes all others through."""
+    """Rewrites the calls that need it and passes all others through.
+
+    Kernels that consist of others may fail in a joint graph before the recorder gets to see anything; what works the
+    example's way alone is tried again here, too."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         rewrite = _REWRITES.get(func)
         if rewrite is not None:
-            result = rewrite(*args, **(kwargs or {}))
+            result = rewrite(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        return callable_of(func)(*args, **(kwargs or {}))
+        function = callable_of(func)
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            if not _computes_only(function) or not may_be_stretched(self._recorder, error, args):
+                raise
+            with self._recorder.context.environment.following_hints():
+                return function(*args, **kwargs)
+
+
+def _computes_only(function: Any) -> bool:
+    """Whether a function is one of torch's kernels that write to nothing, so that it may be called twice."""
+    return isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) and not function.__name__.endswith("_")
 
 
 def _has_symbol(index: Any) -> bool:

@@ -201,7 +201,7 @@ class Observer:
         arguments: tuple[Any, ...],
         answer: Any,
     ) -> Any:
-        if fact not in ("stride", "is_contiguous", "storage_offset", "requires_grad"):
+        if fact not in ("stride", "storage_offset", "requires_grad"):
             answer = answer_of(example, fact, arguments)
         if fact in OF_OBJECTS and answer is not None:
             raise_unknown(

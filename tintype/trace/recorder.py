@@ -222,7 +222,7 @@ class Recorder(TorchDispatchMode):
     def watch_functions(self) -> None:
         """Symbols turned up: from here on, functions that don't take them need help."""
         if self._recording and self._function_mode is None:
-            self._function_mode = SymbolicFunctionMode()
+            self._function_mode = SymbolicFunctionMode(self)
             torch._C._push_on_torch_function_stack(self._function_mode)
             self._helped.enter_context(number_methods())
 

@@ -201,12 +201,28 @@ def _upsampled(target: Any) -> Callable[..., torch.Tensor]:
     return decomposition
 
 
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> torch.Tensor:
+    """The plain way, which is the only one that takes sequences without elements."""
+    plain = aten._scaled_dot_product_attention_math.default
+    output: torch.Tensor = plain(query, key, value, attn_mask, dropout_p, is_causal, None, **options)[0]
+    return output
+
+
 GENERAL_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.matmul.default: _matmul,
     aten.tensordot.default: _tensordot,
     aten.kron.default: _kron,
     aten.instance_norm.default: _instance_norm,
     aten.cdist.default: _cdist,
+    aten.scaled_dot_product_attention.default: _attention,
     aten.cosine_similarity.default: _cosine_similarity,
     aten.max_pool1d.default: _max_pool1d,
     aten.adaptive_avg_pool2d.default: aten._adaptive_avg_pool2d.default,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from tintype.errors import UnsupportedInputError
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.promotion import real_of
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, require_same, same
+from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, is_zero, require_same, same
 
 _FUSED_DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
@@ -133,6 +134,12 @@ def flash_attention_for_cpu(
 ) -> tuple[TensorInfo, TensorInfo]:
     _check(query, key, value, attn_mask)
     batch, heads, length, _ = query.sizes
+    for size in (heads, length, key.sizes[2]):
+        if not at_least(size, 1):  # the kernel divides by them, and takes the process with it
+            raise UnsupportedInputError(
+                "the fused attention kernel takes at least one head and sequences of at least one element",
+                remedy="use an example with at least one of each",
+            )
     statistics = real_of(torch.float32 if query.dtype in (torch.bfloat16, torch.float16) else query.dtype)
     return (
         TensorInfo(query.sizes, preserved_strides(query.sizes, query.strides), query.dtype, query.device),
