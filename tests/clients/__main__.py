@@ -134,14 +134,15 @@ def judged_apart(tool: str, models: Sequence[str], seconds: float) -> list[dict[
 
 
 def table(rows: dict[str, list[dict[str, Any]]]) -> str:
-    """A row per model and kind of sizes, a column per tool; torch's own in brackets where it is another."""
+    """A row per model and kind of sizes, a column per tool; torch's own in brackets where it is another, a line where
+    a tool is not asked (quantizers count nodes of programs with fixed sizes)."""
     places = dict.fromkeys((row["model"], row["kind"]) for found in rows.values() for row in found)
     lines = [["model", "sizes", *rows], ["---"] * (len(rows) + 2)]
     for model, kind in places:
         line = [model, kind]
         for found in rows.values():
             row = next((row for row in found if (row["model"], row["kind"]) == (model, kind)), None)
-            line.append("" if row is None else _cell(row))
+            line.append("-" if row is None else _cell(row))
         lines.append(line)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
