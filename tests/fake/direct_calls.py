@@ -278,6 +278,9 @@ def selections() -> Iterator[Call]:
     yield call("bernoulli.p", source, 0.5)
     yield call("bernoulli.Tensor", source, real(3, 4, 5, 6))
     yield call("poisson", source)
+    yield call("binomial", source, real(4, 5, 6))
+    yield call("binomial", source, real(4, 3, 6, 5).permute(1, 0, 3, 2)[:, :1])
+    yield call("_sample_dirichlet", source)
     yield call("rand_like", source)
     yield call("native_dropout", source, 0.5, True)
     for sizes in ((2, 3), (2, 3, 4), (2, 3, 4, 5)):
@@ -296,6 +299,8 @@ def selections() -> Iterator[Call]:
         yield call("nll_loss2d", real(2, 3, 4, 4), whole(2, 4, 4), None, mode)
         yield call("nll_loss2d_forward", real(2, 3, 4, 4), whole(2, 4, 4), None, mode, -100)
     yield call("nll_loss", real(2, 3), whole(2), None, 0)
+    yield call("multi_margin_loss", real(5), torch.tensor(2), 1, 1, None, 0)
+    yield call("multilabel_margin_loss_forward", real(5), torch.tensor([0, 1, -1, 0, 0]), 0)
     yield call("poisson_nll_loss", real(2, 3), real(2, 3), True, False, 1e-8, 1)
     yield call("ctc_loss.IntList", real(5, 2, 4).log(), whole(2, 3) + 1, [5, 5], [2, 2])
     yield call("repeat_interleave.self_int", source, 3, 1)

@@ -275,6 +275,8 @@ DRAWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "in place": lambda x: torch.empty(4).uniform_(),
     "in place on a view": lambda x: torch.empty(4, 3)[1:].normal_(),
     "poisson": lambda x: torch.poisson(x.abs()),
+    "binomial": lambda x: torch.binomial(torch.full((3,), 10.0), torch.full((3,), 0.5)),
+    "dirichlet": lambda x: torch.distributions.Dirichlet(torch.ones(3)).sample(),
 }
 
 

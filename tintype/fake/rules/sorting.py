@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import transpose, wrap_dimension
 from tintype.symbolic import Size, ge
-from tintype.symbolic.sizes import contiguous_strides, require
+from tintype.symbolic.sizes import contiguous_strides, require, require_same
 
 
 def _fresh(self: TensorInfo, sizes: tuple[Size, ...], dtype: torch.dtype | None = None) -> TensorInfo:
@@ -86,6 +87,24 @@ def bernoulli(self: TensorInfo, p: float | None = None, *, generator: Any = None
 @rule("bernoulli.Tensor")
 def bernoulli_with(self: TensorInfo, p: Any, *, generator: Any = None) -> TensorInfo:
     return _like(self)
+
+
+@rule("binomial")
+def binomial(count: TensorInfo, prob: TensorInfo, generator: Any = None) -> TensorInfo:
+    if count.dtype is not prob.dtype:
+        raise RuntimeError(f"Found dtype {prob.dtype} but expected {count.dtype}")
+    sizes = broadcast([count.sizes, prob.sizes])
+    message = f"output with shape {list(count.sizes)} doesn't match the broadcast shape {list(sizes)}"
+    if len(sizes) != count.dim:
+        raise RuntimeError(message)
+    for wanted, size in zip(sizes, count.sizes, strict=True):
+        require_same(wanted, size, message)
+    return _fresh(count, count.sizes, count.dtype)
+
+
+@rule("_sample_dirichlet")
+def sample_dirichlet(self: TensorInfo, generator: Any = None) -> TensorInfo:
+    return _fresh(self, self.sizes, self.dtype)
 
 
 @rule("fliplr", "flipud")
