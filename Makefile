@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -37,6 +37,10 @@ fuzz: $(VENV)/stamp-test
 # Random programs, in every variant, against eager mode.
 fuzz-programs: $(VENV)/stamp-test
 	$(BIN)/python -m tests.fuzz_programs --count 20000 --workers $(WORKERS)
+
+# Language models: prefill and decode against eager mode and generate(), at other sizes, saved, decomposed.
+generation: $(VENV)/stamp-test
+	$(BIN)/python -m tests.generation
 
 killtest: $(VENV)/stamp-test
 	$(BIN)/python -m tests.reliability.kill --count 200

@@ -50,7 +50,8 @@ class Architecture:
         ids = torch.cat([torch.tensor([self.prefix] * batch, dtype=ids.dtype), ids], 1) if self.prefix else ids
         if self.encoder_inputs is not None:
             encoded = self.encode(self.encoder_inputs(batch, length + 3))
-            return {**encoded, "decoder_input_ids": ids[:, :1], self.cache_name: self.make_cache(self.model)}
+            start = torch.full((batch, 1), self.model.config.decoder_start_token_id)
+            return {**encoded, "decoder_input_ids": start, self.cache_name: self.make_cache(self.model)}
         arguments = {"input_ids": ids, self.cache_name: self.make_cache(self.model), **self.more(batch)}
         if self.takes_mask:
             arguments["attention_mask"] = mask = torch.ones_like(ids)

@@ -84,6 +84,19 @@ FORMS = (
             ),
         ),
     ),
+    # a counter that is where it is to be is itself, which is written to
+    Form(
+        "transformers.cache_utils",
+        "StaticLayer.lazy_initialization",
+        "29c77870e3e05ded",
+        (
+            (
+                "self.cumulative_length = self.cumulative_length.to(self.device)",
+                "if self.cumulative_length.device != self.device: "
+                "self.cumulative_length = self.cumulative_length.to(self.device)",
+            ),
+        ),
+    ),
     Form(
         "transformers.models.mamba2.modeling_mamba2",
         "mamba2_chunk_scan",
