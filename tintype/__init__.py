@@ -51,6 +51,7 @@ _HOMES = {
     "ConstraintViolationError": "tintype.errors",
     "FileFormatError": "tintype.errors",
     "LostGradientWarning": "tintype.errors",
+    "LostStateWarning": "tintype.errors",
     "UnsavableError": "tintype.errors",
 }
 

@@ -130,6 +130,27 @@ class BranchMismatchError(CaptureError):
     id = "branch-mismatch"
 
 
+class LostStateWarning(UserWarning):
+    """The model keeps something in plain attributes that makes its second call differ from the first one. A captured
+    program only has buffers, and does what the first call did. The warning names each attribute with its line.
+
+    >>> import warnings, torch, tintype
+    >>> class Counting(torch.nn.Module):
+    ...     calls = 0
+    ...
+    ...     def forward(self, x):
+    ...         self.calls += 1
+    ...         return x * self.calls
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     program = tintype.export(Counting(), (torch.ones(2),))
+    >>> [warning.category.id for warning in caught]
+    ['lost-state']
+    """
+
+    id = "lost-state"
+
+
 class LostGradientWarning(UserWarning):
     """A captured program computes gradients by its operators alone: the ``backward`` of a ``torch.autograd.Function``
     and hooks on gradients are not part of it. The warning names each of them with its line.

@@ -21,6 +21,7 @@ from tintype.export.input_sizes import InputSizes
 from tintype.export.key_order import Reordered, order_observations
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.learned import assertion_text
+from tintype.export.lost_state import warn_of_lost_state
 from tintype.export.module_calls import root_signature, signatures_preserved, take_signatures, with_signatures
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, Stage
 from tintype.export.refused_sizes import refuses_what_is_left_out
@@ -143,10 +144,11 @@ def capture_program(
     names = argument_names(module, args, kwargs)
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
 
-    def run(entries: Sequence[Any], context: FakeContext) -> tuple[CapturedGraph, InputSizes]:
+    def run(entries: Sequence[Any], context: FakeContext, *, keep: bool = False) -> tuple[CapturedGraph, InputSizes]:
         context.environment.before_plain = watch_plain_numbers
         inputs = InputSizes(context.environment, entries, paths)
         capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
+        capture.keeps_plain_changes = keep
         return run_capture(capture, inputs), inputs
 
     def run_capture(capture: Capture, inputs: InputSizes) -> CapturedGraph:
@@ -164,6 +166,9 @@ def capture_program(
     captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()))
     captured.observations += order_observations(
         module, args, kwargs, captured, lambda call: with_symbolic_sequences(lambda: run_reordered(call))
+    )
+    warn_of_lost_state(
+        module, captured, lambda keep: with_symbolic_sequences(lambda: run(entries, FakeContext(), keep=keep))[0]
     )
     functional = stage is Stage.FUNCTIONAL
     if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):

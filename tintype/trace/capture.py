@@ -64,7 +64,7 @@ from tintype.trace.object_questions import comparisons_in, hear_attributes, ques
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Conversion, Recorder
-from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake
+from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake, is_plain
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
@@ -96,6 +96,9 @@ class CapturedGraph:
     # conversions that changed nothing; what they become depends on the stage
     conversions: list[Conversion]
     observations: list[Observation]
+    # plain attributes that the program changed, and how to tell of them
+    plain_changes: list[Change]
+    describe_change: Callable[[Change], str]
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -115,6 +118,8 @@ class Capture:
     # whether the capture is a call too, and what it does besides computing stays done: gradients that it leaves
     # switched on or off, iterators that it advances
     runs_in_eager_modes_place = False
+    # whether plain attributes that the program changes stay changed
+    keeps_plain_changes = False
 
     def __init__(
         self,
@@ -143,6 +148,7 @@ class Capture:
         self.input_specs: list[InputSpec] = []
         self.constants: dict[str, Any] = {}
         self._last_state: Node | None = None
+        self.plain_changes: list[Change] = []
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
@@ -415,13 +421,15 @@ class Capture:
 
     def _stays(self, change: Change) -> bool:
         """Whether a change that the program made stays; after an export the model is as it was."""
-        return False
+        return self.keeps_plain_changes and is_plain(change.after)
 
     def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
         """A buffer that was assigned another tensor is a mutation; other assigned tensors are a problem."""
         assigned: list[tuple[str, FakeTensor, FakeTensor]] = []
         for change in changes:
             before, after = change.before, change.after
+            if is_plain(after):
+                self.plain_changes.append(change)
             if not isinstance(after, torch.Tensor) and not holds_fake(after):
                 continue
             known = before is not MISSING and isinstance(before, torch.Tensor)
@@ -442,6 +450,12 @@ class Capture:
             for spec, result in zip(output_specs, results, strict=True):
                 if isinstance(spec.arg, TensorArgument):
                     spec.arg = TensorArgument(result.name)
+
+    def _describe_change(self, change: Change) -> str:
+        owner, name = change.owner, change.name
+        line = self._code.change_of(owner, ()) if name is None else self._code.assignment_to(name)
+        what = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
+        return f"{what}: {change.before!r:.60} became {change.after!r:.60}{'' if line is None else f'  # {line}'}"
 
     def _refuse_assigned_gradients(self, names: list[str]) -> None:
         for name in names:
@@ -536,6 +550,8 @@ class Capture:
             self._state_writes(),
             self.recorder.conversions,
             self.recorder.observer.found,
+            self.plain_changes,
+            self._describe_change,
         )
 
 

@@ -63,7 +63,7 @@ class LostGradients:
             "differentiated; else use tintype.export_joint or tintype.aot, which keep all of this, or make a custom "
             "operator with torch.library.register_autograd",
             LostGradientWarning,
-            stacklevel=_levels_to_the_user(),
+            stacklevel=levels_to_the_user(),
         )
 
 
@@ -75,7 +75,7 @@ def _place(line: Location | None) -> str:
     return "" if line is None else f"  # {line}"
 
 
-def _levels_to_the_user() -> int:
+def levels_to_the_user() -> int:
     """How many frames above the caller the user's code begins, as ``warnings`` counts them."""
     import sys
 

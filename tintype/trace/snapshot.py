@@ -171,7 +171,7 @@ class Snapshot:
         try:
             return self._restore(stays or _nothing_stays)
         finally:  # not before: what others assign meanwhile must be told apart too
-            _open.remove(self._assigned_elsewhere)
+            _open[:] = [assigned for assigned in _open if assigned is not self._assigned_elsewhere]
             self._watch.__exit__(None, None, None)
 
     def put_back_iterators(self) -> None:
@@ -254,6 +254,21 @@ class Snapshot:
             container.clear()
             container.update({**kept, **added})
         return changes
+
+
+_PLAIN_TYPES = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, type(MISSING)}
+)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text or the like, or a container of such."""
+    kind = type(value)
+    if kind in (dict, collections.OrderedDict):
+        return all(map(is_plain, value.values()))
+    if kind in (list, tuple, set, torch.Size, collections.deque):
+        return all(map(is_plain, value))
+    return kind in _PLAIN_TYPES
 
 
 def holds_fake(value: Any) -> bool:

@@ -1,0 +1,112 @@
+"""What a model keeps in plain attributes: a warning where its second call would be another program."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import tintype
+from tintype import Dim, LostStateWarning
+
+
+class Model(torch.nn.Module):
+    """A model whose forward is given as a function of itself and its inputs."""
+
+    def __init__(self, function, **attributes):
+        super().__init__()
+        self.function = function
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def counts(model, x):
+    model.calls += 1
+    return x * model.calls
+
+
+def initializes(model, x):
+    if not model.is_ready:
+        model.is_ready = True
+        return x + 1
+    return x
+
+
+def collects(model, x):
+    model.log.append(1)
+    return x + len(model.log)
+
+
+def fails_the_second_time(model, x):
+    assert model.calls == 0
+    model.calls = 1
+    return x
+
+
+def remembers(model, x):
+    model.last = tuple(x.shape)
+    model.calls += 1
+    return x + 1
+
+
+def fills_a_table(model, x):
+    if model.last is None:
+        model.last = 2.5
+    return x * model.last
+
+
+DIFFERENT = [counts, initializes, collects, fails_the_second_time]
+ALIKE = [remembers, fills_a_table]
+
+
+def _model(function):
+    return Model(function, calls=0, is_ready=False, log=[], last=None)
+
+
+@pytest.mark.parametrize("function", DIFFERENT, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+def test_a_second_call_that_differs_is_told(function, export):
+    model = _model(function)
+    with pytest.warns(LostStateWarning, match="'calls' of a Model|'is_ready' of a Model|of a list"):
+        program = export(model, (torch.ones(2),))
+    assert (model.calls, model.is_ready, model.log, model.last) == (0, False, [], None)
+    for _ in range(2):
+        assert torch.equal(program.module()(torch.ones(2)), _model(function)(torch.ones(2)))
+
+
+@pytest.mark.parametrize("function", ALIKE, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("dynamic_shapes", [None, ({0: Dim("n")},)], ids=["fixed", "varying"])
+def test_what_makes_no_difference_is_not(function, dynamic_shapes):
+    model = _model(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tintype.export(model, (torch.ones(2),), dynamic_shapes=dynamic_shapes)
+    assert (model.calls, model.last) == (0, None)
+
+
+def test_a_model_that_was_called_before():
+    """The remedy that the warning names."""
+    model = _model(initializes)
+    model(torch.ones(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = tintype.export(model, (torch.ones(2),))
+    assert torch.equal(program.module()(torch.ones(2)), torch.ones(2))
+
+
+def test_the_line_is_named():
+    class Counting(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.calls
+
+    with pytest.warns(
+        LostStateWarning, match=r"'calls' of a Counting: .* became 1  # .*test_lost_state.py:\d+ in forward"
+    ):
+        tintype.export(Counting(), (torch.ones(2),))
