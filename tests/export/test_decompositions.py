@@ -494,3 +494,22 @@ def test_no_mode_stays_on_after_a_decomposition_that_meets_numbers_from_data() -
     program = tintype.export(f, args, dynamic_shapes=({0: tintype.Dim("frames")}, None, None, None))
     torch.testing.assert_close(program.run_decompositions().module()(*args), f(*args))
     assert torch._C._len_torch_function_stack() == 0
+
+
+@pytest.mark.parametrize("rows", [3, 1])
+def test_attention_with_a_mask_of_flags_at_varying_lengths(rows: int) -> None:
+    def attention(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    def inputs(batch: int, length: int, count: int) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.randn(batch, 4, length, 8), torch.randn(batch, 4, count, 8), torch.rand(batch, 1, length, count) > 0.5
+        )  # fmt: skip
+
+    batch, length, count = tintype.dims("batch", "length", "count")
+    shapes = ({0: batch, 2: length}, {0: batch, 2: count}, {0: batch, 2: length, 3: count})
+    program = tintype.export(attention, inputs(2, rows, 7), dynamic_shapes=shapes).run_decompositions()
+    assert not any("scaled_dot_product" in str(node.target) for node in program.graph.nodes)
+    for sizes in ((2, rows, 7), (1, 5, 9), (3, 1, 1)):
+        arguments = inputs(*sizes)
+        torch.testing.assert_close(program.module()(*arguments), attention(*arguments))

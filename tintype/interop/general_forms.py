@@ -91,9 +91,8 @@ FORMS = (
         "29c77870e3e05ded",
         (
             (
-                "self.cumulative_length = self.cumulative_length.to(self.device)",
-                "if self.cumulative_length.device != self.device: "
-                "self.cumulative_length = self.cumulative_length.to(self.device)",
+                "self.cumulative_length.to(self.device)",
+                "(lambda it: it if it.device == self.device else it.to(self.device))(self.cumulative_length)",
             ),
         ),
     ),

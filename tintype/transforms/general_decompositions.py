@@ -7,6 +7,7 @@ ask nothing of sizes but what the operator itself requires.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -210,7 +211,12 @@ def _attention(
     is_causal: bool = False,
     **options: Any,
 ) -> torch.Tensor:
-    """The plain way, which is the only one that takes sequences without elements."""
+    """The plain way, which is the only one that takes sequences without elements; its mask is added."""
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        numbers: dict[str, Any] = {"dtype": query.dtype, "device": query.device}
+        attn_mask = torch.where(
+            attn_mask, torch.scalar_tensor(0.0, **numbers), torch.scalar_tensor(-math.inf, **numbers)
+        )
     plain = aten._scaled_dot_product_attention_math.default
     output: torch.Tensor = plain(query, key, value, attn_mask, dropout_p, is_causal, None, **options)[0]
     return output
