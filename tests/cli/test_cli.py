@@ -151,3 +151,20 @@ def test_help_and_info_do_not_load_torch(call: str) -> None:
     program += "sys.exit('torch' in sys.modules)"
     repository = Path(__file__).resolve().parents[2]
     assert subprocess.run([sys.executable, "-c", program], cwd=repository).returncode == 0
+
+
+def test_a_file_of_several_programs(model: Path) -> None:
+    program = tintype.load(model)
+    path = model.with_name("several.tt")
+    tintype.save({"plain": program, "core": program.run_decompositions()}, path)
+    text = call("info", path)
+    for expected in ("2 programs", "format 1.2", "plain: functional stage", "core: core stage", "aten.addmm.default",
+                     "weights: 4 parameters and buffers, 0 constants, 104 bytes"):  # fmt: skip
+        assert expected in text, text
+    assert "all right" in call("verify", path)
+    expected = call("run", model, "--input", f"input={model.with_name('x.npy')}")
+    for entry in ("plain", "core"):
+        assert call("run", path, "--entry", entry, "--input", f"input={model.with_name('x.npy')}") == expected
+    assert "holds the programs plain, core" in refused("run", path) and "--entry plain" in refused("run", path)
+    assert "no program 'other'" in refused("run", path, "--entry", "other")
+    assert "one program, which has no name" in refused("run", model, "--entry", "other")

@@ -130,10 +130,11 @@ def mutated(entries: dict[str, bytes], whole: bytes, chance: random.Random) -> b
     if kind == 0:
         return damaged_bytes(whole, chance)
     changed = dict(entries)
+    description = chance.choice([name for name in entries if name.startswith("program")])
     if kind <= 6:
-        changed["program.json"] = damaged_json(entries["program.json"], chance)
+        changed[description] = damaged_json(entries[description], chance)
     elif kind == 7:
-        changed["program.json"] = damaged_bytes(entries["program.json"], chance)
+        changed[description] = damaged_bytes(entries[description], chance)
     elif kind == 8:
         name = chance.choice([name for name in entries if name.endswith(".safetensors")])
         length = struct.unpack_from("<Q", entries[name])[0]

@@ -12,7 +12,7 @@ import torch
 
 import tintype
 from tests.export.modes import assert_same
-from tests.serde.golden.make import GOLDEN, PROGRAMS, schema_text
+from tests.serde.golden.make import GOLDEN, PROGRAMS, golden_path, schema_text
 from tests.serde.programs import edited_json, entries_of, loaded, saved_bytes, small
 from tintype.errors import FileFormatError, FileVersionError
 from tintype.serde import schema, upgrade
@@ -66,7 +66,7 @@ def test_versions_that_never_were(format: list[int]) -> None:
 def test_a_file_says_who_wrote_it() -> None:
     info = msgspec.json.decode(entries_of(saved_bytes(small()))["format.json"])
     assert info == {
-        "format": [schema.FORMAT_MAJOR, schema.FORMAT_MINOR],
+        "format": [1, 1],  # what files of one program have said since they could hold observations
         "minimum_reader": [1, 0],
         "operator_set": schema.OPERATOR_SET,
         "producer": f"tintype {tintype.__version__}",
@@ -110,9 +110,18 @@ def test_files_of_every_version_load_and_compute_what_they_did(path: Path) -> No
         warnings.simplefilter("error")
         extra: dict[str, Any] = {}
         program = tintype.load(path, extra_files=extra)
+    if isinstance(program, dict):
+        assert program
+        for name, part in program.items():
+            assert_computes(part, extra[f"expected/{name}"])
+    else:
+        assert_computes(program, extra["expected.json"])
+
+
+def assert_computes(program: tintype.ExportedProgram, numbers: str) -> None:
     args, kwargs = program.example_inputs
     results = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
-    expected = msgspec.json.decode(extra["expected.json"])
+    expected = msgspec.json.decode(numbers)
     assert len(results) == len(expected)
     for result, wanted in zip(results, expected, strict=True):
         if isinstance(result, torch.Tensor):
@@ -123,8 +132,8 @@ def test_files_of_every_version_load_and_compute_what_they_did(path: Path) -> No
 
 
 def test_there_are_files_of_this_version() -> None:
-    version = f"{schema.FORMAT_MAJOR}.{schema.FORMAT_MINOR}"
-    assert {f"{name}-{version}" for name in PROGRAMS} <= {path.stem for path in FILES}
+    assert {golden_path(name, schema.ONE_PROGRAM) for name in PROGRAMS} <= set(FILES)
+    assert golden_path("several", schema.SEVERAL_PROGRAMS) in FILES
 
 
 def test_the_schema_of_a_version_does_not_change() -> None:

@@ -269,7 +269,7 @@ def test_a_killed_save_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("file", ["", b"", "a\0b", None, 3.5, 5, io.StringIO()], ids=repr)
+@pytest.mark.parametrize("file", ["", b"", "a\0b", None, 3.5, 5, io.StringIO()], ids=lambda file: type(file).__name__)
 def test_what_is_no_file(file: Any) -> None:
     with pytest.raises(tintype.TintypeError, match=r"no name of a file|a file is a path or"):
         tintype.save(small(), file)

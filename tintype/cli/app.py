@@ -45,6 +45,9 @@ def info(file: ProgramFile) -> None:
 @app.command()
 def run(
     file: ProgramFile,
+    entry: Annotated[
+        str | None, typer.Option("--entry", "-e", help="Which program, if the file holds several.", metavar="NAME")
+    ] = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", "-i", help="An input by name: a .npy file, or a number.", metavar="NAME=VALUE"),
@@ -60,7 +63,7 @@ def run(
     from tintype.cli.run import run_program
 
     with _told_plainly():
-        run_program(file, inputs or [], example=example, output=output)
+        run_program(file, inputs or [], entry=entry, example=example, output=output)
 
 
 @app.command()

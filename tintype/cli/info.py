@@ -24,19 +24,31 @@ _MOST_ROWS = 40
 def print_info(path: Path) -> None:
     """Print everything that is worth knowing about a file."""
     archive = Archive(map_path(path))
-    info, program = read_description(archive)
+    description = read_description(archive)
+    info, one = description.info, description.program
     console = Console()
-    _print(console, f"{path.name}: {_bytes(len(archive.view))}, {program.stage} stage", style="bold")
+    what = f"{len(description.programs)} programs" if one is None else f"{one.stage} stage"
+    _print(console, f"{path.name}: {_bytes(len(archive.view))}, {what}", style="bold")
     _print(console, f"format {info.format[0]}.{info.format[1]}, operator set {info.operator_set}, written by "
            f"{info.producer} with torch {info.torch}")  # fmt: skip
+    if one is not None:
+        _print_program(console, one)
+        _print_weights(console, [one], one.storages)
+    for name, program in description.programs.items():
+        _print(console, f"{name}: {program.stage} stage", style="bold")
+        _print_program(console, program)
+    if description.shared is not None:
+        _print_weights(console, list(description.programs.values()), description.shared.storages)
+    extra = [name.removeprefix("extra/") for name in archive.names() if name.startswith("extra/")]
+    if extra:
+        _print(console, f"extra files: {', '.join(extra)}")
+
+
+def _print_program(console: Console, program: schema.Program) -> None:
     console.print(_values_table("inputs", _inputs(program)))
     console.print(_values_table("outputs", _outputs(program)))
     _print_contract(console, program)
     console.print(_operators_table(program))
-    _print_weights(console, program)
-    extra = [name.removeprefix("extra/") for name in archive.names() if name.startswith("extra/")]
-    if extra:
-        _print(console, f"extra files: {', '.join(extra)}")
 
 
 def _print(console: Console, text: str, style: str = "") -> None:
@@ -111,10 +123,14 @@ def _operators_table(program: schema.Program) -> Table:
     return _values_table(f"operators ({sum(counts.values())} calls)", iter(rows))
 
 
-def _print_weights(console: Console, program: schema.Program) -> None:
-    size = sum(storage.size for storage in program.storages if storage.part in ("weights", "constants"))
-    without = sum(storage.part == "" for storage in program.storages)
-    text = f"weights: {len(program.state)} parameters and buffers, {len(program.constants)} constants, {_bytes(size)}"
+def _print_weights(console: Console, programs: list[schema.Program], storages: list[schema.Storage]) -> None:
+    stored = {
+        (storage.part, storage.name): storage.size for storage in storages if storage.part in ("weights", "constants")
+    }
+    without = sum(storage.part == "" for storage in storages)
+    state = {entry.name for program in programs for entry in program.state}
+    constants = {entry.name for program in programs for entry in program.constants}
+    text = f"weights: {len(state)} parameters and buffers, {len(constants)} constants, {_bytes(sum(stored.values()))}"
     _print(console, text + (f"; {without} of them without data" if without else ""))
 
 

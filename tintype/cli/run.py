@@ -19,9 +19,13 @@ from tintype.ir.signature import ConstantArgument, InputKind
 from tintype.serde.files import load
 
 
-def run_program(path: Path, given: Sequence[str], *, example: bool, output: Path | None) -> None:
+def run_program(path: Path, given: Sequence[str], *, entry: str | None, example: bool, output: Path | None) -> None:
     """Load a program, run it without gradients, print or write its results."""
-    program = load(path)
+    program = load(path) if entry is None else load(path, entry=entry)
+    if isinstance(program, dict):
+        raise InvalidRequestError(
+            f"{path.name} holds the programs {', '.join(program)}", remedy=f"say which: --entry {next(iter(program))}"
+        )
     leaves = _leaves(program, dict(map(_named_value, given)), example)
     args, kwargs = tree.unflatten(leaves, program.call_spec.in_spec)
     with torch.no_grad():

@@ -22,6 +22,9 @@ def verify_file(path: Path) -> None:
     with Progress("verifying", *columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("verifying", total=total)
         archive.verify(lambda count: bar.advance(task, count))
-    program = load(path)
-    program.validate()
-    print(f"{path.name}: {len(archive.places)} entries, {total} bytes, {program!r}: all right")
+    loaded = load(path)
+    programs = loaded if isinstance(loaded, dict) else {"": loaded}
+    for program in programs.values():
+        program.validate()
+    described = ", ".join(f"{name} {program!r}".lstrip() for name, program in programs.items())
+    print(f"{path.name}: {len(archive.places)} entries, {total} bytes, {described}: all right")

@@ -88,12 +88,27 @@ class Place:
 
 
 class Archive:
-    """The entries of a file that is in memory, or mapped into it."""
+    """The entries of a file that is in memory, or mapped into it; ``again`` gives the same bytes in other memory."""
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Any, again: Callable[[], Any] | None = None) -> None:
         self.buffer = buffer
         self.view = memoryview(buffer).cast("B")
         self.places = _read_directory(self.view)
+        self._again = again
+        self._buffers = [buffer]
+
+    def memory(self, begin: int, size: int, use: int) -> tuple[Any, int]:
+        """A buffer that has a range of the file, and where in it; what is written there is not seen by other uses of
+        that range, which have other numbers from 0 on."""
+        if use and self._again is None:
+            return bytearray(self.view[begin : begin + size]), 0
+        while len(self._buffers) <= use:
+            assert self._again is not None
+            buffer = self._again()
+            if len(buffer) != len(self.view):
+                raise _damaged("the file was changed while it was read")
+            self._buffers.append(buffer)
+        return self._buffers[use], begin
 
     def __contains__(self, name: str) -> bool:
         return name in self.places

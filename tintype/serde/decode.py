@@ -58,21 +58,39 @@ _WRITES = {write.name.lower(): write for write in StateWrite}
 _MOST_DIMENSIONS = 64
 
 
+class SharedValues:
+    """The tensors and custom objects of a file, which its programs may share."""
+
+    def __init__(self, archive: Archive, tables: schema.Program | schema.Programs) -> None:
+        programs = len(tables.names) if isinstance(tables, schema.Programs) else 1
+        self.tensors = TensorReader(archive, tables.storages, tables.tensors, programs)
+        self._archive = archive
+        self._types = tables.objects
+        self._objects: dict[int, Any] = {}
+
+    def object(self, number: int) -> Any:
+        """A custom object; the same one for the same number."""
+        if number not in self._objects:
+            if not 0 <= number < len(self._types):
+                raise FileFormatError(f"there is no object {number}")
+            content = bytes(self._archive.content(f"objects/{number}"))
+            self._objects[number] = loaded_object(self._types[number].type, content)
+        return self._objects[number]
+
+
 class ProgramDecoder:
     """Makes the objects that a program consists of."""
 
-    def __init__(self, program: schema.Program, archive: Archive) -> None:
+    def __init__(self, program: schema.Program, shared: SharedValues) -> None:
         self.program = program
-        self.archive = archive
+        self.shared = shared
         self.values = _GraphValues(self)
         self.symbols = SymbolReader(program.symbols)
         self.context = FakeContext(self.symbols.environment)
         self.origins = OriginReader(program.metadata, self.values)
-        self.tensors = TensorReader(archive, program)
         self.functions = [function_named(name) for name in program.functions]
         self.types = [self._tensor_type(entry) for entry in program.tensor_types]
         self.memories = self._memories()
-        self.objects: dict[int, Any] = {}
 
     def decode(self) -> ExportedProgram:
         """The program."""
@@ -219,15 +237,6 @@ class ProgramDecoder:
             raise FileFormatError(f"the parameter or buffer {entry.name!r:.80} is no tensor")
         return tensor
 
-    def object(self, number: int) -> Any:
-        """A custom object; the same one for the same number."""
-        if number not in self.objects:
-            if not 0 <= number < len(self.program.objects):
-                raise FileFormatError(f"there is no object {number}")
-            content = bytes(self.archive.content(f"objects/{number}"))
-            self.objects[number] = loaded_object(self.program.objects[number].type, content)
-        return self.objects[number]
-
     def _examples(self, examples: schema.Examples | None) -> Any:
         if examples is None:
             return None
@@ -355,8 +364,8 @@ class _Results(ValueDecoder):
 class _StoredValues(ValueDecoder):
     def __init__(self, program: ProgramDecoder) -> None:
         super().__init__()
-        self.handlers[schema.TensorValue] = lambda value: program.tensors.tensor(value.index)
-        self.handlers[schema.ObjectValue] = lambda value: program.object(value.index)
+        self.handlers[schema.TensorValue] = lambda value: program.shared.tensors.tensor(value.index)
+        self.handlers[schema.ObjectValue] = lambda value: program.shared.object(value.index)
 
 
 def _refuse_circles(memories: list[Storage]) -> None:

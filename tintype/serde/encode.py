@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from tintype.serde import schema
 from tintype.serde.archive import Entry, bytes_entry
 from tintype.serde.objects import saved_object
 from tintype.serde.observations import encode_observations
-from tintype.serde.origins import OriginWriter
+from tintype.serde.origins import OriginWriter, SourceTable
 from tintype.serde.structure import encode_tree, registered_name
 from tintype.serde.symbols import encode_symbols
 from tintype.serde.targets import name_of
@@ -65,30 +66,70 @@ class EncodedProgram:
     entries: list[Entry]
 
 
+@dataclass
+class EncodedPrograms:
+    """Several programs as they are written: what they share, each of them, and the entries with the data."""
+
+    shared: schema.Programs
+    programs: list[schema.Program]
+    entries: list[Entry]
+
+
+@dataclass
+class _SharedTables:
+    """What the programs of a file have once."""
+
+    tensors: TensorTable = field(default_factory=TensorTable)
+    sources: SourceTable = field(default_factory=SourceTable)
+    objects: list[schema.CustomObject] = field(default_factory=list)
+    object_entries: list[Entry] = field(default_factory=list)
+    object_numbers: dict[int, int] = field(default_factory=dict)
+
+
 def encode_program(program: ExportedProgram, *, metadata: bool) -> EncodedProgram:
     """A program; without ``metadata`` nodes forget where they come from."""
-    return _ProgramEncoder(program._context, metadata).encode(program)
+    tables = _SharedTables()
+    encoded = _ProgramEncoder(program._context, metadata, tables).encode(program)
+    encoded.storages, encoded.tensors, entries = tables.tensors.finish()
+    encoded.objects = tables.objects
+    return EncodedProgram(encoded, [*entries, *tables.object_entries])
+
+
+def encode_programs(programs: Mapping[str, ExportedProgram], *, metadata: bool) -> EncodedPrograms:
+    """Several programs, which share what is the same in them."""
+    tables = _SharedTables()
+    encoded = []
+    for program in programs.values():
+        tables.tensors.begin_program()
+        encoded.append(_ProgramEncoder(program._context, metadata, tables).encode(program))
+    for description in encoded:
+        known = description.metadata
+        description.metadata = schema.Metadata(calls=known.calls, origins=known.origins, notes=known.notes)
+    storages, tensors, entries = tables.tensors.finish()
+    sources = tables.sources
+    shared = schema.Programs(
+        list(programs), storages, tensors, tables.objects, sources.files, sources.texts, sources.frames
+    )
+    return EncodedPrograms(shared, encoded, [*entries, *tables.object_entries])
 
 
 class _ProgramEncoder:
     """Puts together the tables that graphs refer to by number."""
 
-    def __init__(self, context: FakeContext, metadata: bool) -> None:
+    def __init__(self, context: FakeContext, metadata: bool, tables: _SharedTables) -> None:
         self.context = context
+        self.tables = tables
         self.values = _GraphValues(self)
-        self.origins = OriginWriter(self.values) if metadata else None
-        self.tensors = TensorTable()
+        self.origins = OriginWriter(self.values, tables.sources) if metadata else None
         self.graphs: list[schema.Graph] = []
         self.graph_numbers: dict[int, int] = {}
         self.functions: dict[Any, int] = {}
         self.types: list[schema.TensorType] = []
         self.type_numbers: dict[Any, int] = {}
         self.memories: dict[Storage, int] = {}
-        self.objects: list[schema.CustomObject] = []
-        self.object_entries: list[Entry] = []
-        self.object_numbers: dict[int, int] = {}
 
-    def encode(self, program: ExportedProgram) -> EncodedProgram:
+    def encode(self, program: ExportedProgram) -> schema.Program:
+        """The program, without the tables of tensors and objects."""
         self.graph(program.graph_module)
         state = self.named("weights", program.state_dict)
         constants = self.named("constants", program.constants)
@@ -98,8 +139,7 @@ class _ProgramEncoder:
         outputs = [self.output(entry) for entry in signature.output_specs]
         modules = [self.module(entry) for entry in program.module_call_graph]
         memory_notes = self.memory_notes()
-        storages, tensors, entries = self.tensors.finish()
-        encoded = schema.Program(
+        return schema.Program(
             stage=program.stage.value,
             functions=[name_of(target) for target in self.functions],
             tensor_types=self.types,
@@ -111,18 +151,14 @@ class _ProgramEncoder:
             argument_names=list(program._argument_names),
             memories=len(self.memories),
             memory_notes=memory_notes,
-            storages=storages,
-            tensors=tensors,
             state=state,
             constants=constants,
-            objects=self.objects,
             examples=examples,
             modules=modules,
             symbols=encode_symbols(program._context.environment, program._dynamic_sizes, self.origins is not None),
             metadata=schema.Metadata() if self.origins is None else self.origins.metadata,
             observations=encode_observations(program._observations, self.values, self.origins is not None),
         )
-        return EncodedProgram(encoded, [*entries, *self.object_entries])
 
     # --- graphs ---------------------------------------------------------------------------------------------------
 
@@ -223,18 +259,19 @@ class _ProgramEncoder:
         if not is_path(name):
             raise UnsavableError(f"{name!r} can't be the name of a parameter, buffer or constant in a file")
         if isinstance(value, torch.Tensor):
-            return schema.TensorValue(self.tensors.add(part, name, value))
+            return schema.TensorValue(self.tables.tensors.add(part, name, value))
         if isinstance(value, (int, float, str, complex, type(None))):
             return self.values.encode(value)
         return self.object(name, value)
 
     def object(self, name: str, value: Any) -> Any:
-        number = self.object_numbers.get(id(value))
+        tables = self.tables
+        number = tables.object_numbers.get(id(value))
         if number is None:
             type_name, content = saved_object(name, value)
-            number = self.object_numbers[id(value)] = len(self.objects)
-            self.objects.append(schema.CustomObject(type_name))
-            self.object_entries.append(bytes_entry(f"objects/{number}", content))
+            number = tables.object_numbers[id(value)] = len(tables.objects)
+            tables.objects.append(schema.CustomObject(type_name))
+            tables.object_entries.append(bytes_entry(f"objects/{number}", content))
         return schema.ObjectValue(number)
 
     def examples(self, examples: Any) -> schema.Examples | None:

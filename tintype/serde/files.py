@@ -6,9 +6,10 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, overload
 
 import msgspec
 import torch
@@ -19,10 +20,10 @@ from tintype.ir.process_switches import collector_paused
 from tintype.serde import schema
 from tintype.serde.archive import Archive, Entry, bytes_entry, write_archive
 from tintype.serde.atomic import is_stream, replacing
-from tintype.serde.decode import ProgramDecoder
-from tintype.serde.description import read_description
-from tintype.serde.encode import EncodedProgram, encode_program
-from tintype.serde.mapping import map_path
+from tintype.serde.decode import ProgramDecoder, SharedValues
+from tintype.serde.description import MOST_PROGRAMS, FileDescription, is_name_of_program, read_description
+from tintype.serde.encode import EncodedProgram, EncodedPrograms, encode_program, encode_programs
+from tintype.serde.mapping import map_file
 
 FileLike = str | bytes | os.PathLike[str] | IO[bytes]
 
@@ -32,14 +33,17 @@ _BIG = 1 << 30  # bytes from which a person would like to see progress
 
 
 def save(
-    program: ExportedProgram,
+    program: ExportedProgram | Mapping[str, ExportedProgram],
     f: FileLike,
     *,
     extra_files: dict[str, str | bytes] | None = None,
     metadata: bool = True,
     progress: bool | None = None,
 ) -> None:
-    """Write a program to a file: a path, or an object open for writing bytes.
+    """Write a program, or several by name, to a file: a path, or an object open for writing bytes.
+
+    Several programs in one file share what they have in common: weights of one model are written once, and are one
+    memory again when they are loaded.
 
     A path is replaced in one step when everything is written; until then, and if anything fails, what was there
     stays. ``extra_files`` are stored beside the program by name. Without ``metadata`` the file does not say which
@@ -52,14 +56,19 @@ def save(
     >>> tintype.save(ep, file, extra_files={"labels.txt": "cat dog"})
     >>> tintype.load(file).module()(torch.ones(4, 3)).shape
     torch.Size([4, 2])
+    >>> tintype.save({"forward": ep, "core": ep.run_decompositions()}, file := io.BytesIO())
+    >>> tintype.load(file)["core"].module()(torch.ones(4, 3)).shape
+    torch.Size([4, 2])
     """
-    if not isinstance(program, ExportedProgram):
-        raise InvalidRequestError(
-            f"the program to be saved must be an ExportedProgram, but got {type(program).__qualname__}",
-            remedy="export the module first: tintype.save(tintype.export(module, args), path)",
-        )
+    encoded: EncodedProgram | EncodedPrograms
     with collector_paused():
-        entries = archive_entries(encode_program(program, metadata=metadata), extra_files or {})
+        if isinstance(program, Mapping):
+            _check_programs(program)
+            encoded = encode_programs(program, metadata=metadata)
+        else:
+            _check_program(program, "the program to be saved")
+            encoded = encode_program(program, metadata=metadata)
+        entries = archive_entries(encoded, extra_files or {})
     total = sum(entry.size for entry in entries)
     if progress is None:
         progress = total >= _BIG and sys.stderr.isatty()
@@ -73,6 +82,26 @@ def save(
     else:
         with replacing(Path(path)) as file:
             write_archive(file, shown)
+
+
+def _check_program(program: Any, what: str) -> None:
+    if not isinstance(program, ExportedProgram):
+        raise InvalidRequestError(
+            f"{what} must be an ExportedProgram, but got {type(program).__qualname__}",
+            remedy="export the module first: tintype.save(tintype.export(module, args), path)",
+        )
+
+
+def _check_programs(programs: Mapping[Any, Any]) -> None:
+    if not 1 <= len(programs) <= MOST_PROGRAMS:
+        raise InvalidRequestError(f"a file holds 1 to {MOST_PROGRAMS} programs, but got {len(programs)}")
+    for name, program in programs.items():
+        if not is_name_of_program(name):
+            raise InvalidRequestError(
+                f"{name!r:.80} can't be the name of a program in a file",
+                remedy='name it in words: "prefill", "decode"',
+            )
+        _check_program(program, f"what is to be saved as {name!r}")
 
 
 def _path_of(f: FileLike, method: str) -> str | None:
@@ -91,25 +120,32 @@ def _path_of(f: FileLike, method: str) -> str | None:
     return None
 
 
-def archive_entries(encoded: EncodedProgram, extra_files: dict[str, str | bytes]) -> list[Entry]:
-    """What a file of a program consists of, in order."""
+def archive_entries(encoded: EncodedProgram | EncodedPrograms, extra_files: dict[str, str | bytes]) -> list[Entry]:
+    """What a file of programs consists of, in order."""
+    described: dict[str, schema.Program | schema.Programs] = {}
+    if isinstance(encoded, EncodedProgram):
+        # a reader that leaves out what a program looked at would run it on inputs that it was not captured for
+        oldest = schema.ONE_PROGRAM if encoded.program.observations else (schema.FORMAT_MAJOR, 0)
+        info = _format_info(schema.ONE_PROGRAM, oldest)
+        described["program.json"] = encoded.program
+    else:
+        info = _format_info(schema.SEVERAL_PROGRAMS, schema.SEVERAL_PROGRAMS)
+        described["programs.json"] = encoded.shared
+        described.update((f"programs/{number}.json", program) for number, program in enumerate(encoded.programs))
     try:
-        description = msgspec.json.encode(encoded.program)
+        descriptions = {name: msgspec.json.encode(described) for name, described in described.items()}
     except UnicodeEncodeError as error:
         raise UnsavableError(f"the program has text in it that is no Unicode: {error.object!r:.80}") from error
     return [
-        bytes_entry("format.json", msgspec.json.encode(_format_info(encoded.program))),
-        bytes_entry("program.json", description),
+        bytes_entry("format.json", msgspec.json.encode(info)),
+        *[bytes_entry(name, description) for name, description in descriptions.items()],
         *encoded.entries,
         *_extra_entries(extra_files),
     ]
 
 
-def _format_info(program: schema.Program) -> schema.FormatInfo:
+def _format_info(version: tuple[int, int], oldest: tuple[int, int]) -> schema.FormatInfo:
     producer = f"tintype {sys.modules['tintype'].__version__}"
-    version = (schema.FORMAT_MAJOR, schema.FORMAT_MINOR)
-    # a reader that leaves out what a program looked at would run it on inputs that it was not captured for
-    oldest = (schema.FORMAT_MAJOR, 1 if program.observations else 0)
     return schema.FormatInfo(version, oldest, schema.OPERATOR_SET, producer, str(torch.__version__))
 
 
@@ -171,14 +207,30 @@ def _write_all(f: IO[bytes], piece: bytes) -> None:
 # --- loading ------------------------------------------------------------------------------------------------------
 
 
+@overload
+def load(
+    f: FileLike, *, entry: str, extra_files: dict[str, Any] | None = ..., mmap: bool = ..., verify: bool = ...
+) -> ExportedProgram: ...
+
+
+@overload
+def load(
+    f: FileLike, *, entry: None = ..., extra_files: dict[str, Any] | None = ..., mmap: bool = ..., verify: bool = ...
+) -> Any: ...
+
+
 def load(
     f: FileLike,
     *,
+    entry: str | None = None,
     extra_files: dict[str, Any] | None = None,
     mmap: bool = True,
     verify: bool = False,
-) -> ExportedProgram:
-    """Read a program from a file: a path, or an object open for reading bytes.
+) -> Any:
+    """Read what was saved to a file: a path, or an object open for reading bytes.
+
+    The result is an :class:`ExportedProgram`, or a dictionary of them by name where a mapping was saved. Programs of
+    one file share the memory that they shared when they were saved. ``entry`` reads the program of that name only.
 
     Nothing in a file is run, and nothing but the file is read. The weights of a file with a path are mapped into
     memory, not read: they come in when they are used, and processes share them; ``mmap=False`` reads them at once.
@@ -194,32 +246,44 @@ def load(
     >>> extra
     {'note': 'hello'}
     """
-    with collector_paused(), torch.inference_mode(False):  # state that can be trained, wherever it is loaded
-        archive = _opened(f, mmap)
+    # what is read is state that can be trained, wherever it is loaded
+    with collector_paused(), torch.inference_mode(False), _opened(f, mmap) as archive:
         if verify:
             archive.verify()
-        program = _read_program(archive)
+        result: Any = _read_programs(archive, read_description(archive, entry))
         if extra_files is not None:
             _read_extra_files(archive, extra_files)
-    return program
+    return result if entry is None else result[entry]
 
 
-def _opened(f: FileLike, mapped: bool) -> Archive:
+@contextmanager
+def _opened(f: FileLike, mapped: bool) -> Iterator[Archive]:
     path = _path_of(f, "read")
-    if path is not None:
-        return Archive(map_path(path) if mapped else bytearray(Path(path).read_bytes()))
+    if path is None:
+        yield Archive(_content_of(f))  # type: ignore[arg-type]
+    elif mapped:
+        with open(path, "rb") as file:
+            yield Archive(map_file(file), again=lambda: map_file(file))
+    else:
+        yield Archive(bytearray(Path(path).read_bytes()))
+
+
+def _content_of(f: IO[bytes]) -> bytearray:
     if isinstance(f, io.BytesIO) and f.tell() == f.getbuffer().nbytes:
         f.seek(0)  # just written
-    content = f.read()  # type: ignore[union-attr]
+    content = f.read()
     if not isinstance(content, bytes):
         raise InvalidRequestError("the file to load from must be open for reading bytes", remedy='open(path, "rb")')
-    return Archive(bytearray(content))
+    return bytearray(content)
 
 
-def _read_program(archive: Archive) -> ExportedProgram:
-    _, program = read_description(archive)
+def _read_programs(archive: Archive, description: FileDescription) -> ExportedProgram | dict[str, ExportedProgram]:
     try:
-        return ProgramDecoder(program, archive).decode()
+        if description.program is not None:
+            return ProgramDecoder(description.program, SharedValues(archive, description.program)).decode()
+        assert description.shared is not None
+        shared = SharedValues(archive, description.shared)
+        return {name: ProgramDecoder(program, shared).decode() for name, program in description.programs.items()}
     except TintypeError:
         raise
     except Exception as error:

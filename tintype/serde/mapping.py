@@ -13,13 +13,13 @@ from tintype.errors import FileFormatError
 def map_path(path: str | os.PathLike[str]) -> mmap.mmap:
     """The file at a path, in memory."""
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise FileFormatError(f"{os.fspath(path)} is empty")
         return map_file(file)
 
 
 def map_file(file: IO[bytes]) -> mmap.mmap:
     """A file in memory. What is written there is this process's own copy."""
+    if os.fstat(file.fileno()).st_size == 0:
+        raise FileFormatError(f"{os.fspath(file.name)} is empty")
     if os.name != "posix":
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     flags = mmap.MAP_PRIVATE

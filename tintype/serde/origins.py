@@ -22,16 +22,51 @@ from tintype.serde.symbols import check_one_line
 from tintype.serde.values import ValueDecoder, ValueEncoder, is_path
 
 
+class SourceTable:
+    """Source files and their lines, and stacks as text; the programs of a file have one."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.texts: list[str] = []
+        self.frames: list[schema.Frame] = []
+        self._file_numbers: dict[str, int] = {}
+        self._text_numbers: dict[str, int] = {}
+        self._steps: dict[tuple[int, int], int] = {}
+        self._frame_numbers: dict[Frame, int] = {}
+        self._alive: list[Any] = []  # what the numbers above were given to by address
+
+    def frame(self, step: Step) -> int:
+        """The number of a line."""
+        if isinstance(step, Frame):
+            return self._line(step)
+        key = (id(step[0]), step[1])  # a code object's own hash goes through all of it
+        number = self._steps.get(key)
+        if number is None:
+            self._alive.append(step)
+            number = self._steps[key] = self._line(frame_of(step)._replace(called=called_name(step)))
+        return number
+
+    def text(self, text: str) -> int:
+        """The number of a stack that somebody wrote down."""
+        return _number(self._text_numbers, self.texts, text)
+
+    def _line(self, frame: Frame) -> int:
+        """Several steps may be the same text: calls on one line."""
+        number = self._frame_numbers.get(frame)
+        if number is None:
+            file = _number(self._file_numbers, self.files, frame.filename)
+            number = self._frame_numbers[frame] = len(self.frames)
+            self.frames.append(schema.Frame(file, *frame[1:]))
+        return number
+
+
 class OriginWriter:
     """Collects the origins of nodes; what nodes share is written once."""
 
-    def __init__(self, encoder: ValueEncoder) -> None:
-        self.metadata = schema.Metadata()
+    def __init__(self, encoder: ValueEncoder, sources: SourceTable) -> None:
+        self.metadata = schema.Metadata(sources.files, sources.texts, sources.frames)
         self._encoder = encoder
-        self._files: dict[str, int] = {}
-        self._texts: dict[str, int] = {}
-        self._steps: dict[tuple[int, int], int] = {}
-        self._frames: dict[Frame, int] = {}
+        self._sources = sources
         self._calls: dict[int, int] = {}
         self._origins: dict[int, int] = {}
         self._notes: dict[Any, int] = {}
@@ -52,7 +87,7 @@ class OriginWriter:
                 origin.serial,
                 origin.sequence,
                 origin.backward,
-                -1 if origin.text is None else _number(self._texts, self.metadata.texts, origin.text),
+                -1 if origin.text is None else self._sources.text(origin.text),
             )
             number = self._origins[id(origin)] = len(self.metadata.origins)
             self._alive.append(origin)
@@ -71,26 +106,7 @@ class OriginWriter:
         return number
 
     def _frames_of(self, steps: tuple[Step, ...]) -> list[int]:
-        return [self._frame(step) for step in steps if is_shown(step)]
-
-    def _frame(self, step: Step) -> int:
-        if isinstance(step, Frame):
-            return self._text(step)
-        key = (id(step[0]), step[1])  # a code object's own hash goes through all of it
-        number = self._steps.get(key)
-        if number is None:
-            self._alive.append(step)
-            number = self._steps[key] = self._text(frame_of(step)._replace(called=called_name(step)))
-        return number
-
-    def _text(self, frame: Frame) -> int:
-        """Several steps may be the same text: calls on one line."""
-        number = self._frames.get(frame)
-        if number is None:
-            file = _number(self._files, self.metadata.files, frame.filename)
-            number = self._frames[frame] = len(self.metadata.frames)
-            self.metadata.frames.append(schema.Frame(file, *frame[1:]))
-        return number
+        return [self._sources.frame(step) for step in steps if is_shown(step)]
 
     def notes(self, meta: NodeMeta) -> int:
         """The number of what somebody gave a node in place of what its origin says, or besides it; -1 for nothing."""

@@ -14,7 +14,10 @@ from msgspec import Struct, field
 # A reader of major version N reads all files of major version N; a newer minor version only adds what an older
 # reader can leave out.
 FORMAT_MAJOR = 1
-FORMAT_MINOR = 1
+FORMAT_MINOR = 2
+# What files say of themselves: one with one program is what it was before there were files with several.
+ONE_PROGRAM = (1, 1)
+SEVERAL_PROGRAMS = (1, 2)
 # The meaning of the operators' names and arguments; see upgrade.py.
 OPERATOR_SET = 1
 
@@ -479,3 +482,19 @@ class Program(Struct):
     metadata: Metadata = field(default_factory=Metadata)
     # since 1.1; a file that has some needs a reader of 1.1
     observations: list[Observation] = []
+
+
+class Programs(Struct):
+    """The whole of ``programs.json``, which a file with several programs has: what they have in common.
+
+    The program of the n-th name is ``programs/<n>.json``, a :class:`Program` in which the tables that are here are
+    empty. Since 1.2.
+    """
+
+    names: list[str]
+    storages: list[Storage] = []
+    tensors: list[Tensor] = []
+    objects: list[CustomObject] = []
+    files: list[str] = []
+    texts: list[str] = []
+    frames: list[Frame] = []

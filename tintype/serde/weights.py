@@ -3,13 +3,18 @@
 Every piece of memory is written once, however many tensors lie in it, and only as much of it as they cover. Memory
 that is exactly one dense tensor is written under that tensor's name, dtype and size, so that other tools can read the
 weights from the file; anything else as bytes. A table in ``program.json`` says how tensors lie in memory.
+
+Programs of one file that were made from one model hold the same memory, and so they do when they are loaded. Memories
+of two programs that are not the same but have the same bytes are written once too; each becomes a memory of its own
+again, since somebody may write to one of them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -49,6 +54,7 @@ PARTS = ("weights", "constants", "examples")
 _REQUIRES_GRAD, _CONJUGATED, _NEGATED, _PARAMETER = 1, 2, 4, 8
 _PIECE = 1 << 24  # bytes that are written at a time
 _MOST_HEADER = 100_000_000
+_SAMPLE = 1 << 14  # bytes at both ends that are compared first
 _MOST_DIMENSIONS = 64
 
 
@@ -63,7 +69,8 @@ class _Memory:
     part: str
     name: str  # of the first tensor in it
     storage: torch.UntypedStorage
-    tensors: list[torch.Tensor]
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    programs: set[int] = field(default_factory=set)  # that have a tensor in it
 
     @property
     def has_data(self) -> bool:
@@ -77,18 +84,24 @@ class TensorTable:
         self._memories: dict[int, _Memory] = {}
         self._tensors: list[torch.Tensor] = []
         self._numbers: dict[int, int] = {}
+        self._program = 0
+
+    def begin_program(self) -> None:
+        """What is added from now on belongs to the next program of the file."""
+        self._program += 1
 
     def add(self, part: str, name: str, tensor: torch.Tensor) -> int:
         """The number of a tensor; the same one for the same tensor."""
-        number = self._numbers.get(id(tensor))
-        if number is not None:
-            return number
         _check_savable(name, tensor)
         storage = tensor.untyped_storage()
         memory = self._memories.get(storage._cdata)
         if memory is None:
-            memory = _Memory(len(self._memories), part, name, storage, [])
+            memory = _Memory(len(self._memories), part, name, storage)
             self._memories[storage._cdata] = memory
+        memory.programs.add(self._program)
+        number = self._numbers.get(id(tensor))
+        if number is not None:
+            return number
         memory.tensors.append(tensor)
         self._numbers[id(tensor)] = number = len(self._tensors)
         self._tensors.append(tensor)
@@ -98,9 +111,15 @@ class TensorTable:
         """The table, and the entries that hold the data."""
         pieces = [_Piece(memory) for memory in self._memories.values()]
         starts = {id(tensor): piece for piece in pieces for tensor in piece.memory.tensors}
+        if self._program > 1:
+            _find_equal(pieces)
         entries = []
         for part in PARTS:
-            mine = [piece for piece in pieces if piece.memory.part == part and piece.memory.has_data]
+            mine = [
+                piece
+                for piece in pieces
+                if piece.memory.part == part and piece.memory.has_data and not piece.equal_to
+            ]
             if mine:
                 _name_uniquely(mine)
                 entries.append(_safetensors_entry(f"{part}.safetensors", mine))
@@ -129,6 +148,7 @@ class _Piece:
     def __init__(self, memory: _Memory) -> None:
         self.memory = memory
         self.name = memory.name
+        self.equal_to: _Piece | None = None  # whose bytes are written in place of these
         begins, ends = zip(*map(_covered_bytes, memory.tensors), strict=True)
         self.alignment = max(tensor.dtype.itemsize for tensor in memory.tensors)
         # every tensor must begin at a whole number of its elements, also in what is cut out
@@ -146,7 +166,13 @@ class _Piece:
         device = str(self.memory.storage.device)
         if not self.memory.has_data:
             return schema.Storage("", "", self.size, device)
-        return schema.Storage(self.memory.part, self.name, self.size, device)
+        written = self.equal_to or self
+        return schema.Storage(written.memory.part, written.name, self.size, device)
+
+    def as_tensor(self) -> torch.Tensor:
+        """The bytes, where they are."""
+        storage = self.memory.storage
+        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, self.begin, [self.size], [1])
 
     def bytes(self) -> Iterator[Any]:
         """The memory in pieces; a copy exists only of what lies on another device."""
@@ -160,6 +186,25 @@ class _Piece:
         for position in range(0, self.size, _PIECE):
             yield view[position : position + _PIECE]
         del storage  # alive until here: the view does not keep it
+
+
+def _find_equal(pieces: list[_Piece]) -> None:
+    """Let memories of different programs that have the same bytes be written once. Within a program they stay apart:
+    the bytes of a file of one program are the same in a file of several."""
+    found: dict[Any, list[tuple[_Piece, set[int]]]] = {}
+    for piece in pieces:
+        if piece.size == 0 or not piece.memory.has_data:
+            continue
+        content = piece.as_tensor()
+        sample = zlib.crc32(torch.cat([content[:_SAMPLE], content[-_SAMPLE:]]).cpu().numpy().tobytes())
+        alike = found.setdefault((piece.size, piece.alignment, content.device, sample), [])
+        for first, programs in alike:
+            if programs.isdisjoint(piece.memory.programs) and torch.equal(first.as_tensor(), content):
+                piece.equal_to = first
+                programs |= piece.memory.programs
+                break
+        else:
+            alike.append((piece, set(piece.memory.programs)))
 
 
 def _covered_bytes(tensor: torch.Tensor) -> tuple[int, int]:
@@ -275,10 +320,14 @@ def storage_at(buffer: Any, begin: int, size: int) -> torch.UntypedStorage:
 class TensorReader:
     """The tensors of a file."""
 
-    def __init__(self, archive: Archive, program: schema.Program) -> None:
+    def __init__(
+        self, archive: Archive, storages: list[schema.Storage], tensors: list[schema.Tensor], programs: int = 1
+    ) -> None:
         self._archive = archive
-        self._storages = program.storages
-        self._described = program.tensors
+        self._storages = storages
+        self._described = tensors
+        self._programs = programs
+        self._uses: dict[tuple[str, str], int] = {}
         self._headers: dict[str, dict[str, StoredTensor]] = {}
         self._memories: dict[int, torch.UntypedStorage] = {}
         self._tensors: dict[int, torch.Tensor] = {}
@@ -313,7 +362,12 @@ class TensorReader:
             place = self._header(storage.part).get(storage.name)
             if place is None or place.size != storage.size:
                 raise FileFormatError(f"the data of {storage.name!r:.80} is not there, or of another size")
-            memory = storage_at(self._archive.buffer, place.begin, place.size)
+            # bytes that several memories have are in the file once; nobody else's writes may be seen in a memory
+            use = self._uses.get((storage.part, storage.name), 0)
+            if use >= self._programs:
+                raise FileFormatError(f"more memories have the data of {storage.name!r:.80} than there are programs")
+            self._uses[storage.part, storage.name] = use + 1
+            memory = storage_at(*self._archive.memory(place.begin, place.size, use), place.size)
             if device.type != "cpu":
                 memory = _moved(memory, device)
             self._memories[number] = memory

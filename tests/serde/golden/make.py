@@ -14,11 +14,11 @@ import torch
 import torch.utils._pytree as pytree
 
 import tintype
-from tests.serde.programs import everything, small
+from tests.serde.programs import Everything, everything, example_of_everything, small
 from tintype.serde import schema
 from tintype.serde.archive import write_archive
 from tintype.serde.atomic import replacing
-from tintype.serde.encode import encode_program
+from tintype.serde.encode import encode_program, encode_programs
 from tintype.serde.files import archive_entries
 
 GOLDEN = Path(__file__).parent
@@ -92,6 +92,15 @@ PROGRAMS: dict[str, Callable[[], tintype.ExportedProgram]] = {
 }
 
 
+def several() -> dict[str, tintype.ExportedProgram]:
+    """Programs of one model, of which one is decomposed, and one of an equal model."""
+    torch.manual_seed(0)
+    model = Everything()
+    args, kwargs = example_of_everything()
+    first, second = (tintype.export(model, args, kwargs) for _ in range(2))
+    return {"first": first, "core": second.run_decompositions(), "equal to the first": everything(), "small": small()}
+
+
 def expected_results(program: tintype.ExportedProgram) -> bytes:
     """What a program computes on its example, as plain numbers."""
     assert program.example_inputs is not None
@@ -111,13 +120,13 @@ def _finite(number: Any) -> Any:
 
 def schema_text() -> str:
     """The schema in a form that shows every change of it."""
-    described = msgspec.json.schema(schema.Program)
+    described = {"program": msgspec.json.schema(schema.Program), "programs": msgspec.json.schema(schema.Programs)}
     return msgspec.json.format(msgspec.json.encode(described, order="sorted"), indent=1).decode() + "\n"
 
 
 def _forget_folders(program: schema.Program) -> None:
     """The folders of the machine that a golden file was made on are nobody's business."""
-    program.metadata.files = [Path(name).name for name in program.metadata.files]
+    program.metadata.files[:] = [Path(name).name for name in program.metadata.files]
     for conditions in (program.symbols.guards, program.symbols.assertions, program.symbols.specializations):
         for position, condition in enumerate(conditions):
             line = condition.location
@@ -129,18 +138,31 @@ def _forget_folders(program: schema.Program) -> None:
         program.observations[position] = msgspec.structs.replace(observation, location=place)
 
 
+def golden_path(name: str, version: tuple[int, int]) -> Path:
+    return GOLDEN / f"{name}-{version[0]}.{version[1]}.tt"
+
+
 def main() -> None:
     version = f"{schema.FORMAT_MAJOR}.{schema.FORMAT_MINOR}"
     text = GOLDEN / f"schema-{version}.json"
     if not text.exists():
         text.write_text(schema_text(), encoding="utf-8")
     for name, make in PROGRAMS.items():
-        path = GOLDEN / f"{name}-{version}.tt"
+        path = golden_path(name, schema.ONE_PROGRAM)
         if not path.exists():
             encoded = encode_program(make(), metadata=True)
             _forget_folders(encoded.program)
             with replacing(path) as file:
                 write_archive(file, archive_entries(encoded, {"expected.json": expected_results(make())}))
+    path = golden_path("several", schema.SEVERAL_PROGRAMS)
+    if not path.exists():
+        together = encode_programs(several(), metadata=True)
+        together.shared.files[:] = [Path(name).name for name in together.shared.files]
+        for program in together.programs:
+            _forget_folders(program)
+        expected = {f"expected/{name}": expected_results(program) for name, program in several().items()}
+        with replacing(path) as file:
+            write_archive(file, archive_entries(together, expected))
 
 
 if __name__ == "__main__":
