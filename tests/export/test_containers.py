@@ -123,6 +123,43 @@ def test_a_program_may_change_dictionaries_of_settings() -> None:
     assert module(Counted()).sizes == {0: 7}
 
 
+def test_an_object_that_is_returned_is_the_callers(mode: str) -> None:
+    class Model(nn.Module):
+        def forward(self, value: torch.Tensor, grids: list[Grid]) -> Any:
+            grids[0].cells = grids[0].cells + value
+            grids[0].count += 1
+            return {"all": (value, grids[0]), "other": Grid(value)}
+
+    module = capture(mode, Model(), (torch.ones(3), [Grid(torch.ones(3)), Grid(torch.ones(3))])).module()
+    first, second = Grid(torch.ones(3)), Grid(torch.ones(3))
+    for arguments in ((torch.ones(3), [first, second]),):
+        result = module(*arguments)
+        assert result["all"][1] is first and result["other"] is not second
+    assert first.cells.tolist() == [2, 2, 2] and first.count == 4
+    assert second.cells.tolist() == [1, 1, 1]
+
+
+def test_an_object_is_found_however_arguments_are_given() -> None:
+    def program(a: Grid, b: Grid, *, c: Grid) -> Any:
+        for grid in (a, b, c):
+            grid.cells = grid.cells * 2
+        return c, b, a
+
+    grids = [Grid(torch.ones(2)), Grid(torch.ones(3)), Grid(torch.ones(4))]
+    example = [Grid(grid.cells) for grid in grids]
+    module = tintype.export(program, tuple(example[:2]), {"c": example[2]}).module()
+    assert all(grid.cells.sum() == len(grid.cells) for grid in example)
+    calls = (
+        lambda a, b, c: module(a, b, c=c),
+        lambda a, b, c: module(a, c=c, b=b),
+        lambda a, b, c: module(b=b, c=c, a=a),
+    )
+    for call in calls:
+        results = call(*grids)
+        assert [id(grid) for grid in results] == [id(grid) for grid in reversed(grids)]
+    assert [grid.cells[0].item() for grid in grids] == [8, 8, 8]
+
+
 def test_an_object_that_the_program_changes_is_refused_unless_it_is_returned() -> None:
     def changes(grid: Grid) -> torch.Tensor:
         grid.cells = grid.cells + 1

@@ -502,9 +502,8 @@ def test_attention_with_a_mask_of_flags_at_varying_lengths(rows: int) -> None:
         return torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask)
 
     def inputs(batch: int, length: int, count: int) -> tuple[torch.Tensor, ...]:
-        return (
-            torch.randn(batch, 4, length, 8), torch.randn(batch, 4, count, 8), torch.rand(batch, 1, length, count) > 0.5
-        )  # fmt: skip
+        mask = torch.rand(batch, 1, length, count) > 0.5
+        return torch.randn(batch, 4, length, 8), torch.randn(batch, 4, count, 8), mask
 
     batch, length, count = tintype.dims("batch", "length", "count")
     shapes = ({0: batch, 2: length}, {0: batch, 2: count}, {0: batch, 2: length, 3: count})

@@ -339,6 +339,9 @@ PROGRAM_FAULTS: dict[str, tuple[Callable[[schema.Program], None], str]] = {
     "inputs of another structure": (set_program(in_tree=None), "structure of the inputs"),
     "outputs of another structure": (set_program(out_tree=schema.Tree("list", None, [])), "structure of the outputs"),
     "a container that is not there": (set_program(out_tree=schema.Tree("os.system", None, [None])), "no container"),
+    "an object that is none": (set_program(returned=[([0], [0])]), "said to be returned"),
+    "an object that is not there": (set_program(returned=[([7, 7], [])]), "said to be returned"),
+    "an object at a negative place": (set_program(returned=[([-1], [-1])]), "said to be returned"),
     "a class by name": (
         set_program(out_tree=schema.Tree("registered:subprocess.Popen", None, [None])),
         "not registered here",

@@ -12,7 +12,7 @@ import torch
 
 import tintype
 from tests.export.modes import assert_same
-from tests.serde.golden.make import GOLDEN, PROGRAMS, golden_path, schema_text
+from tests.serde.golden.make import GOLDEN, PROGRAMS, golden_path, schema_text, version_of
 from tests.serde.programs import edited_json, entries_of, loaded, saved_bytes, small
 from tintype.errors import FileFormatError, FileVersionError
 from tintype.serde import schema, upgrade
@@ -132,7 +132,7 @@ def assert_computes(program: tintype.ExportedProgram, numbers: str) -> None:
 
 
 def test_there_are_files_of_this_version() -> None:
-    assert {golden_path(name, schema.ONE_PROGRAM) for name in PROGRAMS} <= set(FILES)
+    assert {golden_path(name, version_of(name)) for name in PROGRAMS} <= set(FILES)
     assert golden_path("several", schema.SEVERAL_PROGRAMS) in FILES
 
 

@@ -16,7 +16,7 @@ from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.aot.calls import TOLD_BY_KEYS, Offsets, attached_to, key_of, modes, offsets_of, state_key, value_key
 from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record, refuse_shared_memory
-from tintype.aot.containers import are_changed, update
+from tintype.aot.containers import are_changed
 from tintype.aot.reads import Reads
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
@@ -146,7 +146,7 @@ class CompiledFunction:
         result = compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
         if compiled.changes_arguments:
             result, changed = result
-            update((args, kwargs), changed)
+            tree.update((args, kwargs), changed)
         return result
 
     def prepare(self, /, *args: Any, **kwargs: Any) -> CompiledGraphs:

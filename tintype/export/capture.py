@@ -369,7 +369,7 @@ def _program_from(
     signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")
-    call_spec = CallSpec(captured.in_spec, captured.out_spec)
+    call_spec = CallSpec(captured.in_spec, captured.out_spec, tuple(captured.returned))
     signatures[""] = root_signature(call_spec, signature)
     return ExportedProgram(
         program_module,

@@ -32,11 +32,13 @@ from tintype.export.own_attributes import (
     tables_of,
 )
 from tintype.export.owned_state import as_replacement, replace_state, write_untracked
+from tintype.export.returned import Returned
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import callable_of
 from tintype.symbolic.location import replaying
+from tintype.trace.given_objects import Path
 from tintype.trace.recorder import Recorder, active_recorder
 
 _modes_active = torch._C._len_torch_dispatch_stack
@@ -69,6 +71,7 @@ class ProgramModule(OwnAttributes, GraphModule):
     _out_spec = Own()
     argument_names = Own()
     _checks = Own()
+    _returned = Own()
     _owns_parameters = Own()
     _constants = Own()
     _entry = Own()
@@ -82,6 +85,7 @@ class ProgramModule(OwnAttributes, GraphModule):
         out_spec: tree.TreeSpec,
         argument_names: Sequence[str],
         checks: InputChecks,
+        returned: Sequence[tuple[Path, Path]] = (),
     ) -> None:
         # arguments can be called anything; what fx writes into its code must be names that hide nothing
         spelled = names_in_code(argument_names)
@@ -92,6 +96,7 @@ class ProgramModule(OwnAttributes, GraphModule):
         self._out_spec = out_spec
         self.argument_names = list(argument_names)
         self._checks = checks
+        self._returned = tuple(returned)
         self._owns_parameters = False
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         attach_state(self, state)
@@ -181,12 +186,14 @@ class ProgramModule(OwnAttributes, GraphModule):
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
         graph = copy_graph(self.graph)
         state = {name: (copy.deepcopy(value, memo), kind) for name, (value, kind) in self._state().items()}
-        return ProgramModule(graph, state, self._in_spec, self._out_spec, self.argument_names, self._checks)
+        return ProgramModule(
+            graph, state, self._in_spec, self._out_spec, self.argument_names, self._checks, self._returned
+        )
 
     def __copy__(self) -> ProgramModule:
         return ProgramModule(
             copy_graph(self.graph), self._state(), self._in_spec, self._out_spec, self.argument_names,
-            self._checks,
+            self._checks, self._returned,
         )  # fmt: skip
 
     def _state(self) -> dict[str, tuple[Any, str]]:
@@ -214,7 +221,8 @@ class ProgramModule(OwnAttributes, GraphModule):
 
         with replaying(line):
             self._checks.check(given, self._state_of)
-            return self._interpret(recorder, given)
+            results = self._interpret(recorder, given)
+            return Returned(self._returned, self.argument_names)(args, kwargs, results)
 
     def _state_of(self, name: str) -> torch.Tensor:
         return attribute_of(self, name)
@@ -347,7 +355,11 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             continue
         if node.op == "output":
             leaves = iter([spell(writer, result) for result in node.args[0]])
-            writer.line(f"return {build_container(writer, module._out_spec, leaves)}")
+            results = build_container(writer, module._out_spec, leaves)
+            if module._returned:
+                put_back = writer.bind(Returned(module._returned, module.argument_names))
+                results = f"{put_back}(_args, _kwargs, {results})"
+            writer.line(f"return {results}")
         elif node.target is replace_state:
             path, value = node.args
             place = _attribute(writer, module, path)

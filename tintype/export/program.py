@@ -50,6 +50,7 @@ from tintype.ir.signature import (
 from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.buffer_assignments import REPLACES
+from tintype.trace.given_objects import Path
 from tintype.transforms.doubts import asserted_layouts
 from tintype.transforms.layouts import take_any_layout
 from tintype.transforms.memory import storages_of, written_storages
@@ -78,6 +79,8 @@ class CallSpec:
 
     in_spec: tree.TreeSpec
     out_spec: tree.TreeSpec
+    # where objects among the arguments stand among the results: caches that a model adds to and returns
+    returned: tuple[tuple[Path, Path], ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass
@@ -264,8 +267,9 @@ class ExportedProgram:
         graph = unlift(self)
         checks = self._input_checks()
         return ProgramModule(
-            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, checks
-        )
+            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, checks,
+            self.call_spec.returned,
+        )  # fmt: skip
 
     def _input_checks(self) -> InputChecks:
         inputs = [

@@ -37,7 +37,7 @@ from tintype.serde.archive import Archive
 from tintype.serde.objects import loaded_object
 from tintype.serde.observations import decode_observations
 from tintype.serde.origins import OriginReader
-from tintype.serde.structure import decode_tree, registered_type
+from tintype.serde.structure import decode_returned, decode_tree, registered_type
 from tintype.serde.symbols import SymbolReader
 from tintype.serde.targets import function_named
 from tintype.serde.values import ValueDecoder, device_named, dtype_named, is_path, looked_up
@@ -107,7 +107,8 @@ class ProgramDecoder:
         constants = {entry.name: self.values.decode_stored(entry.value) for entry in program.constants}
         for name in (*state, *constants):
             _check_path(name)
-        call_spec = CallSpec(decode_tree(program.in_tree, self.values), decode_tree(program.out_tree, self.values))
+        in_spec, out_spec = decode_tree(program.in_tree, self.values), decode_tree(program.out_tree, self.values)
+        call_spec = CallSpec(in_spec, out_spec, decode_returned(program.returned, in_spec, out_spec))
         decoded = ExportedProgram(
             graphs[-1],
             signature,

@@ -148,6 +148,7 @@ class _ProgramEncoder:
             outputs=outputs,
             in_tree=encode_tree(spec.in_spec, self.values),
             out_tree=encode_tree(spec.out_spec, self.values),
+            returned=[(list(given), list(place)) for given, place in spec.returned],
             argument_names=list(program._argument_names),
             memories=len(self.memories),
             memory_notes=memory_notes,

@@ -124,9 +124,12 @@ def archive_entries(encoded: EncodedProgram | EncodedPrograms, extra_files: dict
     """What a file of programs consists of, in order."""
     described: dict[str, schema.Program | schema.Programs] = {}
     if isinstance(encoded, EncodedProgram):
-        # a reader that leaves out what a program looked at would run it on inputs that it was not captured for
+        # a reader that leaves out what a program looked at would run it on inputs that it was not captured for, and
+        # one that leaves out what it returns would not bring a caller's cache up to date
         oldest = schema.ONE_PROGRAM if encoded.program.observations else (schema.FORMAT_MAJOR, 0)
         info = _format_info(schema.ONE_PROGRAM, oldest)
+        if encoded.program.returned:
+            info = _format_info(schema.RETURNED_OBJECTS, schema.RETURNED_OBJECTS)
         described["program.json"] = encoded.program
     else:
         info = _format_info(schema.SEVERAL_PROGRAMS, schema.SEVERAL_PROGRAMS)

@@ -18,6 +18,7 @@ FORMAT_MINOR = 2
 # What files say of themselves: one with one program is what it was before there were files with several.
 ONE_PROGRAM = (1, 1)
 SEVERAL_PROGRAMS = (1, 2)
+RETURNED_OBJECTS = (1, 2)
 # The meaning of the operators' names and arguments; see upgrade.py.
 OPERATOR_SET = 1
 
@@ -482,6 +483,9 @@ class Program(Struct):
     metadata: Metadata = field(default_factory=Metadata)
     # since 1.1; a file that has some needs a reader of 1.1
     observations: list[Observation] = []
+    # where objects among the arguments stand among the results, as numbers of children on the way; since 1.2, and a
+    # file that has some needs a reader of 1.2
+    returned: list[tuple[list[int], list[int]]] = []
 
 
 class Programs(Struct):

@@ -116,6 +116,27 @@ def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0)
     return TreeSpec(cls, context, children)
 
 
+def decode_returned(
+    returned: list[tuple[list[int], list[int]]], in_spec: TreeSpec, out_spec: TreeSpec
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """Where objects among the arguments stand among the results."""
+    arguments = [argument for side in in_spec.children() for argument in side.children()] if returned else []
+    for given, place in returned:
+        kinds = _type_at(arguments, given), _type_at([out_spec], [0, *place])
+        if kinds[0] is not kinds[1] or not holds_attributes(kinds[0]):
+            raise FileFormatError("an object is said to be returned where there is none, or another one")
+    return tuple((tuple(given), tuple(place)) for given, place in returned)
+
+
+def _type_at(specs: list[TreeSpec], path: list[int]) -> Any:
+    found = None
+    for number in path:
+        if not 0 <= number < len(specs):
+            return None
+        found, specs = specs[number].type, specs[number].children()
+    return found
+
+
 def _check_keys(keys: Any, count: int) -> None:
     if not isinstance(keys, list) or len(keys) != count:
         raise FileFormatError("a dictionary among inputs or outputs has more keys than values, or fewer")

@@ -56,6 +56,7 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.given_containers import refuse_changed
+from tintype.trace.given_objects import GivenObjects, Path
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.iterators import refuse_advanced
@@ -99,6 +100,8 @@ class CapturedGraph:
     # plain attributes that the program changed, and how to tell of them
     plain_changes: list[Change]
     describe_change: Callable[[Change], str]
+    # where objects that were given stand among the results
+    returned: list[tuple[Path, Path]]
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -196,6 +199,7 @@ class Capture:
         raise_all(problems)
         self._values = values
         args, kwargs = tree.unflatten(values, self.in_spec)
+        self._given = GivenObjects(args, kwargs, self.in_spec)
         return args, kwargs
 
     def _leaf_names(self, leaves: Sequence[tuple[tree.KeyPath, Any]]) -> list[str]:
@@ -338,6 +342,7 @@ class Capture:
                     refuse_changed_gradient_mode(self.recorder)
                     refuse_advanced(snapshot.iterators)
             self.recorder.modes.label(self.graph)
+            self.returned = self._given.among(outputs)
             output_specs, out_spec = self._make_outputs(outputs)
             has_run = True
         except CaptureInterrupted as interrupted:
@@ -552,6 +557,7 @@ class Capture:
             self.recorder.observer.found,
             self.plain_changes,
             self._describe_change,
+            self.returned,
         )
 
 

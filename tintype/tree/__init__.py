@@ -27,6 +27,7 @@ from tintype.tree.registration import (
     register_namedtuple,
     type_named,
 )
+from tintype.tree.updating import update
 
 __all__ = [
     "KeyPath",
@@ -46,5 +47,6 @@ __all__ = [
     "type_named",
     "unflatten",
     "unflattener",
+    "update",
     "with_classes",
 ]

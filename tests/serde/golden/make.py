@@ -81,11 +81,34 @@ def observed() -> tintype.ExportedProgram:
     return tintype.export(function, (torch.randn(4, 2), torch.randn(1, 2, 3, 4)), dynamic_shapes=shapes)
 
 
+class Memory:
+    """An object that a program is given, adds to and returns."""
+
+    def __init__(self, seen: torch.Tensor) -> None:
+        self.seen = seen
+        self.kind = "all"
+
+
+tintype.register_container(Memory, name="tests.Memory")
+
+
+def returned() -> tintype.ExportedProgram:
+    """Adds to an object and returns it."""
+
+    def function(value: torch.Tensor, memory: Memory) -> Any:
+        memory.seen = torch.cat([memory.seen, value])
+        return {"sum": memory.seen.sum(), "memory": memory}
+
+    torch.manual_seed(0)
+    return tintype.export(function, (torch.randn(2), Memory(torch.randn(3))), dynamic_shapes="auto")
+
+
 PROGRAMS: dict[str, Callable[[], tintype.ExportedProgram]] = {
     "branches": branches,
     "core": core,
     "everything": everything,
     "observed": observed,
+    "returned": returned,
     "small": small,
     "symbolic": symbolic,
     "training": training,
@@ -138,6 +161,11 @@ def _forget_folders(program: schema.Program) -> None:
         program.observations[position] = msgspec.structs.replace(observation, location=place)
 
 
+def version_of(name: str) -> tuple[int, int]:
+    """What the file of a program says of itself."""
+    return schema.RETURNED_OBJECTS if name == "returned" else schema.ONE_PROGRAM
+
+
 def golden_path(name: str, version: tuple[int, int]) -> Path:
     return GOLDEN / f"{name}-{version[0]}.{version[1]}.tt"
 
@@ -148,7 +176,7 @@ def main() -> None:
     if not text.exists():
         text.write_text(schema_text(), encoding="utf-8")
     for name, make in PROGRAMS.items():
-        path = golden_path(name, schema.ONE_PROGRAM)
+        path = golden_path(name, version_of(name))
         if not path.exists():
             encoded = encode_program(make(), metadata=True)
             _forget_folders(encoded.program)
