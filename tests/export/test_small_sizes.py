@@ -91,3 +91,41 @@ def test_a_size_of_one_in_the_example_has_any_stride():
     assert torch.equal(program(torch.arange(3.0)), torch.arange(3.0) + 1)
     with pytest.raises(tintype.TintypeError, match="is_contiguous"):
         program(torch.arange(6.0)[::2])
+
+
+@pytest.mark.parametrize("table", [None, {}], ids=["core", "empty table"])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_attention_of_features_that_may_be_none(table, rank):
+    """The scale is one over the root of their number."""
+
+    class Attention(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    sizes = [2, 3, 5][-rank + 1 :]
+    program = tintype.export(Attention(), (torch.randn(*sizes, 4),), dynamic_shapes=({rank - 1: tintype.Dim("n")},))
+    decomposed = program.run_decompositions(*(() if table is None else (table,))).module()
+    for features in (0, 1, 2, 7):
+        x = torch.randn(*sizes, features)
+        torch.testing.assert_close(decomposed(x), Attention()(x))
+
+
+def test_a_size_of_one_is_assigned_to_an_element():
+    def f(x):
+        x = x.clone()
+        x[0] = x
+        return x
+
+    program = tintype.export(f, (torch.ones(1),), dynamic_shapes=({0: tintype.Dim.AUTO},)).module()
+    assert torch.equal(program(torch.ones(1)), torch.ones(1))
+    with pytest.raises(tintype.TintypeError, match="to be equal to 1"):
+        program(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "example", "wanted"), [(lambda n: 2 * n, 8, "min=2"), (lambda n: n + 1, 8, "min=3")]
+)
+def test_what_rules_out_more_than_0_and_1_of_a_derived_size_breaks_its_promise(spec, example, wanted):
+    n = tintype.Dim("n", max=64)
+    with pytest.raises(tintype.ConstraintViolationError, match=wanted):
+        tintype.export(lambda x: x[4:] * 2, (torch.ones(example),), dynamic_shapes=({0: spec(n)},))

@@ -26,6 +26,12 @@ class InputSizes:
         self.dynamic: list[DynamicSize] = []
         self.problems: list[str] = []
         self._roots: dict[str, Symbol] = {}
+        # for names in derived sizes: from where on all of these sizes are at least 2
+        self._general: dict[str, int] = {}
+        for entry in (entry for leaf in entries for entry in leaf or ()):
+            if isinstance(entry, Dim):
+                least = -((entry.offset - 2) // entry.scale)
+                self._general[entry.root.name] = max(least, self._general.get(entry.root.name, least))
         self._count = 0
 
     def sizes_of(self, leaf: int, tensor: torch.Tensor) -> tuple[Size, ...]:
@@ -127,15 +133,15 @@ class InputSizes:
         if not dim.min <= size <= dim.max:
             self._problem(f"{size} not in range [{dim.min}, {dim.max}] of {dim!r}, for {source}")
             return size
-        symbol = self._roots[dim.name] = self._symbol(size, dim.min, dim.max)
+        symbol = self._roots[dim.name] = self._symbol(size, dim.min, dim.max, self._general[dim.name])
         return symbol
 
-    def _symbol(self, size: int, low: Any, high: Any) -> Symbol:
+    def _symbol(self, size: int, low: Any, high: Any, general: int = 2) -> Symbol:
         name = f"s{self._count}"
         self._count += 1
         lower = int(low) if low != -INFINITY else None
         upper = int(high) if high != INFINITY else None
-        return self.environment.backed(size, name=name, lower=lower, upper=upper)
+        return self.environment.backed(size, name=name, lower=lower, upper=upper, general=general)
 
     def _problem(self, fact: str) -> None:
         self.problems.append(fact)

@@ -138,12 +138,18 @@ class Environment(Table):
         source: object = None,
         lower: int | None = 0,
         upper: int | None = None,
+        general: int = 2,
     ) -> Symbol:
-        """A new symbol for an input size that is ``hint`` in the example, or an integer (``lower`` is None)."""
+        """A new symbol for an input size that is ``hint`` in the example, or an integer (``lower`` is None).
+
+        From ``general`` on, sizes that it stands for are neither 0 nor 1."""
         declared = Range(-INFINITY if lower is None else lower, INFINITY if upper is None else upper)
         if hint not in declared:
             raise ValueError(f"the example size {hint} is outside the declared range {declared}")
-        return self._new_symbol("int", name or self._next_name("s"), hint, declared, source)
+        symbol = self._new_symbol("int", name or self._next_name("s"), hint, declared, source)
+        if symbol in self._general.bounds:
+            self._general.bounds[symbol] = Range(general, INFINITY)
+        return symbol
 
     def unbacked_int(self, *, lower: int | None = None, upper: int | None = None, source: object = None) -> Symbol:
         """A new symbol for an integer that only the data decide."""

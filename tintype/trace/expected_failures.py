@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _NOTED = "_noted_by_tintype"
 
 
-def may_be_stretched(recorder: Recorder, error: Exception, args: Any) -> bool:
+def may_be_stretched(recorder: Recorder, error: Exception, args: Any, *, inside: bool = False) -> bool:
     """Whether an operator failed that may work the example's way alone: one of its sizes is 1 there and broadcast.
 
     Kernels of torch's take a size that varies for a general one. Then they are asked again, and told what the example
-    has, which specialises the size.
+    has, which specialises the size. ``inside``: also if it was another operator inside of this one that failed.
     """
     environment = recorder.context.environment
     if not environment.symbols or environment.follows_hints or not isinstance(error, RuntimeError):
         return False
-    if isinstance(error, TintypeError) or getattr(error, _NOTED, False):
+    if isinstance(error, TintypeError) or (getattr(error, _NOTED, False) and not inside):
         return False
     return any(environment.hint(size) == 1 for size in _numbers(args))
 

@@ -50,14 +50,14 @@ class SymbolicFunctionMode(TorchFunctionMode):
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
-            if not _computes_only(function) or not may_be_stretched(self._recorder, error, args):
+            if not _may_be_repeated(function) or not may_be_stretched(self._recorder, error, args, inside=True):
                 raise
             with self._recorder.context.environment.following_hints():
                 return function(*args, **kwargs)
 
 
-def _computes_only(function: Any) -> bool:
-    """Whether a function is one of torch's kernels that write to nothing, so that it may be called twice."""
+def _may_be_repeated(function: Any) -> bool:
+    """Whether a function is one of torch's that writes to nothing."""
     return isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) and not function.__name__.endswith("_")
 
 
@@ -74,14 +74,32 @@ def _get_item(tensor: torch.Tensor, index: Any) -> Any:
 
 def _set_item(tensor: torch.Tensor, index: Any, value: Any) -> Any:
     index = with_numbers(index)
+    given, value = value, _without_leading_ones(tensor, index, value)
     if not _has_symbol(index):
-        return NotImplemented
+        return NotImplemented if value is given else torch.Tensor.__setitem__(tensor, index, value)
     entries = index if isinstance(index, tuple) else (index,)
     if any(isinstance(entry, (torch.Tensor, list)) for entry in entries):
-        raise IndexError("a symbolic position can't be mixed with tensors in an assignment")
+        raise CaptureError(
+            "a position that varies can't be mixed with tensors in an assignment",
+            location=user_location(),
+            remedy="make a tensor of the position: torch.tensor(position)",
+        )
     view = _select(tensor, index)
     view.copy_(value) if isinstance(value, torch.Tensor) else view.fill_(value)
     return None
+
+
+def _without_leading_ones(tensor: torch.Tensor, index: Any, value: Any) -> Any:
+    """What is assigned may have more dimensions than there is room for, if they are of size 1; torch looks only at
+    sizes that don't vary."""
+    entries = index if isinstance(index, tuple) else (index,)
+    if not isinstance(value, torch.Tensor) or any(isinstance(entry, (torch.Tensor, list, bool)) for entry in entries):
+        return value
+    numbers = sum(isinstance(entry, (int, torch.SymInt)) for entry in entries)
+    room = tensor.dim() - numbers + sum(entry is None for entry in entries)
+    while value.dim() > room and isinstance(value.shape[0], torch.SymInt) and value.shape[0] == 1:
+        value = torch.select(value, 0, 0)
+    return value
 
 
 def _select(tensor: torch.Tensor, index: Any) -> torch.Tensor:

@@ -15,6 +15,7 @@ import torch
 
 from tintype.fake.rules.resizing import scaled
 from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.transforms.attention import attention
 from tintype.transforms.differentiable_decompositions import DIFFERENTIABLE, DIFFERENTIABLE_COMPOSITES
 
 aten = torch.ops.aten
@@ -202,6 +203,7 @@ def _dropout(tensor: torch.Tensor, p: float, train: bool) -> Any:
 COMPOSITES: dict[Any, Callable[..., Any]] = {
     **DIFFERENTIABLE_COMPOSITES,
     aten.dropout.default: _dropout,
+    aten.scaled_dot_product_attention.default: attention,
     aten.instance_norm.default: _instance_norm,
     **{packet.vec: _upsample(packet.vec) for packet in _RESIZING},
     **{

@@ -15,6 +15,7 @@ import torch
 
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.sizes import broadcast_dim
+from tintype.transforms.attention import plain_attention
 
 aten = torch.ops.aten
 
@@ -202,33 +203,13 @@ def _upsampled(target: Any) -> Callable[..., torch.Tensor]:
     return decomposition
 
 
-def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    **options: Any,
-) -> torch.Tensor:
-    """The plain way, which is the only one that takes sequences without elements; its mask is added."""
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        numbers: dict[str, Any] = {"dtype": query.dtype, "device": query.device}
-        attn_mask = torch.where(
-            attn_mask, torch.scalar_tensor(0.0, **numbers), torch.scalar_tensor(-math.inf, **numbers)
-        )
-    plain = aten._scaled_dot_product_attention_math.default
-    output: torch.Tensor = plain(query, key, value, attn_mask, dropout_p, is_causal, None, **options)[0]
-    return output
-
-
 GENERAL_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.matmul.default: _matmul,
     aten.tensordot.default: _tensordot,
     aten.kron.default: _kron,
     aten.instance_norm.default: _instance_norm,
     aten.cdist.default: _cdist,
-    aten.scaled_dot_product_attention.default: _attention,
+    aten.scaled_dot_product_attention.default: plain_attention,
     aten.cosine_similarity.default: _cosine_similarity,
     aten.max_pool1d.default: _max_pool1d,
     aten.adaptive_avg_pool2d.default: aten._adaptive_avg_pool2d.default,
