@@ -7,7 +7,6 @@ ask nothing of sizes but what the operator itself requires.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
