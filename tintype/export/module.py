@@ -25,13 +25,14 @@ from tintype.export.codegen import (
 from tintype.export.own_attributes import (
     Own,
     OwnAttributes,
+    UnlessModels,
     add_constant,
     computed,
     is_computed,
     table_of_constant,
     tables_of,
 )
-from tintype.export.owned_state import as_replacement, replace_state, write_untracked
+from tintype.export.owned_state import InitialValue, as_replacement, replace_state, write_untracked
 from tintype.export.returned import Returned
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
@@ -74,6 +75,7 @@ class ProgramModule(OwnAttributes, GraphModule):
     _returned = Own()
     _owns_parameters = Own()
     _constants = Own()
+    _initial = Own()
     _entry = Own()
     _text = Own()
 
@@ -86,6 +88,7 @@ class ProgramModule(OwnAttributes, GraphModule):
         argument_names: Sequence[str],
         checks: InputChecks,
         returned: Sequence[tuple[Path, Path]] = (),
+        changing: Sequence[str] = (),
     ) -> None:
         # arguments can be called anything; what fx writes into its code must be names that hide nothing
         spelled = names_in_code(argument_names)
@@ -99,6 +102,7 @@ class ProgramModule(OwnAttributes, GraphModule):
         self._returned = tuple(returned)
         self._owns_parameters = False
         self._constants = [name for name, (_, kind) in state.items() if kind == "constant"]
+        self._initial = {name: InitialValue(state[name][0]) for name in changing}
         attach_state(self, state)
         self._modules.update(attached(graph))
         self.graph = graph
@@ -145,6 +149,45 @@ class ProgramModule(OwnAttributes, GraphModule):
         self._entry = compile_entry(self)
         return self._entry(*args, **kwargs)
 
+    @UnlessModels
+    def state(self) -> dict[str, torch.Tensor]:
+        """The buffers, parameters and constants that calls change, by name, as they are now.
+
+        A model may have something called ``state`` or ``reset``, which is then what ``module.state`` is;
+        ``type(module).state(module)`` is always this.
+
+        >>> import torch, tintype
+        >>> class Counter(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.register_buffer("count", torch.zeros(()))
+        ...
+        ...     def forward(self, x):
+        ...         self.count.add_(1)
+        ...         return x + self.count
+        >>> module = tintype.export(Counter(), (torch.zeros(1),)).module()
+        >>> module(torch.zeros(1)), module(torch.zeros(1))
+        (tensor([1.]), tensor([2.]))
+        >>> module.state()
+        {'count': tensor(2.)}
+        >>> module.reset()
+        >>> module(torch.zeros(1))
+        tensor([1.])
+        """
+        return {name: attribute_of(self, name) for name in self._initial}
+
+    @UnlessModels
+    def reset(self) -> None:
+        """Put everything that calls change back to what it was when the module was made."""
+        replaced = {node.args[0] for node in self.graph.nodes if node.target is replace_state}
+        for name, initial in self._initial.items():
+            value = attribute_of(self, name)
+            if name in replaced:  # what calls have put there may be somebody else's by now
+                owner, _, attribute = name.rpartition(".")
+                submodule_at(self, owner)._buffers[attribute] = initial.like(value)
+            else:
+                initial.write_to(value)
+
     def train(self, mode: bool = True) -> Any:
         """Not supported: a program does what it did when it was exported."""
         raise FixedModeError("train")
@@ -186,15 +229,19 @@ class ProgramModule(OwnAttributes, GraphModule):
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
         graph = copy_graph(self.graph)
         state = {name: (copy.deepcopy(value, memo), kind) for name, (value, kind) in self._state().items()}
-        return ProgramModule(
+        copied = ProgramModule(
             graph, state, self._in_spec, self._out_spec, self.argument_names, self._checks, self._returned
         )
+        copied._initial = self._initial
+        return copied
 
     def __copy__(self) -> ProgramModule:
-        return ProgramModule(
+        copied = ProgramModule(
             copy_graph(self.graph), self._state(), self._in_spec, self._out_spec, self.argument_names,
             self._checks, self._returned,
         )  # fmt: skip
+        copied._initial = self._initial
+        return copied
 
     def _state(self) -> dict[str, tuple[Any, str]]:
         state: dict[str, tuple[Any, str]] = {}

@@ -7,7 +7,7 @@ hides nothing, and lie in a table of their own otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -31,6 +31,26 @@ class Own:
 
     def __set__(self, module: Any, value: Any) -> None:
         module.__dict__[self.key] = value
+
+
+class UnlessModels:
+    """A method under a name that models use too: state, constants and submodules of that name come first, and then
+    the method is called through the class."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, module: Any, owner: Any = None) -> Any:
+        if module is None:
+            return self.function
+        for table in tables_of(module):
+            if self.name in table:
+                return table[self.name]
+        return self.function.__get__(module)
 
 
 class OwnAttributes(torch.nn.Module):

@@ -22,9 +22,13 @@ class OwnedState:
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._copies: dict[int, torch.Tensor] = {}
 
+    def changes(self, value: Any) -> bool:
+        """Whether a value lies in memory that is written to."""
+        return isinstance(value, torch.Tensor) and _memory(value) in self._written
+
     def own(self, value: Any) -> Any:
         """The value that the module holds in place of the program's."""
-        if not isinstance(value, torch.Tensor) or _memory(value) not in self._written:
+        if not self.changes(value):
             return value
         if id(value) not in self._copies:
             self._copies[id(value)] = self._copy(value)
@@ -42,6 +46,34 @@ class OwnedState:
         if isinstance(value, torch.nn.Parameter):
             return torch.nn.Parameter(copy, value.requires_grad)
         return copy.requires_grad_(value.requires_grad)
+
+
+class InitialValue:
+    """What state was when its module was made. Nothing is kept of zeros, which is what caches are made of."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self._copy: torch.Tensor | None = None
+        if value.device.type != "meta":
+            content = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
+            if content.any():
+                self._copy = value.detach().clone()
+
+    def write_to(self, target: torch.Tensor) -> None:
+        """Let a tensor have this value again, and no history."""
+        if torch._debug_has_internal_overlap(target) == 1:
+            return  # nobody can write to it but through another tensor, which is written to here
+        with torch.no_grad():
+            if target.grad_fn is not None and not target._is_view():
+                target.detach_()
+            if self._copy is None:
+                target.zero_()
+            else:
+                target.copy_(self._copy)
+
+    def like(self, old: torch.Tensor) -> torch.Tensor:
+        """A new tensor with this value, of the dtype, device and layout of another one."""
+        new = torch.zeros_like(old) if self._copy is None else self._copy.to(old.device, old.dtype, copy=True)
+        return as_replacement(old, new).requires_grad_(old.is_leaf and old.requires_grad)
 
 
 def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

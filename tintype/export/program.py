@@ -258,17 +258,26 @@ class ExportedProgram:
     def module(self) -> ProgramModule:
         """A module that runs the program. It owns the buffers that it writes to and shares everything else.
 
+        ``module.state()`` has what calls change, and ``module.reset()`` puts it back. :func:`tintype.modules` makes
+        modules of several programs that share what they write to.
+
         >>> import torch, tintype
         >>> ep = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
         >>> ep.module()(torch.tensor([-1.0, 1.0]))
         tensor([0., 1.])
         """
-        state = self._module_state()
+        return self._module(OwnedState(self._written_tensors()))
+
+    def _module(self, owned: OwnedState) -> ProgramModule:
+        state = self._module_state(owned)
+        held = {**self.state_dict, **self.constants}
+        changing = [name for name in state if owned.changes(held[name])]
         graph = unlift(self)
         checks = self._input_checks()
+        call_spec = self.call_spec
         return ProgramModule(
-            graph, state, self.call_spec.in_spec, self.call_spec.out_spec, self._argument_names, checks,
-            self.call_spec.returned,
+            graph, state, call_spec.in_spec, call_spec.out_spec, self._argument_names, checks, call_spec.returned,
+            changing,
         )  # fmt: skip
 
     def _input_checks(self) -> InputChecks:
@@ -317,9 +326,8 @@ class ExportedProgram:
                 ranges.append(environment.range(size) if isinstance(size, Expr) else None)
         return tuple(sizes), ranges
 
-    def _module_state(self) -> dict[str, tuple[Any, str]]:
+    def _module_state(self, owned: OwnedState) -> dict[str, tuple[Any, str]]:
         signature = self.graph_signature
-        owned = OwnedState(self._written_tensors())
         state: dict[str, tuple[Any, str]] = {}
         buffers = set(signature.buffers)
         for name, value in self.state_dict.items():

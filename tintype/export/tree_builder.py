@@ -9,6 +9,7 @@ from torch.fx import Node
 
 from tintype.export.module import attach_state
 from tintype.export.module_tree import CallableModule, StructuredModule, UnflattenedModule
+from tintype.export.owned_state import OwnedState
 from tintype.export.program import ExportedProgram
 from tintype.export.scopes import Scope
 from tintype.ir.names import free_name
@@ -31,7 +32,7 @@ class ModuleTree:
         self.modules: dict[str, torch.nn.Module] = {}
 
     def build(self) -> UnflattenedModule:
-        state = self.program._module_state()
+        state = self.program._module_state(OwnedState(self.program._written_tensors()))
         constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         spec = self.program.call_spec
         root = UnflattenedModule(
