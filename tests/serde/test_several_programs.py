@@ -103,6 +103,7 @@ def test_a_file_of_one_program_says_what_it_said_before() -> None:
     entries = entries_of(saved_bytes(small()))
     assert list(entries) == ["format.json", "program.json", "weights.safetensors", "examples.safetensors"]
     assert msgspec.json.decode(entries["format.json"])["format"] == [1, 1]
+    assert "returned" not in msgspec.json.decode(entries["program.json"])
 
 
 def test_saving_is_canonical() -> None:

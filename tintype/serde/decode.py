@@ -108,7 +108,7 @@ class ProgramDecoder:
         for name in (*state, *constants):
             _check_path(name)
         in_spec, out_spec = decode_tree(program.in_tree, self.values), decode_tree(program.out_tree, self.values)
-        call_spec = CallSpec(in_spec, out_spec, decode_returned(program.returned, in_spec, out_spec))
+        call_spec = CallSpec(in_spec, out_spec, decode_returned(program.returned or [], in_spec, out_spec))
         decoded = ExportedProgram(
             graphs[-1],
             signature,

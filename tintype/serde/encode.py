@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec import UNSET
 from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
@@ -148,7 +149,7 @@ class _ProgramEncoder:
             outputs=outputs,
             in_tree=encode_tree(spec.in_spec, self.values),
             out_tree=encode_tree(spec.out_spec, self.values),
-            returned=[(list(given), list(place)) for given, place in spec.returned],
+            returned=[(list(given), list(place)) for given, place in spec.returned] or UNSET,
             argument_names=list(program._argument_names),
             memories=len(self.memories),
             memory_notes=memory_notes,

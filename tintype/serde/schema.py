@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 # A reader of major version N reads all files of major version N; a newer minor version only adds what an older
 # reader can leave out.
@@ -484,8 +484,8 @@ class Program(Struct):
     # since 1.1; a file that has some needs a reader of 1.1
     observations: list[Observation] = []
     # where objects among the arguments stand among the results, as numbers of children on the way; since 1.2, and a
-    # file that has some needs a reader of 1.2
-    returned: list[tuple[list[int], list[int]]] = []
+    # file that has some needs a reader of 1.2; left out of one that has none, which is what it was in 1.1
+    returned: list[tuple[list[int], list[int]]] | UnsetType = UNSET
 
 
 class Programs(Struct):
