@@ -129,3 +129,20 @@ def test_what_rules_out_more_than_0_and_1_of_a_derived_size_breaks_its_promise(s
     n = tintype.Dim("n", max=64)
     with pytest.raises(tintype.ConstraintViolationError, match=wanted):
         tintype.export(lambda x: x[4:] * 2, (torch.ones(example),), dynamic_shapes=({0: spec(n)},))
+
+
+def test_whether_a_part_is_contiguous_depends_on_its_size():
+    """What has one element is contiguous, whatever its strides are: the program is not for such sizes."""
+
+    def f(x):
+        return x + 1 if x.real.is_contiguous() else x - 1
+
+    x = torch.randn(3, dtype=torch.complex64)
+    program = tintype.export(f, (x,), dynamic_shapes=({0: tintype.Dim("n")},)).module()
+    assert torch.equal(program(x), f(x))
+    with pytest.raises(RuntimeError, match="assertion"):
+        program(x[:1])
+    ones = tintype.export(f, (x[:1],), dynamic_shapes=({0: tintype.Dim.AUTO},)).module()
+    assert torch.equal(ones(x[:1]), f(x[:1]))
+    with pytest.raises(tintype.TintypeError, match="equal to 1"):
+        ones(x)

@@ -27,6 +27,7 @@ from tintype.ir.observations import (
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import user_location
+from tintype.symbolic.sizes import decided_one, decided_zero
 
 if TYPE_CHECKING:
     from tintype.fake.tensor import FakeTensor
@@ -130,6 +131,8 @@ class Observer:
             return answer
         if fact in ("is_leaf", "grad_fn", "output_nr"):
             answer = self._about_history(fake, fact)
+        if fact == "is_contiguous" and not answer:
+            answer = _decided_contiguous(fake, arguments)
         if fact in ("tensor_class", "is_plain"):
             answer = "torch.Tensor" if fact == "tensor_class" else True
         for origin in _FOLLOWS_FROM[fact]:
@@ -286,6 +289,17 @@ class Observer:
         if "autocast" in fact and modes.in_own_autocast():
             return
         self.note(None, fact, tuple(map(plain_answer, arguments)), plain_answer(answer))
+
+
+def _decided_contiguous(fake: FakeTensor, arguments: tuple[Any, ...]) -> bool:
+    """Whether a tensor is contiguous, which is otherwise for other sizes: what has one element is, and what has none,
+    whatever its strides. So the program rests on which sizes are 0 and 1."""
+    for size in fake.info.sizes:
+        decided_zero(size)
+        decided_one(size, "a size that decides whether a tensor is contiguous must not be 1")
+    return bool(
+        torch._C.TensorBase.is_contiguous(fake, memory_format=arguments[0] if arguments else torch.contiguous_format)
+    )
 
 
 def _may_be(fake: FakeTensor, tensor: torch.Tensor) -> bool:
