@@ -151,11 +151,25 @@ def last_uses(nodes: list[Node]) -> dict[Node, list[Node]]:
     return released
 
 
-def build_container(writer: Writer, spec: TreeSpec, leaves: Iterator[str]) -> str:
-    """An expression that puts leaves into containers again."""
+def build_container(
+    writer: Writer,
+    spec: TreeSpec,
+    leaves: Iterator[str],
+    given: Mapping[tuple[int, ...], str] | None = None,
+    path: tuple[int, ...] = (),
+) -> str:
+    """An expression that puts leaves into containers again; ``given`` has expressions of functions that put what is
+    made at a place into an object of the caller's, and return that."""
     if spec.is_leaf():
         return next(leaves)
-    children = [build_container(writer, child, leaves) for child in spec.children()]
+    children = [
+        build_container(writer, child, leaves, given, (*path, number)) for number, child in enumerate(spec.children())
+    ]
+    made = _container(writer, spec, children)
+    return f"{given[path]}(_args, _kwargs, {made})" if given and path in given else made
+
+
+def _container(writer: Writer, spec: TreeSpec, children: list[str]) -> str:
     if spec.type is tuple:
         return "(" + "".join(f"{child}, " for child in children) + ")"
     if spec.type is list:

@@ -33,7 +33,7 @@ from tintype.export.own_attributes import (
     tables_of,
 )
 from tintype.export.owned_state import InitialValue, as_replacement, replace_state, write_untracked
-from tintype.export.returned import Returned
+from tintype.export.returned import put_into, returned_objects
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
@@ -269,7 +269,8 @@ class ProgramModule(OwnAttributes, GraphModule):
         with replaying(line):
             self._checks.check(given, self._state_of)
             results = self._interpret(recorder, given)
-            return Returned(self._returned, self.argument_names)(args, kwargs, results)
+            objects = returned_objects(self._returned, self.argument_names)
+            return put_into(objects, args, kwargs, results) if objects else results
 
     def _state_of(self, name: str) -> torch.Tensor:
         return attribute_of(self, name)
@@ -402,11 +403,9 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             continue
         if node.op == "output":
             leaves = iter([spell(writer, result) for result in node.args[0]])
-            results = build_container(writer, module._out_spec, leaves)
-            if module._returned:
-                put_back = writer.bind(Returned(module._returned, module.argument_names))
-                results = f"{put_back}(_args, _kwargs, {results})"
-            writer.line(f"return {results}")
+            objects = returned_objects(module._returned, module.argument_names)
+            given = {place: writer.bind(found) for place, found in objects.items()}
+            writer.line(f"return {build_container(writer, module._out_spec, leaves, given)}")
         elif node.target is replace_state:
             path, value = node.args
             place = _attribute(writer, module, path)

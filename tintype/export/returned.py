@@ -16,39 +16,42 @@ from tintype.trace.given_objects import Path
 
 
 class Returned:
-    """Puts the caller's objects in the place of those that a program makes for them.
+    """Brings an object of the caller's up to date; ``place`` is where it is found, first the number of an argument."""
 
-    ``pairs`` are places among the arguments, the first number being that of the argument, and among the results."""
-
-    def __init__(self, pairs: Sequence[tuple[Path, Path]], argument_names: Sequence[str]) -> None:
-        self.pairs = pairs
+    def __init__(self, place: Path, argument_names: Sequence[str]) -> None:
+        self.number, *self.below = place
         self.argument_names = argument_names
 
-    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], results: Any) -> Any:
-        for (argument, *below), place in self.pairs:
-            given = self._argument(argument, args, kwargs)
-            for number in below:
-                given = _children(given)[number]
-            results = _with_given(results, place, given)
-        return results
-
-    def _argument(self, number: int, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        name = self.argument_names[number]
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], made: Any) -> Any:
+        """The caller's object, which holds what the program has made for it."""
+        name = self.argument_names[self.number]
         if name in kwargs:
-            return kwargs[name]
-        return args[sum(other not in kwargs for other in self.argument_names[:number])]
+            given = kwargs[name]
+        else:
+            given = args[sum(other not in kwargs for other in self.argument_names[: self.number])]
+        for number in self.below:
+            given = _children(given)[number]
+        return tree.update(given, made)
+
+
+def returned_objects(
+    pairs: Sequence[tuple[Path, Path]], argument_names: Sequence[str]
+) -> dict[tuple[int, ...], Returned]:
+    """By the places where they stand among the results."""
+    return {place: Returned(given, argument_names) for given, place in pairs}
+
+
+def put_into(objects: dict[tuple[int, ...], Returned], args: Any, kwargs: Any, results: Any, path: Path = ()) -> Any:
+    """Results with the caller's objects in their places."""
+    if path in objects:
+        return objects[path](args, kwargs, results)
+    if not any(place[: len(path)] == path for place in objects):
+        return results
+    node = pytree.SUPPORTED_NODES[pytree._get_node_type(results)]
+    children, context = node.flatten_fn(results)
+    parts = [put_into(objects, args, kwargs, child, (*path, number)) for number, child in enumerate(children)]
+    return node.unflatten_fn(parts, context)
 
 
 def _children(value: Any) -> list[Any]:
     return list(pytree.SUPPORTED_NODES[pytree._get_node_type(value)].flatten_fn(value)[0])
-
-
-def _with_given(value: Any, place: Sequence[int], given: Any) -> Any:
-    """The results with a given object at a place, which holds then what was there."""
-    if not place:
-        return tree.update(given, value)
-    node = pytree.SUPPORTED_NODES[pytree._get_node_type(value)]
-    children, context = node.flatten_fn(value)
-    parts = list(children)
-    parts[place[0]] = _with_given(parts[place[0]], place[1:], given)
-    return node.unflatten_fn(parts, context)
