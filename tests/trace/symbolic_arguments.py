@@ -20,8 +20,13 @@ import tintype
 from tests.fake.samples import SLOW, samples
 
 SIZE = 4
-# what they return is whatever was in memory
-UNDEFINED = frozenset({"new_empty", "new_empty_strided", "empty_permuted", "empty_strided"})
+# what they return is whatever was in memory, or torch's samples of them set the seed, which no program does
+UNDEFINED = frozenset(
+    {
+        "new_empty", "new_empty_strided", "empty_permuted", "empty_strided", "multinomial", "randint_like",
+        "nn.functional.rrelu", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
+    }
+)  # fmt: skip
 
 
 def symbolic(value: Any, size: Any) -> Any:

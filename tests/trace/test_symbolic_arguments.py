@@ -55,6 +55,14 @@ def test_comparisons_elsewhere_stay_symbolic() -> None:
     assert exported.module()(torch.randn(2, 4, 8), torch.ones(2))[1] == 3
 
 
+def test_a_flag_where_a_list_may_stand() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.var(x.shape[0] > 2)  # type: ignore[call-overload]
+
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(tintype.export(program, (x,), dynamic_shapes="auto").module()(x), program(x))
+
+
 def test_a_flag_that_only_a_run_can_tell_is_refused() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x.sum(0, keepdim=bool_of(x))

@@ -16,7 +16,7 @@ from tintype.trace.given_objects import Path
 
 
 class Returned:
-    """Brings an object of the caller's up to date; ``place`` is where it is found, first the number of an argument."""
+    """Brings an object of the caller's up to date; ``place`` is where it is found, a number of an argument first."""
 
     def __init__(self, place: Path, argument_names: Sequence[str]) -> None:
         self.number, *self.below = place

@@ -33,7 +33,9 @@ class NeedsPlainFlags(BaseException):
 def look_for_flags(error: Exception) -> None:
     """Ask for another capture if an error that the program was left with is about a symbolic flag."""
     if not isinstance(error, (TypeError, IndexError)) or "SymBool" not in str(error):
-        return
+        # of functions with a flag or a list in one place, torch takes the flag for a list and is surprised
+        if "python_arg_parser" not in str(error):
+            return
     code, step = None, error.__traceback__
     while step is not None:
         if not is_internal(step.tb_frame.f_code.co_filename):
