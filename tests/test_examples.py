@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
@@ -41,3 +42,17 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
         [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_of_generation_takes_weights(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3Config(
+        vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.Qwen3ForCausalLM(config).save_pretrained(tmp_path)
+    command = [sys.executable, "examples/generate.py", "--weights", str(tmp_path), "--tokens", "6"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("the tokens of model.generate()") == 3
