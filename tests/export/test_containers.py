@@ -149,6 +149,8 @@ def test_an_object_is_found_however_arguments_are_given() -> None:
     example = [Grid(grid.cells) for grid in grids]
     module = tintype.export(program, tuple(example[:2]), {"c": example[2]}).module()
     assert all(grid.cells.sum() == len(grid.cells) for grid in example)
+    flat = tintype.unflatten(tintype.export(program, tuple(example[:2]), {"c": example[2]}))
+    assert flat(*example[:2], c=example[2])[2] is example[0] and example[0].cells.sum() == 4
     calls = (
         lambda a, b, c: module(a, b, c=c),
         lambda a, b, c: module(a, c=c, b=b),

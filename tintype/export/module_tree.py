@@ -30,8 +30,10 @@ from tintype.export.codegen import (
 from tintype.export.module import write_arguments
 from tintype.export.own_attributes import Own, OwnAttributes, table_of_constant, tables_of
 from tintype.export.owned_state import as_replacement
+from tintype.export.returned import returned_objects
 from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code
+from tintype.trace.given_objects import Path
 from tintype.trace.recorder import active_recorder
 
 # Under this name a module holds the root of its tree, where its graph names something that does not lie below it.
@@ -132,6 +134,7 @@ class UnflattenedModule(StructuredModule):
     is_captured_program = True
     _constants = Own()
     _checks = Own()
+    _returned = Own()
 
     def __init__(
         self,
@@ -141,9 +144,11 @@ class UnflattenedModule(StructuredModule):
         checks: InputChecks,
         constants: Sequence[str],
         root_name: str = ROOT,
+        returned: Sequence[tuple[Path, Path]] = (),
     ) -> None:
         super().__init__(in_spec, out_spec, argument_names, root_name)
         self._checks = checks
+        self._returned = tuple(returned)
         self._constants = list(constants)
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
@@ -153,6 +158,12 @@ class UnflattenedModule(StructuredModule):
             writer.line(f"if {writer.bind(active_recorder)}() is not None:")  # then its questions are asked again
             writer.line(f"    {writer.bind(self._checks.check)}([{leaves}], _self._state_of)")
         return ", *_args, **_kwargs"
+
+    def _result(self, writer: Writer, result: Any) -> str:
+        leaves = iter([spell(writer, leaf) for leaf in result])
+        objects = returned_objects(self._returned, self.argument_names)
+        given = {place: writer.bind(found) for place, found in objects.items()}
+        return build_container(writer, self._out_spec, leaves, given)
 
     def _state_of(self, name: str) -> torch.Tensor:
         path, _, attribute = name.rpartition(".")

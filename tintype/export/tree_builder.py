@@ -42,6 +42,7 @@ class ModuleTree:
             self.program._input_checks(),
             constants,
             self.root_name,
+            returned=spec.returned,
         )
         self.modules[""] = root
         kept = self._choose_targets()
