@@ -452,3 +452,61 @@ def test_a_part_of_a_parameter_that_is_written_to() -> None:
     assert torch.equal(compiled.weight, model.weight)
     with pytest.raises(RuntimeError, match="modified inplace"):
         compiled(x).sum().backward()
+
+
+class Remembers(torch.nn.Module):
+    def __init__(self, detached: bool) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.ones(3))
+        self.weight = torch.nn.Parameter(torch.tensor(2.0))
+        self.detached = detached
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        value = self.kept * 0.5 + x * self.weight
+        self.kept = value.detach() if self.detached else value
+        return value.sum()
+
+
+def test_a_buffer_with_a_history_is_refused() -> None:
+    """In eager mode the gradients of the next call flow back into this one."""
+    x = torch.arange(3.0)
+    with pytest.raises(tintype.TintypeError, match=r"the buffer 'kept'.*\n.*test_histories.py:\d+"):
+        tintype.aot.module(Remembers(False))(x)
+    model, compiled = Remembers(True), tintype.aot.module(Remembers(True))
+    for module in (model, compiled):
+        module(x)
+        module(x).backward()
+    assert torch.equal(model.weight.grad, compiled.weight.grad)  # type: ignore[arg-type]
+    with torch.no_grad():  # there is no history to be had
+        assert torch.equal(tintype.aot.module(Remembers(False))(x), Remembers(False)(x))
+
+
+def test_a_branch_without_gradients_that_returns_its_operand() -> None:
+    """In eager mode it is the operand itself, gradient and all."""
+
+    def function(x: torch.Tensor, is_copied: bool) -> torch.Tensor:
+        with torch.no_grad():
+            y = tintype.cond(x.sum() > 0, lambda x: x.clone() if is_copied else x, lambda x: x + 1, (x,))
+        return y * x
+
+    x = torch.arange(3.0, requires_grad=True)
+    with pytest.raises(tintype.TintypeError, match=r"below torch.no_grad\(\) returns its operand"):
+        tintype.aot.function(function)(x, False)
+    tintype.aot.function(function)(x, True).sum().backward()
+    assert torch.equal(x.grad, x.detach())  # type: ignore[arg-type]
+
+
+def test_a_write_that_autograd_refuses_after_the_other_branch() -> None:
+    """In eager mode the branch that is taken says whether there is a gradient; a compiled function has both."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = tintype.cond(x.sum() > 0, lambda x: x.detach() * 2, lambda x: x * 2, (x,))
+        with torch.no_grad():
+            part = y[1:]
+        part += 1
+        return y
+
+    x = torch.ones(3, requires_grad=True)
+    assert function(x).tolist() == [2, 3, 3]
+    with pytest.raises(tintype.TintypeError, match=r"autograd refuses(.|\n)*test_histories.py:\d+"):
+        tintype.aot.function(function)(x)

@@ -18,11 +18,12 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.aot.calls import attach, attached_to
-from tintype.errors import CaptureError, MutationError
+from tintype.errors import CaptureError, MutationError, StateChangedError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node, placeholders
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operators import declaration_of
 from tintype.ir.signature import (
     InputKind,
     InputSpec,
@@ -34,6 +35,7 @@ from tintype.ir.signature import (
     positions_of_inputs,
 )
 from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.location import location_in
 from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
 from tintype.trace.plan import plan_for
 from tintype.trace.snapshot import Change, holds_fake
@@ -55,6 +57,7 @@ aten = torch.ops.aten
 
 
 # what autograd says when a backward is asked for that a program has made impossible
+_GRADIENT_MODES = "A view was created in no_grad mode"
 _BACKWARD_REFUSED = re.compile("modified by an inplace operation|modified inplace|through the graph a second time")
 
 # what autograd says when it is asked about one of several views of what was written to since
@@ -290,6 +293,34 @@ class FunctionCapture(JointCapture):
     def _users_code(self) -> UsersCode:
         code = users_code((module for _, module in self.modules), self._given_functions)
         return dataclasses.replace(code, places=[])  # what is read is watched, and so are tensors put there
+
+    def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return super()._call_root(args, kwargs)
+        except RuntimeError as error:
+            # a result that requires a gradient by one branch may require none in eager mode, by the other one
+            if _GRADIENT_MODES not in str(error) or not any(map(declaration_of, self.graph.nodes)):
+                raise
+            raise CaptureError(
+                f"autograd refuses what the function does with the result of a branch or a loop: {error}",
+                location=location_in(error),
+                remedy="write to a copy: clone()",
+            ) from error
+
+    def _can_assign(self, buffer: torch.Tensor, value: FakeTensor) -> bool:
+        """Refuse a buffer with a history: the next call's gradients would flow back into this call."""
+        if value.requires_grad and self.with_gradients and not value.is_leaf:
+            name = self.state.by_id[id(buffer)].target
+            self.recorder.problems.append(
+                StateChangedError(
+                    f"the function assigns a tensor with a history to the buffer {name!r}, so that gradients would "
+                    "flow from one call back into the one before, which a compiled function can't",
+                    location=self._made_at(value),
+                    remedy=f"assign it without its history: self.{name} = value.detach()",
+                )
+            )
+            return False
+        return super()._can_assign(buffer, value)
 
     def _stays(self, change: Change) -> bool:
         """The function runs in eager mode's place: what it assigns is assigned, but for tensors, which are fakes."""

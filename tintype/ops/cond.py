@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
-from tintype.errors import BranchMismatchError, InvalidRequestError
+from tintype.errors import BranchMismatchError, CaptureError, InvalidRequestError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node, placeholders
@@ -122,6 +122,7 @@ def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands
     first.take(second.inner.operands[len(first.inner.operands) :])
     operands = first.inner.operands
     wanted = differentiable(recorder, operands)
+    _refuse_operands_without_gradient(recorder, (first, second))
     results = _agreed(first, second, contiguous=any(wanted))
     mark_writes(recorder, (first, second))
     (predicate,) = operand_nodes(recorder, (pred,))
@@ -133,6 +134,24 @@ def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands
         rule = _gradient(recorder, predicate, branches, operands, wanted, results)
         values = with_gradient(recorder, values, rule, chosen(operands, wanted))
     return tree.unflatten(values, first.spec)
+
+
+def _refuse_operands_without_gradient(recorder: Recorder, bodies: Sequence[Body]) -> None:
+    """Refuse a branch below ``no_grad`` that returns what it was given: in eager mode that has its gradient still, in
+    the result of an operator there is none."""
+    if recorder.below_autograd or torch.is_grad_enabled():
+        return
+    for body in bodies:
+        given = dict(zip(placeholders(body.inner.graph), body.inner.operands, strict=True))
+        for leaf in body.leaves:
+            operand = given.get(leaf.node) if type(leaf) is FakeTensor else None
+            if operand is not None and recorder.source_of(operand).requires_grad:
+                raise CaptureError(
+                    "a branch below torch.no_grad() returns its operand, which has a gradient in eager mode and "
+                    "would have none here",
+                    location=user_location(),
+                    remedy="return a copy: x.clone()",
+                )
 
 
 def _record_call(recorder: Recorder, predicate: Any, branches: Any, operands: Any, results: Any) -> list[Any]:
