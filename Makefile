@@ -40,7 +40,7 @@ fuzz-programs: $(VENV)/stamp-test
 
 # Language models: prefill and decode against eager mode and generate(), at other sizes, saved, decomposed.
 generation: $(VENV)/stamp-test
-	$(BIN)/python -m tests.generation
+	$(BIN)/python -m tests.generation --write
 
 killtest: $(VENV)/stamp-test
 	$(BIN)/python -m tests.reliability.kill --count 200

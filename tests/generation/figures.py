@@ -1,0 +1,90 @@
+"""How long a decoded token takes beside eager mode, what an export costs, and how large files are."""
+
+from __future__ import annotations
+
+import io
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+
+import tintype
+from tests.generation.architectures import Architecture, positions
+from tests.generation.judging import EXAMPLE, export
+
+STEPS, ROUNDS = 24, 9
+
+
+def seconds_per_token(architecture: Architecture, step: Callable[..., Any], batch: int = 1) -> float:
+    """The time of a decode step, over some steps after a prompt."""
+    arguments = architecture.decode(batch, 8)
+    tokens_name = "decoder_input_ids" if architecture.encoder_inputs is not None else "input_ids"
+    has_mask = architecture.takes_mask and architecture.encoder_inputs is None
+    spent = 0.0
+    with torch.no_grad():
+        for _ in range(STEPS):
+            start = time.perf_counter()
+            results = step(**arguments)
+            spent += time.perf_counter() - start
+            arguments |= {
+                tokens_name: results.logits[:, -1:].argmax(-1),
+                architecture.cache_name: results[architecture.cache_name],
+            }
+            if has_mask:
+                mask = arguments["attention_mask"]
+                arguments["attention_mask"] = torch.cat([mask, torch.ones_like(mask[:, :1])], 1)
+            if architecture.takes_positions:
+                arguments["position_ids"] = positions(arguments["attention_mask"])[:, -1:]
+    return spent / STEPS
+
+
+def token_ratio(architecture: Architecture, decode: tintype.ExportedProgram) -> float:
+    """A decoded token's time with a program, in that of eager mode, which takes turns with it."""
+    module = decode.module()
+    times: dict[Any, list[float]] = {architecture.model: [], module: []}
+    for _ in range(ROUNDS):
+        for step, found in times.items():
+            found.append(seconds_per_token(architecture, step))
+    eager, program = map(statistics.median, times.values())
+    return program / eager
+
+
+def export_forwards(architecture: Architecture) -> float:
+    """The time of an export of both steps, in forward passes of eager mode over the same examples."""
+    exports, forwards = [], []
+    for _ in range(3):
+        start = time.perf_counter()
+        for step in ("prefill", "decode"):
+            export(architecture, step)
+        spent = time.perf_counter() - start
+        for step in ("prefill", "decode"):
+            start = time.perf_counter()
+            arguments = getattr(architecture, step)(*EXAMPLE)
+            spent -= time.perf_counter() - start  # the export made its arguments too
+            start = time.perf_counter()
+            with torch.no_grad():
+                architecture.model(**arguments)
+            forwards.append(time.perf_counter() - start)
+        exports.append(spent)
+    return min(exports) / statistics.median(forwards)
+
+
+def file_ratio() -> float:
+    """The size of a file of prefill and decode in that of a file of decode alone, for a model of 40 MB."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=8000, hidden_size=512, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=8
+    )
+    architecture = Architecture("Llama", transformers.LlamaForCausalLM(config).eval())
+    programs = {step: export(architecture, step) for step in ("prefill", "decode")}
+    return size_of(programs) / size_of(programs["decode"])
+
+
+def size_of(programs: Any) -> int:
+    """How many bytes a file has."""
+    file = io.BytesIO()
+    tintype.save(programs, file)
+    return file.getbuffer().nbytes
