@@ -33,8 +33,8 @@ def test_matches_eager_on_all_inputs(program: Program) -> None:
             torch.testing.assert_close(found, expected, msg=lambda text: f"{stage}: {text}")  # noqa: B023
 
 
-def test_there_are_enough_of_them() -> None:
-    assert len(PROGRAMS) >= 20
+def test_no_two_programs_have_one_name() -> None:
+    """The page that lists them is made by name."""
     assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)
 
 

@@ -58,10 +58,11 @@ def arithmetic() -> Iterator[Call]:
     for mode in (None, "floor", "trunc"):
         yield call("div.Scalar_mode", whole(3, 4), 2, rounding_mode=mode)
         yield call("div.Tensor_mode", whole(3, 4), real(4) + 1, rounding_mode=mode)
-    for name in ("eq", "lt", "ge"):
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         yield call(f"{name}.Scalar", whole(3, 4), 2.5)
         yield call(f"{name}.Tensor", whole(3, 4), real(3, 1))
     yield call("clamp_max", whole(3, 4), 1.5)
+    yield call("clamp_min", whole(3, 4), 1.5)
     yield call("clamp", whole(3, 4), 0, 1.5)
     yield call("float_power.Tensor_Scalar", whole(3, 4), 2)
     yield call("xlogy.Scalar_Other", real(3, 4), 2)
@@ -183,7 +184,6 @@ def images() -> Iterator[Call]:
     for axis in (0, 1):
         yield call("_weight_norm", real(5, 4, 3), real(*((5, 1, 1) if axis == 0 else (1, 4, 1))), axis)
     yield call("_weight_norm_interface", real(5, 4, 3), real(5, 1, 1), 0)
-    yield call("instance_norm", real(*IMAGE), None, None, None, None, True, 0.1, 1e-5, True)
     yield call("adaptive_avg_pool3d", real(*VOLUME), [1, 1, 1])
     yield call("adaptive_avg_pool2d", real(4, 6, 6), [3, 2])
 
@@ -271,6 +271,14 @@ def selections() -> Iterator[Call]:
     yield call("unsafe_split_with_sizes", source, [1, 3], 1)
     yield call("squeeze_copy.dims", real(3, 1, 4), [1])
     yield call("lift_fresh_copy", source)
+    for name in ("lift_fresh", "alias", "detach", "empty_like", "_to_copy"):
+        yield call(name, source)
+    yield call("_to_copy", source, dtype=torch.float64)
+    formats = (torch.contiguous_format, torch.channels_last)
+    for memory_format, sizes in product(formats, ((3, 4, 5, 6), (2, 1, 4, 4), (2, 4, 1, 1), (1, 1, 1, 1))):
+        yield call("to.dtype", real(*sizes), torch.float32, memory_format=memory_format)
+    yield call("_conj", torch.complex(source, source))
+    yield call("_unsafe_view", source, [12, 30])
     yield call("view.dtype", source, torch.int32)
     yield call("view.dtype", source, torch.int16)
     yield call("_reshape_alias", real(3, 4), [12], [1])
@@ -292,6 +300,7 @@ def selections() -> Iterator[Call]:
     for name in ("concat", "concatenate"):
         yield call(name, [real(2, 3), real(2, 3)], 1)
     yield call("norm.Scalar", source)
+    yield call("norm.ScalarOpt_dim", source, 2, [1], True)
     yield call("norm.ScalarOpt_dtype", source, 2, dtype=torch.float64)
     yield call("norm.ScalarOpt_dim_dtype", source, 2, [1], False, dtype=torch.float64)
     yield call("special_logsumexp", source, [1])
@@ -422,16 +431,24 @@ def in_layouts(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
                 yield tree_unflatten(changed, structure)
 
 
-def run(comparison: Any) -> list[str]:
-    """Make every call; returns what eager mode refused in the plain layout, which is a fault of the list."""
-    refused = []
+def calls_by_operator() -> dict[str, list[Call]]:
+    """The calls of all families, by the name of the operator without its overload."""
+    found: dict[str, list[Call]] = {}
     for family in FAMILIES:
-        for name, arguments, options in family():
-            for number, variant in enumerate(in_layouts(arguments)):
-                try:
-                    with torch._C._AutoDispatchBelowADInplaceOrView(), comparison:
-                        overload(name)(*variant, **options)
-                except (RuntimeError, IndexError) as error:
-                    if number == 0:
-                        refused.append(f"{name}: {error}")
+        for made in family():
+            found.setdefault(made[0].partition(".")[0], []).append(made)
+    return found
+
+
+def run(comparison: Any, calls: list[Call]) -> list[str]:
+    """Make calls; returns what eager mode refused in the plain layout, which is a fault of the list."""
+    refused = []
+    for name, arguments, options in calls:
+        for number, variant in enumerate(in_layouts(arguments)):
+            try:
+                with torch._C._AutoDispatchBelowADInplaceOrView(), comparison:
+                    overload(name)(*variant, **options)
+            except (RuntimeError, IndexError) as error:
+                if number == 0:
+                    refused.append(f"{name}: {error}")
     return refused

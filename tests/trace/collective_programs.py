@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map
 
 import tintype
+from tintype.fake.rules import RULES
 
 Program = Callable[[torch.Tensor], Any]
 
@@ -223,11 +224,15 @@ def modules_of(program: Program) -> dict[str, Callable[..., Any]]:
 
 def compare_all() -> None:
     """All programs in all ways, and those that are refused."""
+    met: set[Any] = set()
     for program in PROGRAMS:
+        met.update(node.target for node in tintype.export(program, (example(),)).graph.nodes)
         wanted = plain(program(example(1)))
         for way, module in modules_of(program).items():
             got = plain(module(example(1)))
             assert got == wanted, f"{program.__name__}, {way}: {got}, not {wanted}"
+    rules = {operator for operator in RULES if operator.namespace == "_c10d_functional"}
+    assert rules and rules <= met, f"no program drives the rules of {[str(rule) for rule in rules - met]}"
     refused = dict(REFUSED)
     if dist.get_world_size() > 1:
         refused["torch.distributed.send "] = lambda x: dist.send(x, 1 - dist.get_rank())

@@ -95,4 +95,4 @@ def test_numbers_and_flags_of_torchs_functions() -> None:
                 continue
             seen.add(key)
             assert failure(function, leaves, spec, position) is None, key
-    assert len(seen) > 10
+    assert seen, "no number was replaced"
