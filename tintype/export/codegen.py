@@ -13,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx import GraphModule, Node
 
+from tintype.export.direct_calls import DIRECT_CALLS
 from tintype.export.run_instead import RUN_INSTEAD
 from tintype.ir.graph import placeholders
 from tintype.ir.names import is_name
@@ -99,7 +100,7 @@ def callable_for(target: Any) -> Any:
     if target in RUN_INSTEAD:
         return RUN_INSTEAD[target]
     if isinstance(target, torch._ops.OpOverload):
-        return target._op
+        return DIRECT_CALLS.get(target, target._op)
     declaration = OPERATORS.get(target)
     return target if declaration is None else declaration.run
 

@@ -1,0 +1,75 @@
+"""Functions of torch that call an operator sooner than the operator itself does.
+
+An operator that is called as ``torch.ops.aten.mul.Tensor`` matches its arguments against its schema one by one, which
+takes longer than many a kernel on a small tensor. torch's own functions are parsed by generated code and then call
+the same operator. A function stands here if every call with arguments of the operator's types is a call of that
+operator: a test goes through them. None that makes tensors from nothing does: such functions ask in which device's
+context they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+nn = torch._C._nn
+
+DIRECT_CALLS: dict[Any, Callable[..., Any]] = {
+    aten.abs.default: torch.abs,
+    aten.add.Tensor: torch.add,
+    aten.addmm.default: torch.addmm,
+    aten.amax.default: torch.amax,
+    aten.amin.default: torch.amin,
+    aten.bitwise_and.Tensor: torch.bitwise_and,
+    aten.bitwise_or.Tensor: torch.bitwise_or,
+    aten.bmm.default: torch.bmm,
+    aten.cat.default: torch.cat,
+    aten.clone.default: torch.clone,
+    aten.contiguous.default: Tensor.contiguous,
+    aten.cos.default: torch.cos,
+    aten.cumsum.default: torch.cumsum,
+    aten.div.Tensor: torch.div,
+    aten.embedding.default: torch.embedding,
+    aten.exp.default: torch.exp,
+    aten.expand.default: Tensor.expand,
+    aten.gelu.default: nn.gelu,
+    aten.layer_norm.default: torch.layer_norm,
+    aten.linear.default: nn.linear,
+    aten.log.default: torch.log,
+    aten.logical_and.default: torch.logical_and,
+    aten.logical_not.default: torch.logical_not,
+    aten.masked_fill.Scalar: torch.masked_fill,
+    aten.matmul.default: torch.matmul,
+    aten.maximum.default: torch.maximum,
+    aten.mean.dim: torch.mean,
+    aten.minimum.default: torch.minimum,
+    aten.mm.default: torch.mm,
+    aten.mul.Tensor: torch.mul,
+    aten.neg.default: torch.neg,
+    aten.permute.default: torch.permute,
+    aten.pow.Tensor_Scalar: torch.pow,
+    aten.reciprocal.default: torch.reciprocal,
+    aten.relu.default: torch.relu,
+    aten.reshape.default: torch.reshape,
+    aten.rsqrt.default: torch.rsqrt,
+    aten.scaled_dot_product_attention.default: nn.scaled_dot_product_attention,
+    aten.select.int: torch.select,
+    aten.sigmoid.default: torch.sigmoid,
+    aten.silu.default: nn.silu,
+    aten.sin.default: torch.sin,
+    aten.softmax.int: torch.softmax,
+    aten.softplus.default: nn.softplus,
+    aten.sqrt.default: torch.sqrt,
+    aten.squeeze.dim: torch.squeeze,
+    aten.sub.Tensor: torch.sub,
+    aten.sum.dim_IntList: torch.sum,
+    aten.tanh.default: torch.tanh,
+    aten.transpose.int: torch.transpose,
+    aten.unsqueeze.default: torch.unsqueeze,
+    aten.view.default: Tensor.view,
+    aten.where.self: torch.where,
+}
