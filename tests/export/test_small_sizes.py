@@ -146,3 +146,21 @@ def test_whether_a_part_is_contiguous_depends_on_its_size():
     assert torch.equal(ones(x[:1]), f(x[:1]))
     with pytest.raises(tintype.TintypeError, match="equal to 1"):
         ones(x)
+
+
+def test_strides_of_what_has_no_elements_are_those_of_the_example():
+    x = torch.randn(0, 4)[:, ::2]
+    auto = ({1: tintype.Dim.AUTO},)
+    program = tintype.export(lambda x: x.sum() + x.stride(0), (x,), dynamic_shapes=auto).module()
+    assert program(x) == 4
+    with pytest.raises(tintype.TintypeError, match="example that has elements"):
+        tintype.export(lambda x: x.sum() + x[:, ::2].stride(0), (x,), dynamic_shapes=auto)
+
+
+def test_recurrent_layers_of_empty_batches_decomposed():
+    layer = torch.nn.LSTM(4, 2).eval()
+    program = tintype.export(layer, (torch.randn(3, 4, 4),), dynamic_shapes=({1: tintype.Dim("n")},))
+    decomposed = program.run_decompositions({}).module()
+    for batch in (0, 1, 5):
+        x = torch.randn(3, batch, 4)
+        torch.testing.assert_close(decomposed(x), layer(x))

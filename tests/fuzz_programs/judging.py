@@ -41,7 +41,7 @@ REFUSED, ACCEPTS, SHARES, NARROW, VARIANT_REFUSED = "refused", "accepts", "share
 ASSERTIONS = re.compile("untime assertion failed|Tensor strides mismatch|at other sizes")
 # A size that only data decide is asserted to be what operators need, and not to be 1, which broadcasting would take
 # for any other: the example's data may be refused.
-OF_DATA = re.compile(r"\bu\d+\b")
+OF_DATA = re.compile(r"\bu\d+\b|keeps the dimensions whose size is not 1")
 
 
 @dataclasses.dataclass
@@ -289,7 +289,9 @@ def _judge_variant(
     try:
         module = MAKERS[variant](exported)
     except Exception as error:
-        if isinstance(error, tintype.TintypeError) and variant in MAY_REFUSE:
+        # a table that branches on sizes can't do so where only data decide about them
+        of_data = variant == BY_TABLE and isinstance(error, tintype.errors.DataDependentError)
+        if of_data or (isinstance(error, tintype.TintypeError) and variant in MAY_REFUSE):
             remarks.append(Remark(VARIANT_REFUSED, variant, message(error)))
         elif not isinstance(error, tintype.UnsavableError):
             remarks.append(

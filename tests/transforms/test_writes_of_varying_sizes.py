@@ -278,3 +278,35 @@ def test_elements_beside_those_that_are_written_can_be_read(write: Write, varies
     for size in (2, 5, 6) if varies else (5,):
         value = torch.randn(size, 4)
         torch.testing.assert_close(program.module()(value), function(value))
+
+
+def test_a_copy_that_is_a_view_by_what_is_decided_later() -> None:
+    """The size turns out to be 1 only at the write, and then the rows were a view all the time."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.ones(3, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = self.kept[:, : x.shape[0]].flatten()
+            rows[1:] = 0
+            return rows
+
+    with pytest.raises(MutationError, match="it is a copy at no size that the program takes"):
+        tintype.export(Model(), (torch.ones(1),), dynamic_shapes=({0: tintype.Dim.AUTO},))
+
+
+def test_parts_of_a_parameter_have_its_flag() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                parts = [self.weight.chunk(2)[0], self.weight.split(2)[1], self.weight.unbind()[0]]
+            return x + sum(part.requires_grad for part in parts)
+
+    x = torch.zeros(1)
+    assert torch.equal(tintype.export(Model(), (x,)).module()(x), Model()(x))

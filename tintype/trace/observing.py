@@ -26,6 +26,7 @@ from tintype.ir.observations import (
     plain_answer,
 )
 from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import decided_one, decided_zero
 
@@ -204,7 +205,9 @@ class Observer:
         arguments: tuple[Any, ...],
         answer: Any,
     ) -> Any:
-        if fact not in ("stride", "storage_offset", "requires_grad"):
+        if fact in ("stride", "storage_offset"):
+            answer = _as_in_example(answer, answer_of(example, fact, arguments))
+        elif fact != "requires_grad":
             answer = answer_of(example, fact, arguments)
         if fact in OF_OBJECTS and answer is not None:
             raise_unknown(
@@ -242,7 +245,14 @@ class Observer:
                 continue
             position, fake, example = self._inputs[source]
             if fact == "stride":
-                self.note(position, fact, (), told_strides(fake.info))
+                strides = told_strides(fake.info)
+                if _as_in_example(strides, example.stride()) is not strides:
+                    raise_unknown(
+                        "asks for the layout of what it computes from an input without elements, whose strides mean "
+                        "nothing",
+                        "export with an example that has elements",
+                    )
+                self.note(position, fact, (), strides)
             elif fact == "storage_offset":
                 self.note(position, fact, (), fake.info.offset)
             else:
@@ -313,6 +323,15 @@ def _may_be(fake: FakeTensor, tensor: torch.Tensor) -> bool:
 
 
 _WORDS = {"grad": "gradient", "grad_fn": "history"}
+
+
+def _as_in_example(answer: Any, example: Any) -> Any:
+    """What is known of a tensor for all sizes, if the example is an instance of that: a tensor without elements has
+    any strides."""
+    plain = _plain(answer)
+    parts = plain if isinstance(plain, tuple) else (plain,)
+    hints = tuple(part.environment.hint(part) if isinstance(part, Expr) else part for part in parts)
+    return answer if hints == (tuple(example) if isinstance(plain, tuple) else (example,)) else example
 
 
 def _plain(answer: Any) -> Any:

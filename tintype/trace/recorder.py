@@ -431,7 +431,8 @@ class Recorder(TorchDispatchMode):
             if id(info) in arguments:
                 fakes.append(arguments[id(info)])
                 continue
-            info.requires_grad = grad and (info.dtype.is_floating_point or info.dtype.is_complex)
+            if grad:  # else a view has the flag of what it is a view of
+                info.requires_grad = info.dtype.is_floating_point or info.dtype.is_complex
             fake = make_fake(info, self.context)
             if node is not None:
                 fake.node = append_item(self.graph, node, index, NodeMeta({"val": fake}, origin))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tintype.fake.rules.resizing import scaled
+from tintype.ir.process_switches import onednn_off
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.transforms.attention import attention
 from tintype.transforms.differentiable_decompositions import DIFFERENTIABLE, DIFFERENTIABLE_COMPOSITES
@@ -187,6 +188,9 @@ def _recurrent(operator: Any) -> Callable[..., Any]:
     def layers(*arguments: Any) -> Any:
         if arguments[train] and arguments[dropout] > 0:
             return NotImplemented
+        if any(isinstance(size, torch.SymInt) for size in arguments[0].shape):
+            with onednn_off():  # whose layers take no empty batches
+                return operator.decompose(*arguments)
         return operator.decompose(*arguments)
 
     return layers

@@ -90,7 +90,7 @@ def doubt_about(call: Node, layouts: Layouts, reason: str = "") -> Doubt | None:
     base: Any = call.args[0]
     before, after = info_of(base), info_of(call)
     assert before is not None and after is not None
-    if call.target in _RESHAPES and only_splits(before.sizes, after.sizes):
+    if call.target in _RESHAPES and before.storage is after.storage and only_splits(before.sizes, after.sizes):
         return None
     sources = [] if layouts.is_certain(base) else layouts.sources(base)
     conditions: list[Any] = []
