@@ -22,6 +22,7 @@ PAGES = [
     "docs/unflatten.md",
     "docs/interop.md",
     "docs/generation.md",
+    "docs/contributing.md",
 ]
 
 

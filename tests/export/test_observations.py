@@ -23,6 +23,7 @@ from tintype.errors import CaptureError, FileFormatError, InputMismatchError, Ti
 from tintype.fake.observed import ObservedTensor
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import FACTS
+from tintype.trace import observing
 
 ALL = (
     "module", "decomposed", "saved", "saved decomposed", "unflattened", "training", "retraced",
@@ -755,6 +756,8 @@ def test_every_question_that_tensors_answer_is_known() -> None:
     assert not unknown, "decide what they answer while a program is captured"
     facts = set(FACTS) - {"is", "is_plain", "tensor_class", "hasattr", "getattr"}
     assert facts <= heard, "each is asked of a tensor without data by its name"
+    unanswered = set(FACTS) - {"is", "grad", *observing._FOLLOWS_FROM, *observing._DONE_TO_IT}
+    assert not unanswered, "say in trace/observing.py what they follow from where the program computed the tensor"
 
 
 @pytest.mark.parametrize("how", ["retraced", "retraced unflattened", "called by another"])
