@@ -124,10 +124,10 @@ def compile_graph(module: GraphModule) -> Callable[..., Any]:
     return run
 
 
-def write_call(writer: Writer, node: Node) -> None:
+def write_call(writer: Writer, node: Node, condition: str = "") -> None:
     """The line that computes a node."""
     function = writer.bind(callable_for(node.target), "_f")
-    writer.line(f"{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
+    writer.line(f"{condition}{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
 
 
 def spell_arguments(writer: Writer, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
@@ -140,12 +140,13 @@ def spell_arguments(writer: Writer, args: Iterable[Any], kwargs: Mapping[str, An
     return ", ".join(arguments)
 
 
-def last_uses(nodes: list[Node]) -> dict[Node, list[Node]]:
-    """For each node the values that are not needed after it."""
+def last_uses(nodes: list[Node], same: Mapping[Node, Node] | None = None) -> dict[Node, list[Node]]:
+    """For each node the values that are not needed after it; ``same`` has nodes whose value is another one's."""
     seen: set[Node] = set()
     released: dict[Node, list[Node]] = {}
     for node in reversed(nodes):
-        mine = [argument for argument in node.all_input_nodes if argument not in seen]
+        used = [same[node]] if same and node in same else node.all_input_nodes
+        mine = [argument for argument in used if argument not in seen]
         seen.update(mine)
         if mine and node.op != "output":
             released[node] = mine

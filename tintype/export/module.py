@@ -34,6 +34,7 @@ from tintype.export.own_attributes import (
 )
 from tintype.export.owned_state import InitialValue, as_replacement, replace_state, write_untracked
 from tintype.export.returned import put_into, returned_objects
+from tintype.export.unneeded import is_conversion, unneeded_calls
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
@@ -389,7 +390,8 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     writer.line("    if _recorder is not None:")
     writer.line(f"        return {writer.bind(module.interpret)}(_recorder, _args, _kwargs)")
     write_arguments(writer, module, inputs, writer.bind(module._state_of))
-    released = last_uses(nodes)
+    unneeded = unneeded_calls(nodes)
+    released = last_uses(nodes, unneeded)
     fetching = [node for node in nodes if node.op == "get_attr"]
     if fetching:
         # state may have moved since, when a tool computes it from other state: then the code is written again
@@ -401,7 +403,9 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     for node in nodes:
         if node.op in ("placeholder", "get_attr"):
             continue
-        if node.op == "output":
+        if node in unneeded:
+            _write_unneeded(writer, node, unneeded[node])
+        elif node.op == "output":
             leaves = iter([spell(writer, result) for result in node.args[0]])
             objects = returned_objects(module._returned, module.argument_names)
             given = {place: writer.bind(found) for place, found in objects.items()}
@@ -418,6 +422,19 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             dead = [variable(argument) for argument in released[node]]
             writer.line(" = ".join(dead) + " = None")
     return writer.build("_run", "(*_args, **_kwargs)")
+
+
+def _write_unneeded(writer: Writer, node: Node, same: Node) -> None:
+    """A call that returns what is there; a module may have been converted since, and then conversions are needed."""
+    value = variable(same)
+    if not is_conversion(node):
+        writer.line(f"{variable(node)} = {value}")
+        return
+    conditions = [
+        f"{value}.{name} == {writer.bind(wanted)}" for name, wanted in node.kwargs.items() if wanted is not None
+    ]
+    writer.line(f"if {' and '.join(conditions) or 'True'}: {variable(node)} = {value}")
+    write_call(writer, node, "else: ")
 
 
 def _fetched(writer: Writer, module: ProgramModule, node: Node) -> str:
