@@ -43,7 +43,22 @@ PAIR = [(_of(2, 3), _of(2, 3)), (_of(2, 3), _of(3)), (_of(2, 3), 2.5), (_of(2, 3
         (_of(2, 3), True)]  # fmt: skip
 ONE = [(_of(2, 3),), (_of(2, 3).t(),), (_of(2, 3).double(),), (_of(0, 3),)]
 TENSORS = [pair for pair in PAIR if isinstance(pair[1], torch.Tensor)]
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SAMPLES: dict[Any, list[tuple[Any, ...]]] = {
+    aten.__and__.Tensor: [(FLAGS, FLAGS), (_of(3).long(), _of(3).int())],
+    aten.__or__.Tensor: [(FLAGS, FLAGS), (_of(3).long(), _of(3).int())],
+    aten._softmax.default: [(_of(2, 3), -1, False)],
+    aten.flatten.using_ints: [(_of(2, 3, 1),), (_of(2, 3, 1), 1), (_of(2, 3).t(),)],
+    aten.gather.default: [(_of(2, 3), 1, torch.tensor([[0], [2]]))],
+    aten.index_copy.default: [(_of(3, 2), 0, torch.tensor([2, 0]), _of(2, 2))],
+    aten.index_select.default: [(_of(3, 2), 0, torch.tensor([2, 0]))],
+    aten.repeat.default: [(_of(2), [3]), (_of(2), [2, 2])],
+    aten.stack.default: [([_of(2), _of(2)],), ([_of(2), _of(2)], -1)],
+    aten.sym_size.int: [(_of(2, 3), 1), (_of(2, 3).t(), -1)],
+    aten.sym_stride.int: [(_of(2, 3), 1), (_of(2, 3).t(), -1)],
+    aten.t.default: [(_of(2, 3),), (_of(3),)],
+    **{getattr(aten, name).Tensor: TENSORS for name in COMPARISONS},
+    **{getattr(aten, name).Scalar: [(_of(2, 3), 2), (_of(3).long(), 2.5), (FLAGS, True)] for name in COMPARISONS},
     aten.add.Tensor: PAIR,
     aten.addmm.default: [(_of(4), _of(2, 3), _of(3, 4))],
     aten.amax.default: [(_of(2, 3), [1]), (_of(2, 3),), (_of(2, 3), [-1, 0], True)],
@@ -106,7 +121,7 @@ def test_a_function_calls_its_operator(operator: Any) -> None:
         for function in (operator._op, DIRECT_CALLS[operator]):
             with Calls() as calls:
                 result = function(*args, **kwargs)
-            found.append((calls.found, _described(result), result.tolist()))
+            found.append((calls.found, _described(result), result))
         assert repr(found[0]) == repr(found[1]), (args, kwargs)
 
 
