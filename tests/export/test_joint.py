@@ -398,3 +398,18 @@ def test_a_size_of_one_that_only_the_example_has_is_stretched() -> None:
     joint = tintype.export_joint(model, (x,), dynamic_shapes=((auto,),))
     loss, *_ = pytree.tree_leaves(joint.module()(x))
     torch.testing.assert_close(loss, model(x))
+
+
+def test_a_view_at_size_one_that_is_written_to() -> None:
+    """The kernel of reshape decides by itself in a joint graph: it is told what the example has."""
+
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x.reshape(-1)[:1] = 4
+        return m.weight.sum()
+
+    model = Model(function, weight=nn.Parameter(torch.ones(3)))
+    example = torch.zeros(4, 1).transpose(0, 1)
+    joint = tintype.export_joint(model, (example,), dynamic_shapes=(({0: tintype.Dim.AUTO},),)).module()
+    x = torch.zeros(4, 1).transpose(0, 1)
+    joint(x)
+    assert x.tolist() == [[4, 0, 0, 0]]

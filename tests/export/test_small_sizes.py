@@ -164,3 +164,17 @@ def test_recurrent_layers_of_empty_batches_decomposed():
     for batch in (0, 1, 5):
         x = torch.randn(3, batch, 4)
         torch.testing.assert_close(decomposed(x), layer(x))
+
+
+def test_strides_of_what_is_a_view_at_size_one_alone():
+    def f(x):
+        rows = x[:, :-1].reshape(-1)
+        return rows * rows.stride(0)
+
+    x = torch.randn(3, 3)
+    with pytest.raises(tintype.ConstraintViolationError, match=r"rows\.stride"):
+        tintype.export(f, (x,), dynamic_shapes=({1: tintype.Dim("n")},))
+    program = tintype.export(f, (x,), dynamic_shapes=({1: tintype.Dim("n", min=3)},)).module()
+    for size in (3, 4, 7):
+        x = torch.randn(3, size)
+        assert torch.equal(program(x), f(x))

@@ -15,23 +15,24 @@ TOLERANCES = {
 }  # fmt: skip
 
 
-def difference(eager: Outcome, other: Outcome, state: bool = True) -> str | None:
-    """What another run of a program does differently; None if nothing."""
-    found = compare(eager.results, other.results, "result")
+def difference(eager: Outcome, other: Outcome, state: bool = True, tolerance: float = 0.0) -> str | None:
+    """What another run of a program does differently; None if nothing. ``tolerance`` is how exact a program is that
+    computes in less precision than its results have."""
+    found = compare(eager.results, other.results, "result", tolerance)
     if not found:
-        found = compare(eager.arguments, other.arguments, "argument after the call")
+        found = compare(eager.arguments, other.arguments, "argument after the call", tolerance)
     if not found and state:
         for name, value in eager.state.items():
             if name in other.state:
-                found = found or compare(value, other.state[name], f"state {name} after the call")
+                found = found or compare(value, other.state[name], f"state {name} after the call", tolerance)
     if not found and len(eager.log) != len(other.log):
         found = f"log: {len(eager.log)} entries in eager mode, {len(other.log)} otherwise"
     if not found:
         found = compare([list(entry) for entry in eager.log], [list(entry) for entry in other.log], "log", 1e-2)
-    return found or gradient_difference(eager, other)
+    return found or gradient_difference(eager, other, max(tolerance, 1e-3))
 
 
-def gradient_difference(eager: Outcome, other: Outcome) -> str | None:
+def gradient_difference(eager: Outcome, other: Outcome, tolerance: float) -> str | None:
     """How the gradients differ; one that is missing is one of zeros."""
     expected = dict(enumerate(eager.gradients or [])) | eager.parameter_gradients
     got = dict(enumerate(other.gradients or [])) | other.parameter_gradients
@@ -45,7 +46,7 @@ def gradient_difference(eager: Outcome, other: Outcome) -> str | None:
                 which = "only otherwise" if value is None else "in eager mode only"
                 return f"gradient {name}: there {which}"
             continue
-        found = compare(value, mine, f"gradient {name}", 1e-3)
+        found = compare(value, mine, f"gradient {name}", tolerance)
         if found:
             return found
     return None

@@ -303,7 +303,7 @@ torch.linalg.vector_norm({f1}, dim={d})
 {a1}.sort({d})[0]
 {a1}.sort({d}, stable=True)[1]
 {f1}.topk(1, {d})[0]
-{f1}.median({d})[0]
+{f1}.clone(memory_format=torch.contiguous_format).median({d})[0]
 {a1}.count_nonzero({d})
 torch.nn.functional.normalize({f1}, dim={d})
 torch.nn.functional.layer_norm({f1}, {f1}.shape[-1:])

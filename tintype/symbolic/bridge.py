@@ -375,7 +375,7 @@ class SymbolNode:
 
     def guard_size_oblivious(self, file: builtins.str = "", line: int = 0) -> bool:
         answer = self.environment.known(self.value)
-        if answer is None:
+        if answer is None and not self.environment.follows_hints:
             answer = self.environment.general_answer(self.value)
         return self.environment.guard_or(self.value, False) if answer is None else answer
 

@@ -601,7 +601,8 @@ def capturing(recorder: Recorder) -> Iterator[None]:
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     cache = torch.is_autocast_cache_enabled()
     seed, generator_state = torch.initial_seed(), torch.random.get_rng_state()
-    recorder.context.environment.has_running_program = True
+    environment = recorder.context.environment
+    was_running, environment.has_running_program = environment.has_running_program, True
     torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
     try:
         below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
@@ -615,7 +616,7 @@ def capturing(recorder: Recorder) -> Iterator[None]:
             finally:
                 recorder.stop_watching()
     finally:
-        recorder.context.environment.has_running_program = False
+        environment.has_running_program = was_running
         torch.set_autocast_cache_enabled(cache)
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)

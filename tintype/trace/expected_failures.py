@@ -39,6 +39,11 @@ def may_be_stretched(recorder: Recorder, error: Exception, args: Any, *, inside:
     return any(environment.hint(size) == 1 for size in _numbers(args))
 
 
+def has_small_size(recorder: Recorder, args: Any) -> bool:
+    """Whether one of the sizes that vary is 0 or 1 in the example."""
+    return any(recorder.context.environment.hint(size) in (0, 1) for size in _numbers(args))
+
+
 def note_failure(recorder: Recorder, error: Exception, args: Any, kwargs: dict[str, Any]) -> None:
     """Take notice of what an operator raised, before the program gets to see it."""
     environment = recorder.context.environment

@@ -21,7 +21,7 @@ from tintype.fake.tensor import FakeTensor, with_numbers
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite
 from tintype.symbolic.location import user_location
-from tintype.trace.expected_failures import may_be_stretched
+from tintype.trace.expected_failures import has_small_size, may_be_stretched
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -47,6 +47,10 @@ class SymbolicFunctionMode(TorchFunctionMode):
             if result is not NotImplemented:
                 return result
         function = callable_of(func)
+        if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd and has_small_size(self._recorder, args):
+            # which of the two it is must be the example's answer, and the program's from then on
+            with self._recorder.context.environment.following_hints():
+                return function(*args, **kwargs)
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
@@ -54,6 +58,15 @@ class SymbolicFunctionMode(TorchFunctionMode):
                 raise
             with self._recorder.context.environment.following_hints():
                 return function(*args, **kwargs)
+
+
+# In a joint graph their kernels decide themselves, before the recorder gets to see anything.
+_VIEWS_OR_COPIES = frozenset(
+    {
+        torch.Tensor.reshape, torch.Tensor.reshape_as, torch.Tensor.flatten, torch.Tensor.contiguous,
+        torch.Tensor.ravel, torch.reshape, torch.flatten, torch.ravel,
+    }
+)  # fmt: skip
 
 
 def _may_be_repeated(function: Any) -> bool:

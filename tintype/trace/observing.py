@@ -31,6 +31,7 @@ from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import decided_one, decided_zero
 
 if TYPE_CHECKING:
+    from tintype.fake.info import TensorInfo
     from tintype.fake.tensor import FakeTensor
     from tintype.trace.object_questions import Comparisons
     from tintype.trace.recorder import Recorder
@@ -70,6 +71,7 @@ _OF_ONE_LAYOUT = frozenset(
         aten.native_layer_norm.default,
     }
 )
+_own = torch._C.TensorBase
 _ABOUT_MEMORY = frozenset({"stride", "storage_offset"})
 
 
@@ -132,12 +134,12 @@ class Observer:
             return answer
         if fact in ("is_leaf", "grad_fn", "output_nr"):
             answer = self._about_history(fake, fact)
-        if fact == "is_contiguous" and not answer:
-            answer = _decided_contiguous(fake, arguments)
         if fact in ("tensor_class", "is_plain"):
             answer = "torch.Tensor" if fact == "tensor_class" else True
         for origin in _FOLLOWS_FROM[fact]:
             self._note_sources(fake.node, origin)
+        if fact == "is_contiguous" and not answer:
+            answer = _own.is_contiguous(fake, memory_format=(*arguments, torch.contiguous_format)[0])
         if fact in _GRADIENTS:
             self.note(None, "is_grad_enabled", (), recorder.modes.grad)
         if fact == "is_inference":
@@ -271,7 +273,10 @@ class Observer:
             walked.add(node)
             if node in self._inputs or node in self._state:
                 yield node
-            elif fact not in _ABOUT_MEMORY or node.target not in _OF_ONE_LAYOUT:
+            elif fact not in _ABOUT_MEMORY:
+                pending += reversed(node.all_input_nodes)
+            elif node.target not in _OF_ONE_LAYOUT:
+                _decide_small_sizes(node.meta.get("val"))
                 pending += reversed(node.all_input_nodes)
 
     def asked_of_state(
@@ -301,15 +306,14 @@ class Observer:
         self.note(None, fact, tuple(map(plain_answer, arguments)), plain_answer(answer))
 
 
-def _decided_contiguous(fake: FakeTensor, arguments: tuple[Any, ...]) -> bool:
-    """Whether a tensor is contiguous, which is otherwise for other sizes: what has one element is, and what has none,
-    whatever its strides. So the program rests on which sizes are 0 and 1."""
-    for size in fake.info.sizes:
-        decided_zero(size)
-        decided_one(size, "a size that decides whether a tensor is contiguous must not be 1")
-    return bool(
-        torch._C.TensorBase.is_contiguous(fake, memory_format=arguments[0] if arguments else torch.contiguous_format)
-    )
+def _decide_small_sizes(value: Any) -> None:
+    """Let the program rest on which sizes of a tensor are 0 and 1, whose strides mean nothing: what has one element
+    is contiguous, and a view where a larger one would be a copy."""
+    for tensor in value if isinstance(value, (tuple, list)) else (value,):
+        info: TensorInfo | None = getattr(tensor, "info", None)
+        for size in info.sizes if info is not None else ():
+            decided_zero(size)
+            decided_one(size, "a size that decides how a tensor lies in memory must not be 1")
 
 
 def _may_be(fake: FakeTensor, tensor: torch.Tensor) -> bool:

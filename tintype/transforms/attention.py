@@ -52,12 +52,15 @@ def plain_attention(
         attn_mask = torch.where(
             attn_mask, torch.scalar_tensor(0.0, **numbers), torch.scalar_tensor(-math.inf, **numbers)
         )
-    if scale is None and isinstance(query.size(-1), torch.SymInt):
-        query, scale = query * default_scale(query), 1.0  # the operator takes no scale that varies
+    dtype = query.dtype
+    if scale is None and isinstance(query.size(-1), torch.SymInt):  # the operator takes no scale that varies
+        if dtype in (torch.bfloat16, torch.float16):  # it computes in single precision
+            query, key, value = query.float(), key.float(), value.float()
+        query, scale = query * default_scale(query), 1.0
     output: torch.Tensor = aten._scaled_dot_product_attention_math.default(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]
-    return output
+    return output.to(dtype)
 
 
 def attention(query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
