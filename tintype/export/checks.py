@@ -408,6 +408,7 @@ def flatten_call(
     in_spec: tree.TreeSpec,
     names: Sequence[str],
     ordered: Sequence[Observation] = (),
+    quick: tree.TakingApart | None = None,
 ) -> list[Any]:
     """The leaves of a call's arguments, in the order of the program's inputs.
 
@@ -427,6 +428,8 @@ def flatten_call(
         elif rest:
             keywords[name] = rest.pop(0)
     given = ((*positional, *rest), {**keywords, **named})
+    if quick is not None and not ordered and (known := quick.leaves(given)) is not None:
+        return known
     leaves, spec = tree.flatten(given)
     if spec != in_spec:
         try:

@@ -473,8 +473,9 @@ def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: s
     ordered = module._checks.ordered
     simple = all(child.is_leaf() for child in (*args_spec.children(), *kwargs_spec.children())) and not ordered
     variables = [variable(node) for node in inputs]
+    quick = tree.TakingApart(module._in_spec)
     slow = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(module._in_spec)}, "
-    slow += f"{writer.bind(module.argument_names)}{f', {writer.bind(ordered)}' if ordered else ''})"
+    slow += f"{writer.bind(module.argument_names)}, {writer.bind(ordered)}, {writer.bind(quick)})"
     target = ", ".join(variables) + "," if variables else "_nothing"
     count = args_spec.num_children
     names = list(kwargs_spec.context)

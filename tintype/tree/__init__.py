@@ -27,10 +27,12 @@ from tintype.tree.registration import (
     register_namedtuple,
     type_named,
 )
+from tintype.tree.taking_apart import TakingApart
 from tintype.tree.updating import update
 
 __all__ = [
     "KeyPath",
+    "TakingApart",
     "TreeSpec",
     "flatten",
     "flatten_with_paths",
