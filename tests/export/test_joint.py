@@ -390,10 +390,15 @@ def test_the_model_is_as_it_was_after_a_failure() -> None:
     assert model.state.grad_fn is None and model.state._version == 0 and not model.state.requires_grad
 
 
-def test_a_size_of_one_that_only_the_example_has_is_stretched() -> None:
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, y: F.cosine_similarity(x, y, dim=-1), lambda x, y: torch.einsum("...i,...i->...", x, y)],
+    ids=["cosine_similarity", "einsum"],
+)
+def test_a_size_of_one_that_only_the_example_has_is_stretched(function: Any) -> None:
     """Kernels that consist of others see a size that varies, and fail before anything is recorded."""
     x = torch.randn(2, 3, 1, 1, requires_grad=True)
-    model = Model(lambda m, x: F.cosine_similarity(x, m.kept, dim=-1).sum(), kept=torch.randn(3, 4))
+    model = Model(lambda m, x: function(x, m.kept).sum(), kept=torch.randn(3, 4))
     auto = {2: tintype.Dim.AUTO, 3: tintype.Dim.AUTO}
     joint = tintype.export_joint(model, (x,), dynamic_shapes=((auto,),))
     loss, *_ = pytree.tree_leaves(joint.module()(x))

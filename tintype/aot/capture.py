@@ -57,7 +57,7 @@ aten = torch.ops.aten
 
 
 # what autograd says when a backward is asked for that a program has made impossible
-_GRADIENT_MODES = "A view was created in no_grad mode"
+_GRADIENT_MODES = re.compile("A view was created in no_grad mode|don't support automatic differentiation")
 _BACKWARD_REFUSED = re.compile("modified by an inplace operation|modified inplace|through the graph a second time")
 
 # what autograd says when it is asked about one of several views of what was written to since
@@ -299,7 +299,7 @@ class FunctionCapture(JointCapture):
             return super()._call_root(args, kwargs)
         except RuntimeError as error:
             # a result that requires a gradient by one branch may require none in eager mode, by the other one
-            if _GRADIENT_MODES not in str(error) or not any(map(declaration_of, self.graph.nodes)):
+            if not _GRADIENT_MODES.search(str(error)) or not any(map(declaration_of, self.graph.nodes)):
                 raise
             raise CaptureError(
                 f"autograd refuses what the function does with the result of a branch or a loop: {error}",

@@ -71,6 +71,8 @@ _VIEWS_OR_COPIES = frozenset(
 
 def _may_be_repeated(function: Any) -> bool:
     """Whether a function is one of torch's that writes to nothing."""
+    if getattr(function, "__module__", "") == "torch.functional":  # einsum and the like
+        return True
     return isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) and not function.__name__.endswith("_")
 
 
