@@ -148,7 +148,6 @@ def capture_program(
         context.environment.before_plain = watch_plain_numbers
         inputs = InputSizes(context.environment, entries, paths)
         capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
-        capture.keeps_plain_changes = keep
         return run_capture(capture, inputs), inputs
 
     def run_capture(capture: Capture, inputs: InputSizes) -> CapturedGraph:
@@ -167,9 +166,7 @@ def capture_program(
     captured.observations += order_observations(
         module, args, kwargs, captured, lambda call: with_symbolic_sequences(lambda: run_reordered(call))
     )
-    warn_of_lost_state(
-        module, captured, lambda keep: with_symbolic_sequences(lambda: run(entries, FakeContext(), keep=keep))[0]
-    )
+    warn_of_lost_state(module, captured, lambda: with_symbolic_sequences(lambda: run(entries, FakeContext()))[0])
     functional = stage is Stage.FUNCTIONAL
     if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):
         captured.output_specs = _renamed_outputs(captured)

@@ -8,27 +8,35 @@ attributes, it is captured once more as it is after that call, and a warning say
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable
 
 import torch
 
 from tintype.errors import LostStateWarning
 from tintype.export.same_program import difference
+from tintype.ir.graph import placeholders
 from tintype.trace.capture import CapturedGraph, is_captured_program, one_at_a_time
 from tintype.trace.lost_gradients import levels_to_the_user
-from tintype.trace.snapshot import Snapshot
+from tintype.trace.snapshot import Snapshot, make_again
+
+# Models of which it is known that certain changes make no difference: most are exported more than once.
+_alike: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
 
 
 def warn_of_lost_state(
-    module: torch.nn.Module, captured: CapturedGraph, capture: Callable[[bool], CapturedGraph]
+    module: torch.nn.Module, captured: CapturedGraph, capture: Callable[[], CapturedGraph]
 ) -> None:
-    """Warn if the model's second call would be another program.
-
-    ``capture`` captures it, and lets its changes of plain attributes stay if it is told to."""
+    """Warn if the model's second call would be another program; ``capture`` captures it."""
     if not captured.plain_changes or is_captured_program(module):
+        return
+    key = _described(captured)
+    if key in _alike.get(module, ()):
         return
     with one_at_a_time:
         differs = _differs_afterwards(module, captured, capture)
+    if not differs:
+        _alike.setdefault(module, set()).add(key)
     if differs:
         changes = "".join(f"\n  - {captured.describe_change(change)}" for change in captured.plain_changes)
         warnings.warn(
@@ -42,15 +50,22 @@ def warn_of_lost_state(
         )
 
 
+def _described(captured: CapturedGraph) -> str:
+    """The changes, and the inputs with which they were made."""
+    changes = [(id(owner), name, repr(before), repr(after)) for owner, name, before, after in captured.plain_changes]
+    return str((changes, [node.meta.get("val") for node in placeholders(captured.graph)]))
+
+
 def _differs_afterwards(
-    module: torch.nn.Module, captured: CapturedGraph, capture: Callable[[bool], CapturedGraph]
+    module: torch.nn.Module, captured: CapturedGraph, capture: Callable[[], CapturedGraph]
 ) -> bool:
     snapshot = Snapshot(module)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the same were given before
-            capture(True)
-            return difference(captured, capture(False))[1]
+            for change in captured.plain_changes:
+                make_again(change)
+            return difference(captured, capture())[1]
     except Exception:  # the user's program may raise anything in its second call
         return True
     finally:

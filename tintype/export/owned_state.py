@@ -53,7 +53,8 @@ class InitialValue:
 
     def __init__(self, value: torch.Tensor) -> None:
         self._copy: torch.Tensor | None = None
-        if value.device.type != "meta":
+        is_fake = type(value).__module__.startswith("torch._subclasses")
+        if value.device.type != "meta" and not is_fake:
             content = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
             if content.any():
                 self._copy = value.detach().clone()

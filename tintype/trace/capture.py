@@ -121,8 +121,6 @@ class Capture:
     # whether the capture is a call too, and what it does besides computing stays done: gradients that it leaves
     # switched on or off, iterators that it advances
     runs_in_eager_modes_place = False
-    # whether plain attributes that the program changes stay changed
-    keeps_plain_changes = False
 
     def __init__(
         self,
@@ -426,7 +424,7 @@ class Capture:
 
     def _stays(self, change: Change) -> bool:
         """Whether a change that the program made stays; after an export the model is as it was."""
-        return self.keeps_plain_changes and is_plain(change.after)
+        return False
 
     def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
         """A buffer that was assigned another tensor is a mutation; other assigned tensors are a problem."""

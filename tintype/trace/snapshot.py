@@ -256,6 +256,22 @@ class Snapshot:
         return changes
 
 
+def make_again(change: Change) -> None:
+    """Change a model's attribute or container as a program did that was captured."""
+    owner, name, _, after = change
+    if isinstance(owner, (list, set, collections.deque)):
+        if name is None:
+            owner.clear()
+        values = after if name is None else [after]
+        owner.update(values) if isinstance(owner, set) else owner.extend(values)
+        return
+    table = owner if isinstance(owner, dict) else vars(owner)
+    if after is MISSING:
+        table.pop(name, None)
+    else:
+        table[name] = after
+
+
 _PLAIN_TYPES = frozenset(
     {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, type(MISSING)}
 )
