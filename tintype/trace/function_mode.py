@@ -47,16 +47,19 @@ class SymbolicFunctionMode(TorchFunctionMode):
             if result is not NotImplemented:
                 return result
         function = callable_of(func)
+        environment = self._recorder.context.environment
+        if not environment.symbols:
+            return function(*args, **kwargs)
         if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd and has_small_size(self._recorder, args):
             # which of the two it is must be the example's answer, and the program's from then on
-            with self._recorder.context.environment.following_hints():
+            with environment.following_hints():
                 return function(*args, **kwargs)
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
             if not _may_be_repeated(function) or not may_be_stretched(self._recorder, error, args, inside=True):
                 raise
-            with self._recorder.context.environment.following_hints():
+            with environment.following_hints():
                 return function(*args, **kwargs)
 
 
