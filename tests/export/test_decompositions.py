@@ -512,3 +512,18 @@ def test_attention_with_a_mask_of_flags_at_varying_lengths(rows: int) -> None:
     for sizes in ((2, rows, 7), (1, 5, 9), (3, 1, 1)):
         arguments = inputs(*sizes)
         torch.testing.assert_close(program.module()(*arguments), attention(*arguments))
+
+
+@pytest.mark.parametrize("table", [None, {}], ids=["core", "empty table"])
+def test_cosine_similarity_with_what_has_no_dimensions(table: Any) -> None:
+    """It is broadcast before dtypes are."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cosine_similarity(y, x, dim=1)
+
+    x, y = torch.randn(3, 4), torch.ones((), dtype=torch.float64)
+    program = tintype.export(f, (x, y), dynamic_shapes=({1: tintype.Dim("n")}, None))
+    decomposed = program.run_decompositions(*(() if table is None else (table,)))
+    assert decomposed.graph_module.graph.output_node().args[0][0].meta["val"].dtype is torch.float64
+    for size in (0, 1, 5):
+        torch.testing.assert_close(decomposed.module()(torch.ones(3, size), y), f(torch.ones(3, size), y))

@@ -392,8 +392,12 @@ def test_the_model_is_as_it_was_after_a_failure() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x, y: F.cosine_similarity(x, y, dim=-1), lambda x, y: torch.einsum("...i,...i->...", x, y)],
-    ids=["cosine_similarity", "einsum"],
+    [
+        lambda x, y: F.cosine_similarity(x, y, dim=-1),
+        lambda x, y: torch.einsum("...i,...i->...", x, y),
+        lambda x, y: F.smooth_l1_loss(x, y, reduction="none"),
+    ],
+    ids=["cosine_similarity", "einsum", "smooth_l1_loss"],
 )
 def test_a_size_of_one_that_only_the_example_has_is_stretched(function: Any) -> None:
     """Kernels that consist of others see a size that varies, and fail before anything is recorded."""
@@ -410,6 +414,7 @@ def test_a_view_at_size_one_that_is_written_to() -> None:
 
     def function(m: Any, x: torch.Tensor) -> torch.Tensor:
         x.reshape(-1)[:1] = 4
+        x.contiguous()[:, 1:2] = 5
         return m.weight.sum()
 
     model = Model(function, weight=nn.Parameter(torch.ones(3)))
@@ -417,4 +422,4 @@ def test_a_view_at_size_one_that_is_written_to() -> None:
     joint = tintype.export_joint(model, (example,), dynamic_shapes=(({0: tintype.Dim.AUTO},),)).module()
     x = torch.zeros(4, 1).transpose(0, 1)
     joint(x)
-    assert x.tolist() == [[4, 0, 0, 0]]
+    assert x.tolist() == [[4, 5, 0, 0]]

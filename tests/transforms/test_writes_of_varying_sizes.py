@@ -310,3 +310,18 @@ def test_parts_of_a_parameter_have_its_flag() -> None:
 
     x = torch.zeros(1)
     assert torch.equal(tintype.export(Model(), (x,)).module()(x), Model()(x))
+
+
+def test_as_strided_without_gradients_after_a_write() -> None:
+    """It looks at the memory below a view that has no history, and has none itself."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        y.add_(2)
+        with torch.no_grad():
+            return y.as_strided((1,), (1,))
+
+    x = torch.randn(3, requires_grad=True)
+    assert not f(x).grad_fn
+    for program in (tintype.export(f, (x,)), tintype.export(f, (x,)).run_decompositions()):
+        assert torch.equal(program.module()(x), f(x)) and not program.module()(x).grad_fn

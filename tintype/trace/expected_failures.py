@@ -44,6 +44,16 @@ def has_small_size(recorder: Recorder, args: Any) -> bool:
     return any(recorder.context.environment.hint(size) in (0, 1) for size in _numbers(args))
 
 
+def decide_small_sizes(recorder: Recorder, args: Any) -> None:
+    """Let sizes that are 0 or 1 in the example be that."""
+    environment = recorder.context.environment
+    for size in _numbers(args):
+        if (hint := environment.hint(size)) in (0, 1):
+            condition = eq(size, hint)
+            if isinstance(condition, Expr):
+                environment.guard(condition)
+
+
 def note_failure(recorder: Recorder, error: Exception, args: Any, kwargs: dict[str, Any]) -> None:
     """Take notice of what an operator raised, before the program gets to see it."""
     environment = recorder.context.environment

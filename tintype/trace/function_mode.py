@@ -21,7 +21,7 @@ from tintype.fake.tensor import FakeTensor, with_numbers
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite
 from tintype.symbolic.location import user_location
-from tintype.trace.expected_failures import has_small_size, may_be_stretched
+from tintype.trace.expected_failures import decide_small_sizes, has_small_size, may_be_stretched
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -52,6 +52,8 @@ class SymbolicFunctionMode(TorchFunctionMode):
             return function(*args, **kwargs)
         if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd and has_small_size(self._recorder, args):
             # which of the two it is must be the example's answer, and the program's from then on
+            if func in _CONTIGUOUS and not args[0].info.is_contiguous():
+                decide_small_sizes(self._recorder, args)
             with environment.following_hints():
                 return function(*args, **kwargs)
         try:
@@ -63,19 +65,22 @@ class SymbolicFunctionMode(TorchFunctionMode):
                 return function(*args, **kwargs)
 
 
+aten = torch.ops.aten
+_CONTIGUOUS = (torch.Tensor.contiguous, aten.contiguous.default)
 # In a joint graph their kernels decide themselves, before the recorder gets to see anything.
 _VIEWS_OR_COPIES = frozenset(
     {
         torch.Tensor.reshape, torch.Tensor.reshape_as, torch.Tensor.flatten, torch.Tensor.contiguous,
-        torch.Tensor.ravel, torch.reshape, torch.flatten, torch.ravel,
+        torch.Tensor.ravel, torch.reshape, torch.flatten, torch.ravel, aten.contiguous.default,
+        aten.reshape.default, aten.flatten.using_ints,
     }
 )  # fmt: skip
 
 
 def _may_be_repeated(function: Any) -> bool:
     """Whether a function is one of torch's that writes to nothing."""
-    if getattr(function, "__module__", "") == "torch.functional":  # einsum and the like
-        return True
+    if getattr(function, "__module__", "") in ("torch.functional", "torch.nn.functional"):
+        return not function.__name__.endswith("_")
     return isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) and not function.__name__.endswith("_")
 
 

@@ -85,7 +85,7 @@ def _cdist(left: torch.Tensor, right: torch.Tensor, p: float = 2, compute_mode: 
 
 def _cosine_similarity(left: torch.Tensor, right: torch.Tensor, dim: int = 1, eps: float = 1e-08) -> torch.Tensor:
     """Norms are not less than ``eps``, which gradients don't see."""
-    dtype = torch.result_type(left, right)
+    dtype = torch.promote_types(left.dtype, right.dtype)
 
     def normalized(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.to(dtype)

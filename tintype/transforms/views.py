@@ -239,6 +239,8 @@ def _can_reinterpret(base: TensorInfo, view: View) -> bool:
 
 def _as_strided_again(emit: Emitter, base: Node, view: View) -> Node:
     base = _at_its_start(emit, laid_out(emit, base, view.base))
+    if view.is_cut:  # it was called on a view without the history of the memory
+        base = emit.call(aten.detach.default, base)
     info = view.info
     start = info.offset - view.base.offset + _info(base).offset
     return emit.call(aten.as_strided.default, base, list(info.sizes), list(info.strides), start)

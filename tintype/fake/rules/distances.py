@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.promotion import real_of, result_type, to_float
 from tintype.fake.rules.elementwise import broadcast, elementwise
@@ -53,7 +55,8 @@ def cross(self: TensorInfo, other: TensorInfo, dim: int | None = None) -> Tensor
 
 @rule("cosine_similarity")
 def cosine_similarity(x1: TensorInfo, x2: TensorInfo, dim: int = 1, eps: float = 1e-8) -> TensorInfo:
-    dtype = to_float(result_type(x1, x2))
+    # both are broadcast first: what has no dimensions counts like the other one
+    dtype = to_float(torch.promote_types(x1.dtype, x2.dtype))
     sizes = broadcast([x1.sizes, x2.sizes])
     result = reduced_sizes(sizes, dim, False)
     return TensorInfo(result, contiguous_strides(result), dtype, x1.device)
