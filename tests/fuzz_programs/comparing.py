@@ -42,7 +42,8 @@ def gradient_difference(eager: Outcome, other: Outcome, tolerance: float) -> str
             continue
         if value is None or mine is None:
             there = mine if value is None else value
-            if there.numel() and bool((there != 0).any()):
+            # zero times an infinite slope is nan, where there is no gradient to begin with it is nothing
+            if there.numel() and bool((there.nan_to_num(0) != 0).any()):
                 which = "only otherwise" if value is None else "in eager mode only"
                 return f"gradient {name}: there {which}"
             continue

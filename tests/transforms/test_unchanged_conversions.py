@@ -248,3 +248,20 @@ def test_a_branch_that_returns_an_operand_that_somebody_sees_afterwards(seen: st
         x, y = torch.full((2, 3), sign * 1.5), torch.full((2, 3), sign * 1.5)
         torch.testing.assert_close(training(x), program(y))
         torch.testing.assert_close(x, y)
+
+
+def test_a_conversion_of_what_another_layout_makes_a_view_of() -> None:
+    """Where contiguous() returns its argument, so does the conversion, and the write is seen in it."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.contiguous().to(x.dtype)
+        x.zero_()
+        return y
+
+    example = torch.randn(6, 3).t()
+    program = tintype.export(f, (example,), dynamic_shapes=({1: tintype.Dim("n")},)).module()
+    x = torch.randn(4, 3).t()
+    assert torch.equal(program(x.clone()), f(x.clone()))
+    for other in (torch.randn(1, 3).t(), torch.randn(3, 4)):
+        with pytest.raises(RuntimeError, match=r"strides|returns a view instead of a copy"):
+            program(other)

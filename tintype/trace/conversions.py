@@ -19,6 +19,7 @@ from tintype.fake.info import Storage, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.verifier import VIEWS_OR_COPIES
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Conversion, Recorder
 
@@ -71,6 +72,7 @@ def settle_conversions(
         if (
             conversion.storage.written
             or conversion.storage in written
+            or _may_share_what_is_written(node.args[0])  # type: ignore[arg-type]
             or any(view.target is aten.as_strided.default for view in views)
         ):
             if functional and conversion.storage in given and any(_is_written(view) for view in views):
@@ -82,6 +84,18 @@ def settle_conversions(
         else:
             _move(views, Storage())
     return gone
+
+
+def _may_share_what_is_written(node: Node) -> bool:
+    """Whether a tensor is a copy in the example's layout that is in another one a view of what is written to."""
+    while node.op == "call_function" and node.args and isinstance(base := node.args[0], Node):
+        if _storages(node) != _storages(base):
+            if node.target not in VIEWS_OR_COPIES:
+                return False
+            if any(storage.written for storage in _storages(base)):
+                return True
+        node = base
+    return False
 
 
 def _views(node: Node) -> dict[Node, None]:
