@@ -730,3 +730,23 @@ def test_iterators_are_put_back_where_that_can_be_done(fails: bool) -> None:
     with pytest.raises(Outcome if fails else tintype.CaptureError):
         tintype.export(program, (torch.ones(2),))
     assert next(source) == 1
+
+
+def test_containers_that_hold_themselves():
+    cyclic = []
+    cyclic.append(cyclic)
+    kept = []
+
+    def f(x):
+        kept.append(cyclic)
+        return x + 1
+
+    assert torch.equal(tintype.export(f, (torch.ones(2),)).module()(torch.ones(2)), torch.full((2,), 2.0))
+
+    def g(x):
+        cyclic.append(x * 2)
+        return x
+
+    with pytest.raises(tintype.TintypeError, match="put a tensor into a list"):
+        tintype.export(g, (torch.ones(2),))
+    assert len(cyclic) == 1

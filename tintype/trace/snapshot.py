@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -279,21 +279,31 @@ _PLAIN_TYPES = frozenset(
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, or a container of such."""
-    kind = type(value)
-    if kind in (dict, collections.OrderedDict):
-        return all(map(is_plain, value.values()))
-    if kind in (list, tuple, set, torch.Size, collections.deque):
-        return all(map(is_plain, value))
-    return kind in _PLAIN_TYPES
+    return all(type(item) in _PLAIN_TYPES for item in _contained(value))
 
 
 def holds_fake(value: Any) -> bool:
     """Whether a value is a tensor of a capture, or holds one."""
-    if isinstance(value, dict):
-        return any(map(holds_fake, value.values()))
-    if isinstance(value, (list, tuple, set, collections.deque)):
-        return any(map(holds_fake, value))
-    return type(value) is FakeTensor
+    return any(type(item) is FakeTensor for item in _contained(value))
+
+
+def _contained(value: Any) -> Iterator[Any]:
+    """A value, or what the containers in it hold; one that holds itself is looked at once."""
+    if not isinstance(value, _HOLDERS):
+        yield value
+        return
+    seen: set[int] = set()
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if not isinstance(value, _HOLDERS):
+            yield value
+        elif id(value) not in seen:
+            seen.add(id(value))
+            pending.extend(value.values() if isinstance(value, dict) else value)
+
+
+_HOLDERS = (dict, list, tuple, set, collections.deque)
 
 
 def _has_new(container: Any, copy: Any) -> bool:
