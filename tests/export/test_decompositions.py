@@ -527,3 +527,11 @@ def test_cosine_similarity_with_what_has_no_dimensions(table: Any) -> None:
     assert decomposed.graph_module.graph.output_node().args[0][0].meta["val"].dtype is torch.float64
     for size in (0, 1, 5):
         torch.testing.assert_close(decomposed.module()(torch.ones(3, size), y), f(torch.ones(3, size), y))
+
+
+@pytest.mark.parametrize("table", [None, {}], ids=["core", "empty table"])
+def test_dtypes_that_torchs_decomposition_promotes_otherwise(table: Any) -> None:
+    x, y = torch.randn(3), torch.ones((), dtype=torch.float64)
+    program = tintype.export(lambda x, y: torch.block_diag(y, x), (x, y))
+    decomposed = program.run_decompositions(*(() if table is None else (table,))).module()
+    assert torch.equal(decomposed(x, y), torch.block_diag(y, x)) and decomposed(x, y).dtype is torch.float32

@@ -513,6 +513,9 @@ class Decomposition:
         old = self._info_of(place)
         if old is None or type(result) is not FakeTensor:
             return result
+        is_users = node.target in self.recorder.table and not self.recorder.keep_core
+        if result.info.dtype is not old.dtype and not is_users:  # torch's own may promote dtypes otherwise
+            result = self.recorder.inside(lambda: aten._to_copy.default(result, dtype=old.dtype))
         self._check_result(node, old, result)
         self.storages[old.storage] = result.info.storage
         if old.sizes != result.info.sizes:  # equal, but written otherwise: what follows was recorded with the old
