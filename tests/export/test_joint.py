@@ -423,3 +423,12 @@ def test_a_view_at_size_one_that_is_written_to() -> None:
     x = torch.zeros(4, 1).transpose(0, 1)
     joint(x)
     assert x.tolist() == [[4, 5, 0, 0]]
+
+
+def test_the_gradient_of_a_batch_norm_without_elements_is_no_crash() -> None:
+    """torch's kernel divides by how many there are, and takes the process with it."""
+    model = Model(lambda m, x: m.norm(x).sum(), norm=nn.BatchNorm1d(3))
+    joint = tintype.export_joint(model, (torch.randn(4, 3),), dynamic_shapes=(({0: tintype.Dim("n")},),)).module()
+    joint(torch.randn(5, 3))
+    with pytest.raises(RuntimeError, match=r"n >= |s0 >= |assertion"):
+        joint(torch.randn(0, 3))

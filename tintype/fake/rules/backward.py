@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tintype.errors import UnsupportedInputError
 from tintype.fake.info import TensorInfo, preserved_strides, strides_in_order
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.convolution import gradient_strides
@@ -14,7 +15,7 @@ from tintype.fake.rules.elementwise import elementwise
 from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides
+from tintype.symbolic.sizes import at_least, contiguous_strides
 
 
 def _fresh(sizes: Sequence[Size], like: TensorInfo) -> TensorInfo:
@@ -142,6 +143,11 @@ def of_batch_norm(
     eps: float,
     output_mask: Sequence[bool],
 ) -> tuple[TensorInfo | None, ...]:
+    if train and not all(at_least(size, 1) for size in input.sizes):  # the kernel divides by how many there are
+        raise UnsupportedInputError(
+            "the gradient of a batch norm in training mode takes at least one element",
+            remedy="use an example with at least one",
+        )
     like = weight if weight is not None else input
     channels = (input.sizes[1],)
     return _chosen(
