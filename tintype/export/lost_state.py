@@ -37,17 +37,17 @@ def warn_of_lost_state(
         differs = _differs_afterwards(module, captured, capture)
     if not differs:
         _alike.setdefault(module, set()).add(key)
-    if differs:
-        changes = "".join(f"\n  - {captured.describe_change(change)}" for change in captured.plain_changes)
-        warnings.warn(
-            f"[{LostStateWarning.id}] the model does something else in its second call than in the first one, and "
-            f"the captured program does what the first one does. It does not have these changes:{changes}\n"
-            "  What to do: nothing if every call is to be like the first one; call the model before it is exported "
-            "if later ones are alike; else keep a number in a buffer, self.register_buffer(name, torch.tensor(...)), "
-            "and write to that",
-            LostStateWarning,
-            stacklevel=levels_to_the_user(),
-        )
+        return
+    changes = "".join(f"\n  - {captured.describe_change(change)}" for change in captured.plain_changes)
+    warnings.warn(
+        f"[{LostStateWarning.id}] the model does something else in its second call than in the first one, and the "
+        f"captured program does what the first one does. It does not have these changes:{changes}\n"
+        "  What to do: nothing if every call is to be like the first one; call the model before it is exported if "
+        "later ones are alike; else keep a number in a buffer, self.register_buffer(name, torch.tensor(...)), and "
+        "write to that",
+        LostStateWarning,
+        stacklevel=levels_to_the_user(),
+    )
 
 
 def _described(captured: CapturedGraph) -> str:
@@ -61,12 +61,14 @@ def _differs_afterwards(
 ) -> bool:
     snapshot = Snapshot(module)
     try:
+        for change in captured.plain_changes:
+            make_again(change)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the same were given before
-            for change in captured.plain_changes:
-                make_again(change)
-            return difference(captured, capture())[1]
-    except Exception:  # the user's program may raise anything in its second call
-        return True
+            try:
+                second = capture()
+            except Exception:  # the user's program may raise anything in its second call
+                return True
+        return difference(captured, second)[1]
     finally:
         snapshot.restore()

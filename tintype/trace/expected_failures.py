@@ -39,11 +39,6 @@ def may_be_stretched(recorder: Recorder, error: Exception, args: Any, *, inside:
     return any(environment.hint(size) == 1 for size in _numbers(args))
 
 
-def has_small_size(recorder: Recorder, args: Any) -> bool:
-    """Whether one of the sizes that vary is 0 or 1 in the example."""
-    return any(recorder.context.environment.hint(size) in (0, 1) for size in _numbers(args))
-
-
 def decide_small_sizes(recorder: Recorder, args: Any) -> None:
     """Let sizes that are 0 or 1 in the example be that."""
     environment = recorder.context.environment

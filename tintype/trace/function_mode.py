@@ -21,7 +21,7 @@ from tintype.fake.tensor import FakeTensor, with_numbers
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite
 from tintype.symbolic.location import user_location
-from tintype.trace.expected_failures import decide_small_sizes, has_small_size, may_be_stretched
+from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -50,12 +50,9 @@ class SymbolicFunctionMode(TorchFunctionMode):
         environment = self._recorder.context.environment
         if not environment.symbols:
             return function(*args, **kwargs)
-        if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd and has_small_size(self._recorder, args):
+        if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd and not args[0].info.is_contiguous():
             # which of the two it is must be the example's answer, and the program's from then on
-            if func in _CONTIGUOUS and not args[0].info.is_contiguous():
-                decide_small_sizes(self._recorder, args)
-            with environment.following_hints():
-                return function(*args, **kwargs)
+            decide_small_sizes(self._recorder, args[:1])
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
@@ -66,7 +63,6 @@ class SymbolicFunctionMode(TorchFunctionMode):
 
 
 aten = torch.ops.aten
-_CONTIGUOUS = (torch.Tensor.contiguous, aten.contiguous.default)
 # In a joint graph their kernels decide themselves, before the recorder gets to see anything.
 _VIEWS_OR_COPIES = frozenset(
     {

@@ -265,7 +265,7 @@ def make_again(change: Change) -> None:
         values = after if name is None else [after]
         owner.update(values) if isinstance(owner, set) else owner.extend(values)
         return
-    table = owner if isinstance(owner, dict) else vars(owner)
+    table: Any = owner if isinstance(owner, dict) else _attributes(owner)
     if after is MISSING:
         table.pop(name, None)
     else:
