@@ -50,9 +50,11 @@ class SymbolicFunctionMode(TorchFunctionMode):
         environment = self._recorder.context.environment
         if not environment.symbols:
             return function(*args, **kwargs)
-        if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd and not args[0].info.is_contiguous():
+        if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd:
             # which of the two it is must be the example's answer, and the program's from then on
-            decide_small_sizes(self._recorder, args[:1])
+            tensor = args[0] if args else kwargs.get("input")
+            if isinstance(tensor, FakeTensor) and not tensor.info.is_contiguous():
+                decide_small_sizes(self._recorder, [tensor])
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
