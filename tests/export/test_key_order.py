@@ -113,6 +113,45 @@ def test_each_dictionary_has_its_own_order() -> None:
         module({"inner": backwards(given()), "other": C}, given())
 
 
+def test_orders_of_keywords_are_checked_beside_containers() -> None:
+    """Containers whose order is that of the example are taken apart at once, which says nothing about keywords."""
+
+    class Both(torch.nn.Module):
+        def forward(self, table: Any, **values: torch.Tensor) -> torch.Tensor:
+            return torch.cat([*table.values(), *values.values()])
+
+    module = tintype.export(Both(), (given(),), {"b": B, "c": C}).module()
+    assert_same(module(given(), b=A, c=B), torch.cat([A, B, C, A, B]))
+    with pytest.raises(InputMismatchError, match="kwargs"):
+        module(given(), c=B, b=A)
+
+
+class Layers:
+    """A container that has something for each layer, by number."""
+
+    def __init__(self, by_layer: dict[int, torch.Tensor]) -> None:
+        self.by_layer = by_layer
+
+
+tintype.register_container(Layers)
+
+
+@pytest.mark.parametrize("how", ALL)
+def test_tables_by_number_in_objects_have_the_order_of_a_list(how: str) -> None:
+    calls = []
+
+    def function(layers: Layers) -> torch.Tensor:
+        calls.append(layers)
+        return torch.cat(list(layers.by_layer.values()))
+
+    tintype.export(function, (Layers({0: A, 1: B}),))
+    assert len(calls) == 1, "an order that no caller changes is not tried out"
+    program = runnable(how, function, (Layers({0: A, 1: B}),))
+    assert_same(program(Layers({0: B, 1: A})), torch.cat([B, A]))
+    with pytest.raises(InputMismatchError, match="order 0, 1, but got 1, 0"):
+        program(Layers({1: B, 0: A}))
+
+
 @pytest.mark.parametrize("kind", [collections.OrderedDict, lambda pairs: collections.defaultdict(list, pairs)])
 def test_other_kinds_of_dictionaries(kind: Callable[..., Any]) -> None:
     pairs = list(given().items())

@@ -162,11 +162,14 @@ def capture_program(
         size_of = lambda position, _: described[call.positions[position]]  # noqa: E731
         return run_capture(capture_class(module, call.args, call.kwargs, context, size_of, size_of), inputs)
 
-    captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()))
+    flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
+    captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()), flags)
     captured.observations += order_observations(
-        module, args, kwargs, captured, lambda call: with_symbolic_sequences(lambda: run_reordered(call))
+        module, args, kwargs, captured, lambda call: with_symbolic_sequences(lambda: run_reordered(call), flags)
     )
-    warn_of_lost_state(module, captured, lambda: with_symbolic_sequences(lambda: run(entries, FakeContext()))[0])
+    warn_of_lost_state(
+        module, captured, lambda: with_symbolic_sequences(lambda: run(entries, FakeContext()), flags)[0]
+    )
     functional = stage is Stage.FUNCTIONAL
     if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):
         captured.output_specs = _renamed_outputs(captured)
@@ -200,10 +203,10 @@ def _make_functional(captured: CapturedGraph, tidy: Callable[[Graph], None] | No
     captured.output_specs = [*mutations, *_renamed_outputs(captured)]
 
 
-def with_symbolic_sequences(run: Callable[[], Any]) -> Any:
+def with_symbolic_sequences(run: Callable[[], Any], flags: PlainFlags | None = None) -> Any:
     """Run a capture, again and again while functions turn up that make sequences of lengths that vary, or flags of
-    sizes."""
-    flags = PlainFlags()
+    sizes; ``flags`` are those that are known to be needed."""
+    flags = PlainFlags() if flags is None else flags
     with one_at_a_time, _library_forms():
         while True:
             try:

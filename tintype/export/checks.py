@@ -17,7 +17,7 @@ import torch
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError, Location
 from tintype.export.codegen import Writer, spell
-from tintype.export.key_order import check_order
+from tintype.export.key_order import check_order, is_of_keywords
 from tintype.export.observed import StateOf, check_observed, write_observed
 from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
@@ -428,10 +428,11 @@ def flatten_call(
         elif rest:
             keywords[name] = rest.pop(0)
     given = ((*positional, *rest), {**keywords, **named})
-    if quick is not None and not ordered and (known := quick.leaves(given)) is not None:
-        return known
-    leaves, spec = tree.flatten(given)
-    if spec != in_spec:
+    known = quick.leaves(given) if quick is not None else None
+    if known is not None:  # then dictionaries have their keys in the order of the example, keywords maybe not
+        ordered = [seen for seen in ordered if is_of_keywords(seen)] if ordered else ()
+    leaves, spec = (known, in_spec) if known is not None else tree.flatten(given)
+    if spec is not in_spec and spec != in_spec:
         try:
             given = tree.with_classes(given, in_spec)  # namespaces may stand for objects
             spec = tree.flatten(given)[1]

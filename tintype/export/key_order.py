@@ -3,7 +3,8 @@
 Keys may come in any order, unless the program goes by it (``for value in inputs.values()``). No dictionary can be
 asked who looked at its order, so the program is captured once more with the keys in another order: where that gives
 another program, the order is one of its observations, checked when it is called. Keyword arguments have an order only
-for a program that takes them as ``**kwargs``.
+for a program that takes them as ``**kwargs``. A table by layer, ``{0: ..., 1: ...}``, that is an attribute of a cache
+is as good as a list: its order is one of the program's observations, and nothing has to be tried.
 """
 
 from __future__ import annotations
@@ -73,13 +74,14 @@ def order_observations(
     if is_captured_program(module):
         return list(module._checks.ordered)  # type: ignore[union-attr,arg-type]
     chosen = _dictionaries(module, kwargs, captured.in_spec)
+    numbered = {path: chosen.pop(path) for path in _numbered_attributes(captured.in_spec, chosen)}
+    found = [_observation(captured.in_spec, path, keys, None) for path, keys in numbered.items()]
     if not chosen:
-        return []
+        return found
     groups = [chosen]
     line, differs = _difference(args, kwargs, chosen, captured, capture)
     if differs and 1 < len(chosen) <= _FEW:
         groups = [{path: keys} for path, keys in chosen.items()]
-    found = []
     for group in groups if differs else ():
         if group is not chosen:
             line, differs = _difference(args, kwargs, group, captured, capture)
@@ -97,6 +99,21 @@ def _dictionaries(module: torch.nn.Module, kwargs: Any, in_spec: tree.TreeSpec) 
         if len(found[_KEYWORDS]) < 2:
             del found[_KEYWORDS]
     return found
+
+
+def _numbered_attributes(in_spec: tree.TreeSpec, chosen: dict[Path, list[Any]]) -> list[Path]:
+    """The dictionaries that are attributes of an object, and whose keys count from 0."""
+    return [
+        path
+        for path, keys in chosen.items()
+        if keys == list(range(len(keys))) and tree.holds_attributes(_spec_at(in_spec, path[:-1]).type)
+    ]
+
+
+def _spec_at(spec: tree.TreeSpec, path: Path) -> tree.TreeSpec:
+    for number in path:
+        spec = spec.children()[number]
+    return spec
 
 
 def _nodes(spec: tree.TreeSpec, path: Path) -> Iterator[tuple[Path, tree.TreeSpec]]:
@@ -165,6 +182,11 @@ def is_dictionary_at(in_spec: tree.TreeSpec, arguments: tuple[Any, ...]) -> bool
             return False
         spec = spec.children()[number]
     return len(arguments) > 1 and type(arguments[0]) is str and spec.type in _DICTIONARIES
+
+
+def is_of_keywords(observation: Observation) -> bool:
+    """Whether an order is that of keyword arguments."""
+    return observation.arguments[1:] == _KEYWORDS
 
 
 def check_order(
