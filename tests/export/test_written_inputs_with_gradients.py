@@ -85,3 +85,49 @@ def test_a_layout_that_a_program_rests_on_is_checked_when_it_was_captured_again(
     for module in (program.module(), again.module()):
         with pytest.raises(tintype.errors.InputMismatchError, match="strides"):
             module(torch.randn(8)[::2])
+
+
+class Decayed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state.mul_(x)
+        return self.state
+
+
+def test_a_buffer_that_is_multiplied_by_what_has_gradients() -> None:
+    model = Decayed()
+    module = tintype.export(model, (torch.randn(()),)).module()
+    found = []
+    for function in (model, module):
+        x = torch.tensor(2.0, requires_grad=True)
+        found.append([torch.autograd.grad(function(x).sum(), x, retain_graph=True)[0] for _ in range(2)])
+    assert found[0] == found[1] == [torch.tensor(4.0), torch.tensor(16.0)]
+
+
+def test_an_input_that_is_multiplied_by_what_has_gradients() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(y)
+        return x.sin()
+
+    module = tintype.export(function, (torch.randn(4), torch.randn(4))).module()
+    x, y = torch.randn(4), torch.randn(4, requires_grad=True)
+    expected, got = (torch.autograd.grad(run(x.clone(), y).sum(), y)[0] for run in (function, module))
+    torch.testing.assert_close(got, expected)
+
+
+def test_memory_of_a_written_input_that_begins_elsewhere_than_the_example() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        view = x.diagonal(1)
+        x.tanh_()
+        return view.as_strided((1,), (1,))
+
+    program = tintype.export(function, (torch.randn(1, 3, 3),), dynamic_shapes=({2: tintype.Dim("n", max=9)},))
+    for size in (3, 5):
+        memory = torch.randn(1 + 3 * size)
+        mine, theirs = memory.clone(), memory.clone()
+        expected = function(mine[1:].view(1, 3, size))
+        torch.testing.assert_close(program.module()(theirs[1:].view(1, 3, size)), expected)
+        torch.testing.assert_close(theirs, mine)

@@ -91,14 +91,21 @@ def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return target
 
 
-def value_before_write(tensor: torch.Tensor) -> torch.Tensor:
-    """What a program reads of an input that it writes to in the end: where gradients need the value, a copy of it."""
-    return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
+def value_before_write(tensor: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    """What a program reads of a tensor that it writes to in the end: where gradients may need the value, its own or
+    those of others that meet it, a copy."""
+    if torch.is_grad_enabled() and (tensor.requires_grad or any(other.requires_grad for other in others)):
+        return tensor.clone()
+    return tensor
 
 
-def strided_from(tensor: torch.Tensor, sizes: Any, strides: Any, distance: int) -> torch.Tensor:
-    """A view of the memory behind a tensor, which begins so many elements after the tensor does."""
-    return tensor.as_strided(sizes, strides, tensor.storage_offset() + distance)
+def strided_from(
+    tensor: torch.Tensor, sizes: Any, strides: Any, offset: int, written: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
+    """A view of the memory behind a written tensor, at a place counted from where the memory of its new value begins:
+    the two may begin at different places of their memory."""
+    shift = written.storage_offset() * written.element_size() - value.storage_offset() * value.element_size()
+    return tensor.as_strided(sizes, strides, offset + shift // tensor.element_size())
 
 
 def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

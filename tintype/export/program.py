@@ -505,17 +505,51 @@ def _read_before_written(
     signature: ExportGraphSignature,
     values: dict[Node, Node],
 ) -> dict[Node, Node]:
-    """Let inputs that are written to be read as :func:`value_before_write`; returns the inputs themselves."""
+    """Let inputs and buffers that are written to be read as :func:`value_before_write`; returns them themselves."""
     written = {
-        spec.target for spec in signature.output_specs if spec.kind is OutputKind.USER_INPUT_MUTATION
-    }  # fmt: skip
+        (belongs_to_user_input(spec), spec.target)
+        for spec in signature.output_specs
+        if spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION)
+        and spec.write is StateWrite.IN_PLACE
+    }
+    others = [values[node] for node, _ in inputs if node in values and _may_have_gradients(node)]
     targets: dict[Node, Node] = {}
     for node, spec in inputs:
-        if spec.kind is InputKind.USER_INPUT and spec.arg.name in written and _may_have_gradients(node):
-            targets[node] = values[node]
-            values[node] = graph.create_node("call_function", value_before_write, (values[node],), name="before")
-            values[node].meta = meta_of(node).copy()
+        is_input = spec.kind is InputKind.USER_INPUT
+        if (is_input, spec.arg.name if is_input else spec.target) not in written or not _may_have_gradients(node):
+            continue
+        if not (saved := _may_be_saved(node)) and not is_input:
+            continue
+        target = targets[node] = values[node]
+        read = (target, *(other for other in others if other is not target)) if saved else (target,)
+        values[node] = graph.create_node("call_function", value_before_write, read, name="before")
+        values[node].meta = meta_of(node).copy()
     return targets
+
+
+def _may_be_saved(node: Node) -> bool:
+    """Whether autograd may keep a value, or a view of it, for the gradients of what it is combined with."""
+    waiting = [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if base_of(user) is not None:
+                waiting.append(user)
+            elif user.op == "call_function" and user.target not in _SAVE_NOTHING:
+                return True
+    return False
+
+
+# Operators whose gradients don't need the values that they are given.
+_SAVE_NOTHING = frozenset(
+    {
+        aten.add.Tensor, aten.sub.Tensor, aten.neg.default, aten.add.Scalar, aten.sub.Scalar, aten.clone.default,
+        aten.copy.default, aten.fill.Scalar, aten.fill.Tensor, aten.cat.default, aten.stack.default,
+        aten.index_put.default, aten.index_copy.default, aten.index_fill.int_Scalar, aten.index_add.default,
+        aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default,
+        aten.scatter.src, aten.scatter.value, aten.index.Tensor, aten.sum.default, aten.sum.dim_IntList,
+        aten._to_copy.default, aten.zeros_like.default, aten._assert_tensor_metadata.default, aten.sym_size.int,
+    }
+)  # fmt: skip
 
 
 def _write_back(
@@ -527,7 +561,7 @@ def _write_back(
     results = list(output.args[0])  # type: ignore[arg-type]
     inputs = placeholders(old)
     positions = positions_of_inputs(signature.input_specs)
-    rebased: dict[Node, tuple[Node, Any]] = {}
+    rebased: dict[Node, Node] = {}
     user_results = []
     for result, spec in zip(results, signature.output_specs, strict=True):
         if spec.kind not in MUTATION_KINDS:
@@ -550,11 +584,11 @@ def _write_back(
         write: Any = aten.copy_.default
         if spec.write is StateWrite.UNTRACKED:
             write = write_untracked
-        elif source in targets:
+        elif source in targets and spec.kind is OutputKind.USER_INPUT_MUTATION:
             write = write_to_input
         copy_node = graph.create_node("call_function", write, (destination, values[result]), name="copy_")
         copy_node.meta = meta_of(result).copy()
-        rebased.setdefault(result, (copy_node if destination is target else target, _bytes_between(result, source)))
+        rebased.setdefault(result, copy_node if destination is target else target)
     final = [
         _rebase(graph, result, values, rebased) if isinstance(result, Node) else result for result in user_results
     ]
@@ -568,17 +602,10 @@ def _may_have_gradients(node: Node) -> bool:
     return bool(dtype.is_floating_point or dtype.is_complex)
 
 
-def _bytes_between(value: Node, target: Node) -> Any:
-    """How much further from the start of its memory a written tensor begins than its new value does."""
-    new, old = value.meta["val"].info, target.meta["val"].info
-    return (old.offset - new.offset) * old.dtype.itemsize
-
-
-def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[Node, tuple[Node, Any]]) -> Node:
+def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[Node, Node]) -> Node:
     """An output as eager mode returns it: where it is a view of a written tensor, the view of that tensor.
 
-    ``rebased`` has what stands for new values, and for their views once they are made, each with the distance
-    by which it begins further from the start of its memory.
+    ``rebased`` has what stands for new values, and for their views once they are made.
     """
     chain: list[Node] = []
     step = node
@@ -588,23 +615,17 @@ def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[No
             return values[node]
         chain.append(step)
         step = base
-    distance = rebased[step][1]
+    written = rebased[step]
     for view in reversed(chain):
         new = graph.node_copy(
-            view, lambda argument: rebased[argument][0] if argument in rebased else values[argument]
+            view, lambda argument: rebased[argument] if argument in rebased else values[argument]
         )
         if view.target is aten.as_strided.default:
             # an input may begin elsewhere in its memory than the example did
-            base, sizes, strides, offset = cast(Any, view.args)
-            begin = base.meta["val"].info.offset
-            if type(offset) is int and type(begin) is int:
-                new.target = strided_from
-                new.args = (new.args[0], sizes, strides, offset - begin)
-            elif distance:
-                shift = distance // view.meta["val"].info.dtype.itemsize
-                new.args = (new.args[0], sizes, strides, offset + shift)
-        rebased[view] = (new, distance)
-    return rebased[node][0]
+            new.target = strided_from
+            new.args = (*new.args, written, values[step])
+        rebased[view] = new
+    return rebased[node]
 
 
 def argument_for(node: Node) -> ArgumentSpec:
