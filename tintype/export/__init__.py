@@ -8,7 +8,8 @@ from typing import Any
 
 from tintype.export.capture import export, export_for_training, suggest_dynamic_shapes
 from tintype.export.joint import export_joint
-from tintype.export.program import ExportedProgram, Stage
+from tintype.export.program import ExportedProgram
+from tintype.export.stage import Stage
 
 __all__ = ["ExportedProgram", "Stage", "export", "export_for_training", "export_joint", "suggest_dynamic_shapes"]
 

@@ -23,9 +23,10 @@ from tintype.export.lazy_modules import has_uninitialized_state, initialized_cop
 from tintype.export.learned import assertion_text
 from tintype.export.lost_state import warn_of_lost_state
 from tintype.export.module_calls import root_signature, signatures_preserved, take_signatures, with_signatures
-from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, Stage
+from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry
 from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
+from tintype.export.stage import Stage
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor

@@ -12,7 +12,8 @@ from tintype.errors import CaptureError, InvalidRequestError
 from tintype.export.default_dtype import default_dtype_observation
 from tintype.export.learned import assert_learned, contract_in
 from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
-from tintype.export.program import ExportedProgram, Stage, verified_copy
+from tintype.export.program import ExportedProgram, verified_copy
+from tintype.export.stage import Stage
 from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.names import free_name
 from tintype.ir.process_switches import collector_paused

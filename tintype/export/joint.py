@@ -14,7 +14,8 @@ from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.capture import capture_program
 from tintype.export.learned import assert_learned, contract_in
-from tintype.export.program import CallSpec, ExportedProgram, Stage, copy_program, verified_copy
+from tintype.export.program import CallSpec, ExportedProgram, copy_program, verified_copy
+from tintype.export.stage import Stage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.signature import (

@@ -19,9 +19,10 @@ from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.module_tree import ROOT, UnflattenedModule, build_tree, leaves_of, replace_buffer
 from tintype.export.owned_state import replace_state, write_to_input, write_untracked
-from tintype.export.program import ExportedProgram, unlift_values
+from tintype.export.program import ExportedProgram
 from tintype.export.scopes import Scope, value_meta
 from tintype.export.tree_builder import ModuleTree
+from tintype.export.unlifting import unlift_values
 from tintype.fake.info import Storage
 from tintype.ir.graph import (
     NUMBER_FUNCTIONS,

@@ -132,9 +132,9 @@ _KINDS_OF_NODES = frozenset({"call_function", "get_attr", "output"})
 def _check_structure(graph: Graph) -> None:
     """Values are defined before they are used, names are unique, there is one output at the end."""
     seen: set[Node] = set()
-    names: set[str] = set()
     calls_began = False
-    for node in graph.nodes:
+    nodes = list(graph.nodes)
+    for node in nodes:
         if not seen.issuperset(node._input_nodes):
             argument = next(argument for argument in node._input_nodes if argument not in seen)
             raise _fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
@@ -147,12 +147,10 @@ def _check_structure(graph: Graph) -> None:
         else:
             raise _fault(node, f"a program has no {kind} nodes, but {node.name!r} is one")
         seen.add(node)
-        names.add(node.name)
-    if len(names) != len(seen):
+    if len({node.name for node in nodes}) != len(seen):
         name, node = _used_twice(graph)
         raise _fault(node, f"two nodes are called {name!r}")
-    outputs = graph.find_nodes(op="output")
-    if len(outputs) != 1 or next(reversed(graph.nodes)) is not next(iter(outputs)):
+    if len(graph.find_nodes(op="output")) != 1 or nodes[-1].op != "output":
         raise VerificationError("a program's graph has exactly one output node, at its end")
 
 

@@ -9,7 +9,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import FileFormatError, VerificationError
-from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature, Stage
+from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from tintype.export.stage import Stage
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake

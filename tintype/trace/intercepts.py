@@ -20,7 +20,7 @@ from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import decided_same
 from tintype.trace.conversions import unchanged
-from tintype.trace.plan import plan_for
+from tintype.trace.plan import handle_by, plan_for
 from tintype.trace.recorder import NOT_HANDLED, Recorder
 
 aten = torch.ops.aten
@@ -31,7 +31,7 @@ def intercept(*operators: Any) -> Callable[[Any], Any]:
 
     def register(function: Any) -> Any:
         for operator in operators:
-            plan_for(operator).intercept = function
+            handle_by(operator, function)
         return function
 
     return register

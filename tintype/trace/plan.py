@@ -33,6 +33,7 @@ class Plan:
         "hidden_writes",
         "in_place",
         "intercept",
+        "is_plain",
         "name",
         "returns_nothing",
         "rule",
@@ -57,6 +58,8 @@ class Plan:
         # called for its effect alone, which its kernel must not have while a program is captured
         self.returns_nothing = not schema.returns
         self.composite = is_composite(operator)
+        # nothing but to work it out by its rule and record it; an intercept changes that
+        self.is_plain = self.rule is not None and not self.composite
 
 
 def is_composite(operator: Any) -> bool:
@@ -72,6 +75,7 @@ class HigherOrderPlan:
     """The plan of an operator that takes functions: a function of its own captures it."""
 
     __slots__ = ("intercept",)
+    is_plain = False
 
     def __init__(self, capture: Callable[..., Any]) -> None:
         self.intercept = lambda recorder, operator, args, kwargs: capture(recorder, *args, **kwargs)
@@ -85,6 +89,12 @@ def captures(operator: Any) -> Callable[[Any], Any]:
         return function
 
     return register
+
+
+def handle_by(operator: Any, function: Callable[..., Any]) -> None:
+    """Let a function handle an operator, or decline; see :mod:`tintype.trace.intercepts`."""
+    plan = plan_for(operator)
+    plan.intercept, plan.is_plain = function, False
 
 
 _PLANS: dict[Any, Any] = {}

@@ -144,6 +144,8 @@ class Recorder(TorchDispatchMode):
                 self._met_by_autocast = True
         plan = plan_for(func)
         try:
+            if plan.is_plain:
+                return self.call(func, plan, args, kwargs)
             return self._handle(func, plan, args, kwargs)
         except Exception as error:
             if not plan.writes and may_be_stretched(self, error, args):
