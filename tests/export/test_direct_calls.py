@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import tintype
 from tintype.export.direct_calls import DIRECT_CALLS
 
 aten = torch.ops.aten
@@ -22,7 +23,8 @@ class Calls(TorchDispatchMode):
         self.found: list[Any] = []
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        described = [_described(argument) for argument in (*args, *(kwargs or {}).items())]
+        named = {name: value for name, value in (kwargs or {}).items() if (name, value) != ("pin_memory", False)}
+        described = [_described(argument) for argument in (*args, *named.items())]
         self.found.append((operator, described))
         return operator(*args, **(kwargs or {}))
 
@@ -81,6 +83,9 @@ SAMPLES: dict[Any, list[tuple[Any, ...]]] = {
     aten.mean.dim: [(_of(2, 3), [-1], True), (_of(2, 3), [0, 1]), (_of(2, 3), None)],
     aten.mm.default: [(_of(2, 3), _of(3, 2))],
     aten.mul.Tensor: PAIR,
+    aten.new_full.default: [(_of(2), [3], 2.5), (_of(2).long(), [], 1)],
+    aten.new_ones.default: [(_of(2), [3]), (FLAGS, [])],
+    aten.new_zeros.default: [(_of(2), [3]), (FLAGS, [])],
     aten.permute.default: [(_of(2, 3, 1), [2, 0, 1])],
     aten.pow.Tensor_Scalar: [(_of(2, 3), 2), (_of(2, 3), 0.5), (_of(3).long(), 2)],
     aten.reshape.default: [(_of(2, 3), [3, -1]), (_of(2, 3).t(), [6]), (_of(1), [])],
@@ -129,3 +134,66 @@ def test_what_makes_tensors_is_no_function() -> None:
     """Such functions ask for the context of a device; operators were captured with theirs."""
     for operator in DIRECT_CALLS:
         assert "Tensor" in str(operator._schema.arguments[0].type), operator
+
+
+SLICES = [
+    (0, 0, 2),
+    (1, 1, 3),
+    (-1, -2, (1 << 63) - 1),
+    (2, None, 2),
+    (1, 0, 5, 2),
+    (2, 0, 4),
+    (0, 1, None),
+    (1, 3, 1),
+]
+MADE: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+    *((aten.slice.Tensor, entry, {}) for entry in SLICES),
+    *((aten._to_copy.default, (), {"dtype": dtype}) for dtype in (torch.float32, torch.float64, torch.bool)),
+    (aten._to_copy.default, (), {"dtype": torch.float16, "device": torch.device("cpu")}),
+    (aten._to_copy.default, (), {}),
+]
+
+
+@pytest.mark.parametrize("stage", [tintype.export, tintype.export_for_training])
+@pytest.mark.parametrize(("operator", "args", "kwargs"), MADE, ids=str)
+def test_expressions_in_place_of_operators(operator: Any, args: Any, kwargs: Any, stage: Any) -> None:
+    function = lambda x: operator(x, *args, **kwargs)  # noqa: E731
+    module = stage(function, (_of(3, 3, 4),)).module()
+    for x in (_of(3, 3, 4), _of(4, 3, 3).permute(1, 2, 0).contiguous().mT.contiguous().mT):
+        found, expected = module(x), function(x)
+        assert repr(_described(found)) == repr(_described(expected)) and torch.equal(found, expected)
+        shares = [
+            result.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for result in (found, expected)
+        ]
+        assert shares[0] is shares[1] and found is not x
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda n, d: torch.arange(n, device=d), lambda n, d: torch.arange(1, n, device=d),
+     lambda n, d: torch.arange(0, n, 2, dtype=torch.float32, device=d), lambda n, d: torch.full((n,), 2, device=d),
+     lambda n, d: torch.zeros(n, 2, dtype=torch.int32, device=d), lambda n, d: torch.ones(n, device=d)],
+)  # fmt: skip
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_tensors_are_made_where_the_program_made_them(call: Any, device: str | None) -> None:
+    module = tintype.export(
+        lambda x: call(x.shape[0], device) + x[:1], (torch.ones(3, 1),), dynamic_shapes="auto"
+    ).module()
+    with torch.device("meta"):  # where the caller makes tensors says nothing about the program's
+        result = module(torch.ones(5, 1, device="cpu"))
+    expected = call(5, device) + torch.ones(1, 1)
+    assert result.device.type == "cpu" and result.dtype is expected.dtype and torch.equal(result, expected)
+
+
+def test_assertions_are_made_without_a_call() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        count = x.sum().item()
+        torch._check(count % 3 == 0, lambda: "too few")
+        return x * count
+
+    module = tintype.export(function, (torch.ones(3, dtype=torch.int64),)).module()
+    with Calls() as calls:
+        assert torch.equal(module(torch.ones(3, dtype=torch.int64)), torch.full((3,), 3))
+    assert aten._assert_scalar.default not in [operator for operator, _ in calls.found]
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        module(torch.tensor([1, 0, 1]))

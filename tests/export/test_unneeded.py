@@ -126,3 +126,28 @@ def test_gradients() -> None:
     module = tintype.export(function, (x,)).module()
     (found,), (expected,) = (torch.autograd.grad(call(x), [x]) for call in (module, function))
     torch.testing.assert_close(found, expected)
+
+
+def test_slices_of_everything_of_what_is_returned_are_not_run() -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x * 2
+        return y, y[:, None].sin(), y[:].contiguous(), y[:].view(-1), y[:].relu()
+
+    module = tintype.export(function, (torch.ones(2, 3),), dynamic_shapes="auto").module()
+    assert operators_of(module, torch.ones(2, 3)).count(aten.slice.Tensor) == 1  # the one that may be returned itself
+    x = torch.randn(4, 5)
+    results, expected = module(x), function(x)
+    for found, wanted in zip(results, expected, strict=True):
+        assert torch.equal(found, wanted)
+    same = [result.untyped_storage().data_ptr() == results[0].untyped_storage().data_ptr() for result in results]
+    assert same == [True, False, True, True, False]
+    assert results[2] is not results[0]
+
+
+def test_views_that_are_returned_are_objects_of_their_own() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x[:], x.unsqueeze(0), x.unsqueeze(0), (x * 2)[:]
+
+    x = torch.ones(2, 3)
+    results = tintype.export(function, (x,)).module()(x)
+    assert len({id(value) for value in (x, *results)}) == 5

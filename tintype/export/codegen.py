@@ -13,7 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx import GraphModule, Node
 
-from tintype.export.direct_calls import DIRECT_CALLS
+from tintype.export.direct_calls import DIRECT_CALLS, spelled
 from tintype.export.run_instead import RUN_INSTEAD
 from tintype.ir.graph import placeholders
 from tintype.ir.names import is_name
@@ -126,6 +126,10 @@ def compile_graph(module: GraphModule) -> Callable[..., Any]:
 
 def write_call(writer: Writer, node: Node, condition: str = "") -> None:
     """The line that computes a node."""
+    expression = spelled(node, lambda value: spell(writer, value), writer.bind)
+    if expression is not None:
+        writer.line(f"{condition}{variable(node)} = {expression}")
+        return
     function = writer.bind(callable_for(node.target), "_f")
     writer.line(f"{condition}{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
 

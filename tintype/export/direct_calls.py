@@ -3,8 +3,8 @@
 An operator that is called as ``torch.ops.aten.mul.Tensor`` matches its arguments against its schema one by one, which
 takes longer than many a kernel on a small tensor. torch's own functions are parsed by generated code and then call
 the same operator. A function stands here if every call with arguments of the operator's types is a call of that
-operator: a test goes through them. None that makes tensors from nothing does: such functions ask in which device's
-context they are called.
+operator: a test goes through them. Functions that make tensors from nothing ask in which device's context they are
+called, unless they are told a device.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Node
+
+from tintype.fake.tensor import FakeTensor
 
 aten = torch.ops.aten
 nn = torch._C._nn
@@ -70,6 +73,9 @@ DIRECT_CALLS: dict[Any, Callable[..., Any]] = {
     aten.ne.Scalar: torch.ne,
     aten.ne.Tensor: torch.ne,
     aten.neg.default: torch.neg,
+    aten.new_full.default: Tensor.new_full,
+    aten.new_ones.default: Tensor.new_ones,
+    aten.new_zeros.default: Tensor.new_zeros,
     aten.permute.default: torch.permute,
     aten.pow.Tensor_Scalar: torch.pow,
     aten.reciprocal.default: torch.reciprocal,
@@ -99,3 +105,44 @@ DIRECT_CALLS: dict[Any, Callable[..., Any]] = {
     aten.view.default: Tensor.view,
     aten.where.self: torch.where,
 }
+
+# Calls that name a device are calls of these.
+WITH_DEVICE: dict[Any, Callable[..., Any]] = {
+    aten.arange.default: torch.arange,
+    aten.arange.start: torch.arange,
+    aten.arange.start_step: torch.arange,
+    aten.full.default: torch.full,
+    aten.ones.default: torch.ones,
+    aten.zeros.default: torch.zeros,
+}
+
+
+def spelled(node: Node, spell: Callable[[Any], str], bind: Callable[[Any], str]) -> str | None:
+    """An expression that does what a node does sooner than a call of its operator; None if there is none."""
+    target = node.target
+    if target is aten.slice.Tensor:
+        return _spelled_slice(node, spell)
+    if target is aten._assert_scalar.default and isinstance(node.args[0], Node):
+        failing = f"{bind(aten._assert_scalar.default._op)}({', '.join(map(spell, node.args))})"
+        return f"None if {spell(node.args[0])} is True else {failing}"
+    if target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}:
+        options = "".join(f"{name}={spell(value)}, " for name, value in node.kwargs.items())
+        return f"{bind(Tensor.to)}({spell(node.args[0])}, {options}copy=True)"
+    if target in WITH_DEVICE and node.kwargs.get("device") is not None:
+        options = "".join(f", {name}={spell(value)}" for name, value in node.kwargs.items())
+        return f"{bind(WITH_DEVICE[target])}({', '.join(map(spell, node.args))}{options})"
+    return None
+
+
+def _spelled_slice(node: Node, spell: Callable[[Any], str]) -> str | None:
+    """``x[..., 2:5, :]``, from whichever side is nearer."""
+    given = node.args[0].meta.get("val") if isinstance(node.args[0], Node) else None
+    if type(given) is not FakeTensor or node.kwargs or len(node.args) < 4 or type(node.args[1]) is not int:
+        return None
+    rank = given.info.dim
+    before = node.args[1] % rank
+    after = rank - 1 - before
+    index = ":".join(map(spell, node.args[2:]))
+    if after < before:
+        return f"{spell(node.args[0])}[..., {index}{', :' * after}]"
+    return f"{spell(node.args[0])}[{':, ' * before}{index}]"

@@ -2,7 +2,7 @@
 
 ``x[:]`` and ``x.to(x.dtype)`` are operators in a program, and their argument in eager mode. In a program that writes
 to nothing while it runs they can be that here too, unless somebody could tell: what is returned, or written somewhere
-at the end, has the memory that the graph says.
+at the end, has the memory that the graph says, and is the object that the graph says.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ def unneeded_calls(nodes: Iterable[Node]) -> dict[Node, Node]:
     if not all(map(_is_known, nodes)):
         return {}
     seen_by_others, written = _memory_that_matters(nodes)
+    kept = _objects_that_matter(nodes)
     found: dict[Node, Node] = {}
     views: dict[Any, Node] = {}
     for node in nodes:
         if node.op != "call_function" or type(node.meta.get("val")) is not FakeTensor:
             continue
-        if not seen_by_others.isdisjoint(storages_of(node)):
+        if node in kept:
             continue
         if is_conversion(node):
-            if written.isdisjoint(storages_of(node.args[0])):  # type: ignore[arg-type]
+            if seen_by_others.isdisjoint(storages_of(node)) and written.isdisjoint(storages_of(node.args[0])):  # type: ignore[arg-type]
                 found[node] = node.args[0]  # type: ignore[assignment]
         elif _is_whole(node):
             found[node] = node.args[0]  # type: ignore[assignment]
@@ -97,9 +98,18 @@ def _memory_that_matters(nodes: list[Node]) -> tuple[set[Storage], set[Storage]]
     return seen, written
 
 
+def _objects_that_matter(nodes: list[Node]) -> set[Node]:
+    """The nodes whose values may be what is returned or becomes state, and not just share memory with that."""
+    kept: set[Node] = set()
+    for node in reversed(nodes):
+        if node.op == "output" or node.target in _WRITES or (node in kept and _may_return_its_argument(node)):
+            kept.update(node.all_input_nodes)
+    return kept
+
+
 def _may_return_its_argument(node: Node) -> bool:
     """Whether a layout decides if a result has memory of its own: where the example's was copied, another is not."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return True
     return is_conversion(node) or target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)

@@ -10,10 +10,13 @@ import torch
 
 from tintype.tree.registration import holds_attributes
 
+# What holds nothing: most of what containers hold.
+_LEAVES = frozenset((torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device, type))
+
 
 def update(old: Any, new: Any) -> Any:
     """Let containers hold what others do; returns what is to stand where ``old`` did."""
-    if type(old) is not type(new) or old is new:
+    if type(old) in _LEAVES or type(old) is not type(new) or old is new:
         return new
     if isinstance(old, dict):
         contents = {key: update(old[key], value) if key in old else value for key, value in new.items()}
