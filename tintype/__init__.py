@@ -20,6 +20,7 @@ _HOMES = {
     "associative_scan": "tintype.ops.associative_scan",
     "cond": "tintype.ops.cond",
     "map": "tintype.ops.map",
+    "onnx": "tintype.onnx",
     "modules": "tintype.export.modules",
     "scan": "tintype.ops.scan",
     "while_loop": "tintype.ops.while_loop",

@@ -75,6 +75,15 @@ def decompose_partly(
         return _decompose(program, table, preserve, Stage.TRAINING if program.stage is Stage.TRAINING else None)
 
 
+def decompose_for(
+    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]] | None, kept: Collection[Any]
+) -> ExportedProgram:
+    """A functional copy of a program for somebody who has his own forms of some operators: those are kept as they
+    are, whatever the table says of them."""
+    with collector_paused():
+        return _decompose(program, table, kept)
+
+
 def _decompose(
     program: ExportedProgram,
     table: Mapping[Any, Callable[..., Any]] | None,

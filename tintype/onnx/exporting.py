@@ -1,0 +1,125 @@
+"""``tintype.onnx.export`` and ``tintype.onnx.load``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tintype.export.capture import export as capture
+from tintype.export.program import ExportedProgram
+from tintype.ir.process_switches import collector_paused
+from tintype.onnx.assembly import assemble
+from tintype.onnx.decomposition import with_lowerings
+from tintype.onnx.errors import OnnxRequestError
+from tintype.onnx.interface import METADATA_KEY, Interface
+from tintype.onnx.libraries import ir
+from tintype.onnx.program import ONNXProgram
+from tintype.onnx.report import Report
+from tintype.onnx.runtime import LARGEST_MESSAGE, weight_bytes
+from tintype.onnx.verification import Verification, check_model
+
+OPSETS = range(18, 25)
+DEFAULT_OPSET = 20
+_LARGEST_VERIFIED = 500_000_000
+
+
+def export(
+    model: Any,
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    opset: int = DEFAULT_OPSET,
+    translations: Mapping[Any, Callable[..., Any]] | None = None,
+    verify: bool | None = None,
+) -> ONNXProgram:
+    """A model, a program or a file with a program as an ONNX program.
+
+    A model is exported with ``args``, ``kwargs`` and ``dynamic_shapes`` as by :func:`tintype.export`. Operators
+    without a form in ONNX are all named in one error; ``translations`` gives them one: a function of the operator's
+    arguments for each overload, whose first parameter ``op`` makes nodes (``op.Mul(x, 2)``).
+
+    ``verify`` runs the result on ONNX Runtime beside the program, on the example and on other sizes within what it
+    promises to take; without a word it is done for models of less than 500 MB. ``report`` says what was compared.
+
+    >>> import torch, tintype
+    >>> batch = tintype.Dim("batch")
+    >>> program = tintype.onnx.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),), dynamic_shapes=({0: batch},))
+    >>> program(torch.ones(7, 3)).shape
+    torch.Size([7, 2])
+    """
+    if opset not in OPSETS:
+        raise OnnxRequestError(
+            f"opset {opset} is none of those that can be exported to: {OPSETS[0]} to {OPSETS[-1]}",
+            remedy=f"leave it out for {DEFAULT_OPSET}",
+        )
+    program = _program(model, args, kwargs, dynamic_shapes)
+    table = dict(translations or {})
+    with collector_paused():
+        prepared = with_lowerings(program, opset, table)
+        built, interface, translator = assemble(prepared, opset, table)
+    report = Report(opset, len(built.graph), len(built.graph.initializers))
+    dropped = translator.shared.dropped_checks
+    report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
+    state = {**program.state_dict, **program.constants}
+    made = ONNXProgram(
+        built, interface, checks=program._input_checks(), state_of=state.__getitem__, report=report,
+        returned=program.call_spec.returned,
+    )  # fmt: skip
+    if verify or (verify is None and weight_bytes(built) < _LARGEST_VERIFIED):
+        if weight_bytes(built) < LARGEST_MESSAGE:
+            check_model(built)
+            report.checked = True
+        Verification(program, prepared, made, translator).run()
+    return made
+
+
+def _program(model: Any, args: Sequence[Any], kwargs: dict[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
+    if isinstance(model, (str, os.PathLike)):
+        from tintype.serde.files import load as load_program
+
+        loaded = load_program(model)
+        if isinstance(loaded, dict):
+            raise OnnxRequestError(
+                f"{Path(model).name} holds the programs {', '.join(loaded)}", remedy="load the one that is meant"
+            )
+        return loaded
+    if isinstance(model, ExportedProgram):
+        return model
+    if _is_torchs_program(model):
+        from tintype.interop.out_of_torch import from_torch
+
+        return from_torch(model)
+    if not callable(model):
+        raise OnnxRequestError(
+            f"a {type(model).__name__} can't be exported", remedy="give a module, a function, a program or a path"
+        )
+    return capture(model, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def _is_torchs_program(model: Any) -> bool:
+    kind = type(model)
+    return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
+
+
+def load(path: str | os.PathLike[str]) -> ONNXProgram:
+    """An ONNX program from a file that :meth:`ONNXProgram.save` wrote, with the arguments and results of its model.
+
+    >>> import tempfile, pathlib, torch, tintype
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.onnx"
+    >>> tintype.onnx.export(lambda x: {"double": x * 2}, (torch.ones(2),)).save(path)
+    >>> tintype.onnx.load(path)(torch.ones(2))
+    {'double': tensor([2., 2.])}
+    """
+    path = os.fspath(path)
+    model = ir.load(path)
+    text = model.metadata_props.get(METADATA_KEY)
+    if text is None:
+        raise OnnxRequestError(
+            f"{Path(path).name} does not say what its arguments are: tintype did not write it",
+            remedy="run it with onnxruntime",
+        )
+    report = Report(model.opset_imports.get("", 0), len(model.graph), len(model.graph.initializers))
+    return ONNXProgram(model, Interface.from_text(text), path=path, report=report)

@@ -1,0 +1,1 @@
+"""Lowerings of ours, one file for each family of operators."""

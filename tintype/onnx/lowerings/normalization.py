@@ -1,0 +1,98 @@
+"""Normalization, and activations that newer opsets have as operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.onnx.builder import Builder
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering
+
+aten = torch.ops.aten
+
+
+@lowering(aten.gelu.default, since=20)
+def gelu(op: Builder, tensor: Any, *, approximate: str = "none") -> Any:
+    return op.Gelu(tensor, approximate=approximate)
+
+
+@lowering(aten.layer_norm.default)
+def layer_norm(
+    op: Builder, tensor: Any, shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:  # fmt: skip
+    axis = -len(shape)
+    if weight is None:
+        weight = _filled(op, tensor, shape, 1.0)
+    return op.LayerNormalization(tensor, weight, bias, axis=axis, epsilon=eps)[0]
+
+
+def _filled(op: Builder, tensor: Any, shape: Sequence[Any], value: float) -> Any:
+    """A tensor of one number, as scale where a module has none."""
+    if all(isinstance(size, int) for size in shape) and len(shape) == 1 and shape[0] <= 4096:
+        return op.Expand(op.constant(value, tensor.dtype), list(shape))
+    return op.Expand(op.constant(value, tensor.dtype), op.vector(shape))
+
+
+@lowering(aten.rms_norm.default, since=23)
+def rms_norm_23(op: Builder, tensor: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None) -> Any:
+    if weight is None:
+        weight = _filled(op, tensor, shape, 1.0)
+    return op.RMSNormalization(tensor, weight, axis=-len(shape), epsilon=_epsilon(tensor, eps))
+
+
+def _epsilon(tensor: Any, eps: float | None) -> float:
+    if eps is not None:
+        return eps
+    return float(torch.finfo(torch.float64 if tensor.dtype is ir.DataType.DOUBLE else torch.float32).eps)
+
+
+@lowering(aten.rms_norm.default)
+def rms_norm(op: Builder, tensor: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None) -> Any:
+    axes = list(range(-len(shape), 0))
+    wide = tensor
+    if tensor.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+        wide = op.Cast(tensor, to=ir.DataType.FLOAT)
+    mean = op.ReduceMean(op.Mul(wide, wide), axes, keepdims=1)
+    eps = eps if eps is not None else float(torch.finfo(_torch(tensor.dtype)).eps)
+    normal = op.Mul(wide, op.Reciprocal(op.Sqrt(op.Add(mean, eps))))
+    normal = op.cast(normal, tensor.dtype)
+    return normal if weight is None else op.Mul(normal, weight)
+
+
+def _torch(dtype: Any) -> Any:
+    from tintype.onnx.dtypes import to_torch
+
+    return to_torch(dtype)
+
+
+@lowering(aten.group_norm.default, since=21)
+def group_norm_21(
+    op: Builder, tensor: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
+) -> Any:
+    channels = [op.size(tensor, 1)]
+    weight = _filled(op, tensor, channels, 1.0) if weight is None else weight
+    bias = _filled(op, tensor, channels, 0.0) if bias is None else bias
+    return op.GroupNormalization(tensor, weight, bias, epsilon=eps, num_groups=groups)
+
+
+@lowering(aten.group_norm.default)
+def group_norm(
+    op: Builder, tensor: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
+) -> Any:
+    """Instance normalization of groups of channels: the groups are normalized as if each were one channel."""
+    rank = len(tensor.shape)
+    grouped = op.Reshape(tensor, op.constant([0, groups, -1], ir.DataType.INT64))
+    ones = op.constant([1.0] * groups, tensor.dtype)
+    zeros = op.constant([0.0] * groups, tensor.dtype)
+    normal = op.InstanceNormalization(grouped, ones, zeros, epsilon=eps)
+    normal = op.Reshape(normal, op.Shape(tensor))
+    axes = list(range(1, rank - 1))
+    if weight is not None:
+        normal = op.Mul(normal, op.Unsqueeze(weight, axes) if axes else weight)
+    if bias is not None:
+        normal = op.Add(normal, op.Unsqueeze(bias, axes) if axes else bias)
+    return normal

@@ -1,0 +1,242 @@
+"""The ONNX program: a model that can be called like the program it comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tintype import tree
+from tintype.errors import InputMismatchError
+from tintype.export.checks import InputChecks, flatten_call
+from tintype.onnx.errors import OnnxRequestError
+from tintype.onnx.interface import InputLeaf, Interface
+from tintype.onnx.libraries import ir, onnx
+from tintype.onnx.report import Report
+from tintype.onnx.runtime import LARGEST_MESSAGE, Session, weight_bytes
+
+
+def _no_state(name: str) -> Any:
+    raise KeyError(name)
+
+
+class AssertionFailedError(InputMismatchError, RuntimeError):
+    """Something that the program asserts of its inputs or data does not hold."""
+
+    id = "onnx-assertion"
+
+
+class ONNXProgram:
+    """A program as an ONNX model. Calling it runs the model on ONNX Runtime.
+
+    ``model`` is the model as onnx-ir has it, ``model_proto`` as onnx has it. State that calls change is carried from
+    call to call; ``reset()`` puts it back.
+
+    >>> import torch, tintype
+    >>> program = tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),))
+    >>> program(torch.tensor([-1.0, 1.0]))
+    tensor([0., 1.])
+    """
+
+    def __init__(
+        self,
+        model: ir.Model | None,
+        interface: Interface,
+        *,
+        path: str | None = None,
+        checks: InputChecks | None = None,
+        state_of: Callable[[str], Any] | None = None,
+        report: Report | None = None,
+        returned: Sequence[Any] = (),
+    ) -> None:
+        self._model = model
+        self._path = path
+        self.interface = interface
+        self._checks = checks
+        self._state_of: Callable[[str], Any] = state_of if state_of is not None else _no_state
+        self._returned = returned
+        self.report = report if report is not None else Report(0, 0, 0)
+        self.providers: Sequence[Any] | None = None
+        self._session: Session | None = None
+        self._state: dict[str, torch.Tensor] = {}
+
+    # --- the model -------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> ir.Model:
+        """The model, as onnx-ir has it."""
+        if self._model is None:
+            assert self._path is not None
+            self._model = ir.load(self._path)
+        return self._model
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        """The model, as onnx has it."""
+        if weight_bytes(self.model) >= LARGEST_MESSAGE:
+            raise OnnxRequestError(
+                "the weights of this model are too large for one message", remedy="save() it, with external data"
+            )
+        return ir.to_proto(self.model)
+
+    @property
+    def input_names(self) -> list[str]:
+        """The names of the model's inputs, without state."""
+        return [leaf.name for leaf in self.interface.inputs if leaf.name is not None]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the model's outputs: results, new values of state, checks."""
+        return [value.name or "" for value in self.model.graph.outputs]
+
+    def save(
+        self, path: str | os.PathLike[str], *, external_data: bool | None = None, max_shard_bytes: int | None = None
+    ) -> None:
+        """Write the model to a file. Weights go to a file beside it (``model.onnx.data``) where they are too large
+        for one, or where ``external_data`` says so; ``max_shard_bytes`` divides them.
+
+        >>> import tempfile, pathlib, torch, tintype
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "relu.onnx"
+        >>> tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),)).save(path)
+        >>> tintype.onnx.load(path)(torch.tensor([-1.0, 1.0]))
+        tensor([0., 1.])
+        """
+        path = Path(path)
+        if external_data is None:
+            external_data = max_shard_bytes is not None or weight_bytes(self.model) >= LARGEST_MESSAGE
+        if not external_data:
+            ir.save(self.model, path)
+            return
+        options: dict[str, Any] = {} if max_shard_bytes is None else {"max_shard_size_bytes": max_shard_bytes}
+        ir.save(self.model, path, external_data=f"{path.name}.data", **options)
+
+    # --- running ---------------------------------------------------------------------------------------------
+
+    def initialize(self, *, providers: Sequence[Any] | None = None, session_options: Any = None) -> ONNXProgram:
+        """Load the model into ONNX Runtime, with providers of one's choice; otherwise the first call does."""
+        self.providers = providers
+        source = self.model if self._path is None else self._path
+        self._session = Session(source, providers, session_options)
+        return self
+
+    def release(self) -> None:
+        """Let go of the session."""
+        self._session = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What calls change, by name."""
+        names = [value.state for value in self.interface.new_values if value.state is not None]
+        return {name: self._state[name] if name in self._state else self._initial(name) for name in names}
+
+    def reset(self) -> None:
+        """Put state back to what it was."""
+        self._state.clear()
+
+    def _initial(self, name: str) -> torch.Tensor:
+        tensor = self.model.graph.initializers[name].const_value
+        assert tensor is not None
+        raw = getattr(tensor, "raw", None)
+        return raw.clone() if isinstance(raw, torch.Tensor) else torch.from_numpy(tensor.numpy().copy())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model; results have the structure that the model's own have."""
+        interface = self.interface
+        ordered = () if self._checks is None else self._checks.ordered
+        leaves = flatten_call(args, kwargs, interface.in_spec, interface.argument_names, ordered)
+        if self._checks is not None:
+            self._checks.check(leaves, self._state_of)
+        else:
+            check_leaves(interface.inputs, leaves)
+        if self._session is None:
+            self.initialize(providers=self.providers)
+        assert self._session is not None
+        feeds = {
+            leaf.name: _as_tensor(leaf, given)
+            for leaf, given in zip(interface.inputs, leaves)
+            if leaf.name is not None
+        }
+        feeds.update(self._state)
+        outputs = self._session.run(feeds)
+        for check in interface.checks:
+            if not bool(outputs[check.output]):
+                raise AssertionFailedError(check.message)
+        results = [_result(leaf, outputs) for leaf in interface.outputs]
+        self._write_back(leaves, outputs)
+        result = tree.unflatten(results, interface.out_spec)
+        if self._returned:
+            from tintype.export.returned import put_into, returned_objects
+
+            result = put_into(returned_objects(self._returned, interface.argument_names), args, kwargs, result)
+        return result
+
+    def _write_back(self, leaves: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> None:
+        for new in self.interface.new_values:
+            value = outputs[new.output]
+            if new.state is not None:
+                self._state[new.state] = value
+            else:
+                assert new.leaf is not None
+                target = leaves[new.leaf]
+                with torch.no_grad():
+                    target.copy_(torch.view_as_complex(value) if target.dtype.is_complex else value)
+
+    def __repr__(self) -> str:
+        count = len(self.model.graph)
+        return (
+            f"<ONNXProgram: {len(self.input_names)} inputs, {count} nodes, opset {self.model.opset_imports.get('')}>"
+        )
+
+
+_NUMBER_DTYPES = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
+
+
+def _as_tensor(leaf: InputLeaf, given: Any) -> torch.Tensor:
+    if isinstance(given, torch.Tensor):
+        return given
+    return torch.tensor(given, dtype=_NUMBER_DTYPES[leaf.kind])
+
+
+def _result(leaf: Any, outputs: Mapping[str, torch.Tensor]) -> Any:
+    if leaf.name is None:
+        return leaf.value
+    value = outputs[leaf.name]
+    if leaf.kind in _NUMBER_DTYPES:
+        return value.item()
+    if leaf.dtype in ("complex64", "complex128"):
+        return torch.view_as_complex(value)
+    return value
+
+
+def check_leaves(expected: Sequence[InputLeaf], given: Sequence[Any]) -> None:
+    """The checks of a model that was loaded: what its metadata say of its inputs."""
+    sizes: dict[str, int] = {}
+    for position, (leaf, value) in enumerate(zip(expected, given)):
+        where = f"input {leaf.name or position}"
+        if leaf.kind == "constant":
+            if value != leaf.value and not isinstance(leaf.value, dict):
+                raise InputMismatchError(
+                    f"Expected {where} to be equal to {leaf.value}, but got {value}",
+                    remedy="the program was exported for this value only; export it again for another one",
+                )
+            continue
+        if leaf.kind != "tensor":
+            if type(value).__name__ != leaf.kind:
+                raise InputMismatchError(f"Expected {where} to be {leaf.kind}, but got {value!r}")
+            continue
+        if not isinstance(value, torch.Tensor) or str(value.dtype) != f"torch.{leaf.dtype}":
+            kind = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+            raise InputMismatchError(f"Expected {where} to be a tensor of torch.{leaf.dtype}, but got {kind}")
+        wanted = leaf.sizes or []
+        fits = value.dim() == len(wanted)
+        for size, actual in zip(wanted, value.shape):
+            if isinstance(size, int):
+                fits = fits and size == actual
+            elif size.isidentifier():
+                fits = fits and sizes.setdefault(size, actual) == actual
+        if not fits:
+            raise InputMismatchError(
+                f"Expected {where} to have the sizes [{', '.join(map(str, wanted))}], but got {list(value.shape)}"
+            )

@@ -1,0 +1,78 @@
+"""Which lowering an operator overload has: the user's own, ours, or torchlib's.
+
+Ours are functions of a builder and the operator's arguments, registered with :func:`lowering` for an overload and the
+first opset that they need; of several the newest that the target allows is taken.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tintype.onnx.torchlib import known_overloads
+
+Lowering = Callable[..., Any]
+
+_OWN: dict[Any, list[tuple[int, Lowering]]] = {}
+# Operators of torchlib whose results are not torch's: decomposed, or refused.
+_REFUSED: dict[Any, str] = {}
+
+
+def lowering(*targets: Any, since: int = 18) -> Callable[[Lowering], Lowering]:
+    """Register a function as the lowering of operators, from an opset on."""
+
+    def register(function: Lowering) -> Lowering:
+        for target in targets:
+            choices = _OWN.setdefault(target, [])
+            choices.append((since, function))
+            choices.sort(key=lambda choice: -choice[0])
+        return function
+
+    return register
+
+
+def refuse(*targets: Any, because: str) -> None:
+    """Say that an operator has no right form in ONNX, whatever torchlib has for it."""
+    for target in targets:
+        _REFUSED[target] = because
+
+
+@functools.cache
+def load_lowerings() -> None:
+    """Import the files that register ours."""
+    import importlib
+
+    for family in (
+        "numbers", "normalization",
+    ):  # fmt: skip
+        importlib.import_module(f"tintype.onnx.lowerings.{family}")
+
+
+def own_lowering(target: Any, opset: int) -> Lowering | None:
+    """Our lowering of an operator for a target; None where there is none."""
+    for since, function in _OWN.get(target, ()):
+        if opset >= since:
+            return function
+    return None
+
+
+def reason_against(target: Any) -> str | None:
+    """Why an operator is refused, if it is."""
+    return _REFUSED.get(target)
+
+
+def has_lowering(target: Any, opset: int) -> bool:
+    """Whether an operator can be translated as it is."""
+    load_lowerings()
+    if target in _REFUSED:
+        return False
+    return own_lowering(target, opset) is not None or target in known_overloads()
+
+
+@functools.cache
+def lowered_overloads(opset: int) -> frozenset[Any]:
+    """All operators that have a lowering for a target."""
+    load_lowerings()
+    own = {target for target in _OWN if own_lowering(target, opset) is not None}
+    return frozenset((own | known_overloads()) - _REFUSED.keys())
