@@ -14,6 +14,7 @@ import tintype
 from tintype.errors import InvalidRequestError
 
 EXPORTS = {"functional": tintype.export, "training": tintype.export_for_training}
+MODULES = {"flat": lambda program: program.module(), "unflattened": tintype.unflatten}
 
 
 class Cache(nn.Module):
@@ -34,10 +35,11 @@ class Cache(nn.Module):
 
 
 @pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
-def test_state_is_what_calls_change_and_reset_puts_it_back(export: Any) -> None:
+@pytest.mark.parametrize("module_of", MODULES.values(), ids=MODULES)
+def test_state_is_what_calls_change_and_reset_puts_it_back(export: Any, module_of: Any) -> None:
     torch.manual_seed(0)
     model, x = Cache(), torch.randn(1, 3)
-    module = export(model, (x,)).module()
+    module = module_of(export(model, (x,)))
     with torch.no_grad():
         before = copy.deepcopy(model.state_dict())
         expected = [model(x), model(x)]
@@ -64,20 +66,22 @@ def test_the_model_and_other_modules_are_not_touched() -> None:
     assert model.length == 1 and other.state()["length"] == 2
 
 
-def test_what_the_module_was_made_with_comes_back_and_not_what_the_model_has_now() -> None:
+@pytest.mark.parametrize("module_of", MODULES.values(), ids=MODULES)
+def test_what_the_module_was_made_with_comes_back_and_not_what_the_model_has_now(module_of: Any) -> None:
     model, x = Cache(), torch.randn(1, 3)
     program = tintype.export(model, (x,))
     model.length.fill_(3)
-    module = program.module()
+    module = module_of(program)
     model.length.fill_(4)
     module(x)
     module.reset()
     assert module.state()["length"] == 3
 
 
+@pytest.mark.parametrize("module_of", MODULES.values(), ids=MODULES)
 @torch.no_grad()
-def test_copies_and_conversions_are_reset_too() -> None:
-    module = tintype.export(Cache(), (torch.ones(1, 3),)).module()
+def test_copies_and_conversions_are_reset_too(module_of: Any) -> None:
+    module = module_of(tintype.export(Cache(), (torch.ones(1, 3),)))
     module(torch.ones(1, 3))
     copied = copy.deepcopy(module)
     copied.reset()
@@ -91,6 +95,27 @@ def test_copies_and_conversions_are_reset_too() -> None:
     assert module.state()["rows"].dtype is torch.float64 and not module.state()["rows"].any()
 
 
+@torch.no_grad()
+def test_state_of_submodules_that_were_replaced_is_their_own() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = Cache(), Cache()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.one(x) + self.two(x)
+
+    module = tintype.unflatten(tintype.export(Both(), (torch.ones(1, 3),)))
+    module(torch.ones(1, 3))
+    assert set(module.state()) == {"one.rows", "one.length", "two.rows", "two.length"}
+    other = Cache()
+    other.length.fill_(5)
+    module.set_submodule("two", other)
+    module.reset()
+    assert set(module.state()) == {"one.rows", "one.length"} and module.state()["one.length"] == 1
+    assert other.length == 5
+
+
 class Replaces(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -102,8 +127,9 @@ class Replaces(nn.Module):
 
 
 @pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
-def test_a_buffer_that_is_replaced(export: Any) -> None:
-    module = export(Replaces(), (torch.ones(2),)).module()
+@pytest.mark.parametrize("module_of", MODULES.values(), ids=MODULES)
+def test_a_buffer_that_is_replaced(export: Any, module_of: Any) -> None:
+    module = module_of(export(Replaces(), (torch.ones(2),)))
     result = module(torch.ones(2))
     module.reset()
     assert result.tolist() == [2, 1]  # which was the module's own
@@ -111,7 +137,8 @@ def test_a_buffer_that_is_replaced(export: Any) -> None:
     assert module(torch.ones(2)).tolist() == [2, 1]
 
 
-def test_histories_end_at_a_reset() -> None:
+@pytest.mark.parametrize("module_of", MODULES.values(), ids=MODULES)
+def test_histories_end_at_a_reset(module_of: Any) -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -122,7 +149,7 @@ def test_histories_end_at_a_reset() -> None:
             return self.total * 2
 
     x = torch.ones(2, requires_grad=True)
-    module = tintype.export(Sum(), (x,)).module()
+    module = module_of(tintype.export(Sum(), (x,)))
     for _ in range(2):
         module(x).sum().backward()
         assert x.grad is not None and x.grad.tolist() == [2, 2]
@@ -130,8 +157,9 @@ def test_histories_end_at_a_reset() -> None:
         module.reset()
 
 
-def test_a_program_that_changes_nothing() -> None:
-    module = tintype.export(nn.Linear(2, 2), (torch.ones(1, 2),)).module()
+@pytest.mark.parametrize("module_of", MODULES.values(), ids=MODULES)
+def test_a_program_that_changes_nothing(module_of: Any) -> None:
+    module = module_of(tintype.export(nn.Linear(2, 2), (torch.ones(1, 2),)))
     assert module.state() == {}
     module.reset()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -180,14 +180,7 @@ class ProgramModule(OwnAttributes, GraphModule):
     @UnlessModels
     def reset(self) -> None:
         """Put everything that calls change back to what it was when the module was made."""
-        replaced = {node.args[0] for node in self.graph.nodes if node.target is replace_state}
-        for name, initial in self._initial.items():
-            value = attribute_of(self, name)
-            if name in replaced:  # what calls have put there may be somebody else's by now
-                owner, _, attribute = name.rpartition(".")
-                submodule_at(self, owner)._buffers[attribute] = initial.like(value)
-            else:
-                initial.write_to(value)
+        put_back(self, self._initial, {node.args[0] for node in self.graph.nodes if node.target is replace_state})
 
     def train(self, mode: bool = True) -> Any:
         """Not supported: a program does what it did when it was exported."""
@@ -318,6 +311,17 @@ class ProgramModule(OwnAttributes, GraphModule):
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return callable_of(node.target)(*args, **kwargs)
+
+
+def put_back(module: torch.nn.Module, initial: Mapping[str, InitialValue], replaced: Collection[Any]) -> None:
+    """Give state the values that it had, by name; calls write to it, or put new tensors in its place."""
+    for name, value in initial.items():
+        held = attribute_of(module, name)
+        if name in replaced:  # what calls have put there may be somebody else's by now
+            owner, _, attribute = name.rpartition(".")
+            submodule_at(module, owner)._buffers[attribute] = value.like(held)
+        else:
+            value.write_to(held)
 
 
 def refuse_pickle(value: Any) -> NoReturn:

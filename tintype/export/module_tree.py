@@ -7,7 +7,7 @@ A module of the original model that is called is a :class:`CallableModule`; one 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,9 +27,9 @@ from tintype.export.codegen import (
     variable,
     write_call,
 )
-from tintype.export.module import write_arguments
-from tintype.export.own_attributes import Own, OwnAttributes, table_of_constant, tables_of
-from tintype.export.owned_state import as_replacement
+from tintype.export.module import attribute_of, put_back, submodule_at, write_arguments
+from tintype.export.own_attributes import Own, OwnAttributes, UnlessModels, table_of_constant, tables_of
+from tintype.export.owned_state import InitialValue, as_replacement
 from tintype.export.returned import returned_objects
 from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code
@@ -39,6 +39,8 @@ from tintype.trace.recorder import active_recorder
 # Under this name a module holds the root of its tree, where its graph names something that does not lie below it.
 # It is a plain attribute: neither a submodule nor state. Where the model itself has this name, another one is taken.
 ROOT = "_tree_root"
+# Under this name a module has the names of its state that calls change.
+_CHANGING = "tintype.changing"
 
 
 class CallableModule(OwnAttributes):
@@ -135,6 +137,8 @@ class UnflattenedModule(StructuredModule):
     _constants = Own()
     _checks = Own()
     _returned = Own()
+    _initial = Own()
+    _replaced = Own()
 
     def __init__(
         self,
@@ -150,6 +154,52 @@ class UnflattenedModule(StructuredModule):
         self._checks = checks
         self._returned = tuple(returned)
         self._constants = list(constants)
+        self._initial = {}
+        self._replaced = frozenset()
+
+    def keep_initial(self, values: Mapping[str, torch.Tensor], replaced: Collection[str]) -> None:
+        """Note state that calls change, as it is now; some is replaced by them, the rest written to."""
+        self._initial = {name: InitialValue(value) for name, value in values.items()}
+        self._replaced = frozenset(replaced)
+        for name in values:
+            owner, _, attribute = name.rpartition(".")
+            vars(submodule_at(self, owner)).setdefault(_CHANGING, set()).add(attribute)
+
+    @UnlessModels
+    def state(self) -> dict[str, torch.Tensor]:
+        """The buffers, parameters and constants that calls change, by name, as they are now.
+
+        As for the module of a program; what lay in submodules that were replaced is not part of it any more.
+
+        >>> import torch, tintype
+        >>> class Counter(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.register_buffer("count", torch.zeros(()))
+        ...
+        ...     def forward(self, x):
+        ...         self.count.add_(1)
+        ...         return x + self.count
+        >>> module = tintype.unflatten(tintype.export(Counter(), (torch.zeros(1),)))
+        >>> module(torch.zeros(1)), module.state()
+        (tensor([1.]), {'count': tensor(1.)})
+        >>> module.reset()
+        >>> module.state()
+        {'count': tensor(0.)}
+        """
+        return {name: attribute_of(self, name) for name in self._initial if self._is_there(name)}
+
+    @UnlessModels
+    def reset(self) -> None:
+        """Put everything that calls change back to what it was when the module was made."""
+        there = {name: value for name, value in self._initial.items() if self._is_there(name)}
+        put_back(self, there, self._replaced)
+
+    def _is_there(self, name: str) -> bool:
+        """Whether state still lies where the model had it, and not in a module that somebody put there since."""
+        path, _, attribute = name.rpartition(".")
+        owner = find_module(self, path)
+        return owner is not None and attribute in vars(owner).get(_CHANGING, ())
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
         write_arguments(writer, self, inputs, "_self._state_of")

@@ -40,6 +40,7 @@ class UnlessModels:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.__doc__ = function.__doc__
+        self.__module__ = function.__module__  # where doctest looks for examples
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,8 +19,11 @@ from tintype.ir.names import free_name
 class ModuleTree:
     """Makes the modules for finished graphs and puts them in their places."""
 
-    def __init__(self, program: ExportedProgram, root: Scope, scopes: list[Scope], root_name: str) -> None:
+    def __init__(
+        self, program: ExportedProgram, root: Scope, scopes: list[Scope], root_name: str, replaced: Collection[str]
+    ) -> None:
         self.program = program
+        self.replaced = replaced  # the buffers in whose place calls put new ones
         self.root_name = root_name
         self.root_scope = root
         self.scopes = scopes
@@ -32,7 +36,8 @@ class ModuleTree:
         self.modules: dict[str, torch.nn.Module] = {}
 
     def build(self) -> UnflattenedModule:
-        state = self.program._module_state(OwnedState(self.program._written_tensors()))
+        owned = OwnedState(self.program._written_tensors())
+        state = self.program._module_state(owned)
         constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         spec = self.program.call_spec
         root = UnflattenedModule(
@@ -50,6 +55,8 @@ class ModuleTree:
             self.modules[scope.target] = root if scope is self.root_scope else self._module_for(scope)
         self._place(root)
         attach_state(root, state)
+        held = {**self.program.state_dict, **self.program.constants}
+        root.keep_initial({name: state[name][0] for name in state if owned.changes(held[name])}, self.replaced)
         for name, child in self.program.graph_module._modules.items():  # the graphs of control flow
             root._modules[name] = child
         for scope in kept:

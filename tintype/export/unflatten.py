@@ -93,12 +93,13 @@ class Unflattening:
         self._scopes: list[Scope] = []  # in the order in which they are closed: what is inside comes first
 
     def run(self) -> UnflattenedModule:
+        replaced = {str(node.args[0]) for node in self.flat.nodes if node.target is replace_state}
         _use_what_is_written(self.flat)
         _write_where_computed(self.flat)
         self._assign()
         self._collect_inputs()
         self._build()
-        return ModuleTree(self.program, self.root, self._scopes, self.root_name).build()
+        return ModuleTree(self.program, self.root, self._scopes, self.root_name, replaced).build()
 
     # --- which call a node belongs to ----------------------------------------------------------------------
 

@@ -639,7 +639,9 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     remedy = "pass the plain tensors it consists of, or convert it with as_subclass(torch.Tensor)"
     if isinstance(tensor, torch.nn.Parameter) and hasattr(kind, "__tensor_flatten__"):
-        remedy = "let its module make it from the tensors it consists of: torchao.utils.unwrap_tensor_subclass(model) "
+        remedy = (
+            "let its module make it from the tensors it consists of: torchao.utils.unwrap_tensor_subclass(model) "
+        )
         remedy += "does so for quantized weights, torch.nn.utils.parametrize for your own"
     raise UnsupportedInputError(
         f"the tensor subclass {kind.__module__}.{kind.__qualname__} can't be captured", remedy=remedy
