@@ -198,8 +198,14 @@ def dynamo_onnx_export(model: Any, *args: Any, **kwargs: Any) -> Any:
     return OldOnnxProgram(tintype.onnx.export(model, args, kwargs))
 
 
+def convert_torchscript(scripted: Any, args: Any, kwargs: Any = None) -> Any:
+    """A traced module as a module; ``torch.jit.trace`` takes a single argument as it is."""
+    return tintype.interop.from_torchscript(scripted, args if isinstance(args, tuple) else (args,), kwargs).module()
+
+
 NAMES = {
     "torch.onnx.dynamo_export": dynamo_onnx_export,
+    "torch.export._trace._convert_ts_to_export_experimental": convert_torchscript,
     "torch._dynamo.export": dynamo_export,
     "torch._functorch.aot_autograd._aot_export_function": aot_export_function,
     "torch._functorch.aot_autograd.aot_export_joint_simple": tintype.aot.export_joint_simple,

@@ -539,3 +539,13 @@ def test_the_gradient_of_a_buffer_that_the_other_branch_writes_to() -> None:
         program(x, is_new).backward()
         Model()(y, is_new).backward()
         assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
+
+
+def test_a_number_from_around_that_a_branch_only_returns() -> None:
+    def function(x: torch.Tensor) -> Any:
+        count = int((x > 0).sum())
+        return x * tintype.cond(x.sum() > 3, lambda: count, lambda: 7)
+
+    program = tintype.export(function, (torch.ones(4),)).module()
+    for x in (torch.ones(4), torch.zeros(4), torch.tensor([9.0, -1.0, -1.0, -1.0])):
+        torch.testing.assert_close(program(x), x * (int((x > 0).sum()) if x.sum() > 3 else 7))

@@ -571,8 +571,6 @@ def test_requests_that_can_not_be_carried_out(function: Any) -> None:
         function(linear, [X])
     with pytest.raises(errors.InvalidRequestError, match="dictionary of the keyword arguments, but got tuple"):
         function(linear, (X,), (X,))
-    with pytest.raises(errors.InvalidRequestError, match="ScriptModule"):
-        function(torch.jit.script(linear), (X,))
     with pytest.raises(errors.InvalidRequestError, match=r"torch\.nn\.Module"):
         function(5, (X,))
     with pytest.raises(errors.InvalidRequestError, match=r"torch\.nn\.Module"):

@@ -323,11 +323,10 @@ class EntryPoint(torch.nn.Module):
 
 def as_module(mod: Any) -> torch.nn.Module:
     """What to capture as a module."""
-    if isinstance(mod, torch.jit.ScriptModule):
-        raise InvalidRequestError(
-            "Exporting a ScriptModule is not supported",
-            remedy="export the Python module that it was made from",
-        )
+    if isinstance(mod, (torch.jit.ScriptModule, torch.jit.ScriptFunction, torch._C.ScriptMethod)):
+        from tintype.interop.torchscript.conversion import as_captured
+
+        return as_captured(mod)
     if isinstance(mod, torch.nn.Module):
         return mod
     if isinstance(mod, type) or not callable(mod):

@@ -1,4 +1,5 @@
-"""Exchange with torch's own capture stack: programs both ways, tensors of its fake mode, functions marked for it.
+"""Exchange with torch's own capture stack: programs both ways, tensors of its fake mode, functions marked for it; and
+programs of TorchScript's.
 
 This is the only room that may use torch.export and its neighbours, and it is loaded when it is first used.
 
@@ -16,7 +17,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_HOMES = {"from_torch": "tintype.interop.out_of_torch", "to_torch": "tintype.interop.into_torch"}
+_HOMES = {
+    "from_torch": "tintype.interop.out_of_torch",
+    "from_torchscript": "tintype.interop.torchscript.conversion",
+    "to_torch": "tintype.interop.into_torch",
+}
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (the names are in the table above)
 

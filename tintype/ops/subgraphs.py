@@ -86,6 +86,10 @@ class Body:
                 ) from error
             for leaf in self.leaves:
                 _check_leaf(leaf, self.title)
+                if isinstance(leaf, SYMBOLIC):
+                    # here, where all functions of the operator still come to have the same inputs: a number from
+                    # around that is only returned is one of them too
+                    self.inner.result_node(leaf)
             self.environment.settle_failures()
             if self.environment.symbols:
                 new = set(list(self.environment.symbols.values())[before:])

@@ -1,0 +1,196 @@
+"""Reading: a TorchScript graph as plain Python objects.
+
+torch's nodes are C++ objects that cost a call for every question. A graph is read once; whoever runs it, perhaps many
+times in a loop, sees statements with numbers for the values that they take and give.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from tintype.ir.node_info import Frame
+from tintype.symbolic.location import is_internal
+
+
+class Source(NamedTuple):
+    """The line of the user's program that a statement came from."""
+
+    filename: str
+    line: int
+    text: str
+
+    def frame(self, function: str) -> Frame:
+        return Frame(self.filename, self.line, function, self.text, None, is_internal(self.filename))
+
+
+class Statement:
+    """One node: ``kind`` is ``aten::add``, ``operator`` its name with the overload, ``aten::add.Tensor``; empty where
+    there is no schema. ``value`` is that of a constant."""
+
+    __slots__ = (
+        "_frame",
+        "blocks",
+        "handler",
+        "inputs",
+        "kind",
+        "name",
+        "node",
+        "operator",
+        "outputs",
+        "procedure",
+        "type",
+        "value",
+    )
+
+    def __init__(self, node: Any, procedure: Procedure) -> None:
+        self.node = node
+        self.procedure = procedure
+        self.kind: str = node.kind()
+        self.inputs: tuple[int, ...] = tuple(value.unique() for value in node.inputs())
+        outputs = list(node.outputs())
+        self.outputs: tuple[int, ...] = tuple(value.unique() for value in outputs)
+        self.type: Any = None
+        if outputs:
+            self.type = outputs[0].type()
+        self.name: str = node.s("name") if node.hasAttribute("name") else ""
+        self.operator = "" if self.kind.startswith("prim::") and self.kind not in _PRIM_OPERATORS else _operator(node)
+        self.blocks: tuple[Block, ...] = tuple(Block(block, procedure) for block in node.blocks())
+        self.handler: Any = None
+        self._frame: Frame | None = None
+        self.value: Any = None
+        if self.kind == "prim::Constant" and self.type.kind() != "FunctionType":
+            self.value = outputs[0].toIValue()
+
+    @property
+    def source(self) -> Source | None:
+        return _source(self.node)
+
+    def frame(self) -> Frame | None:
+        """The line as a step of a call stack."""
+        if self._frame is None and (source := self.source) is not None:
+            self._frame = source.frame(self.procedure.title)
+        return self._frame
+
+    def location(self) -> str:
+        """The place, for messages."""
+        source = self.source
+        return "" if source is None else f"{source.filename}:{source.line}"
+
+    def parts(self) -> Iterator[Statement]:
+        """This statement and all in its blocks."""
+        yield self
+        for block in self.blocks:
+            for statement in block.statements:
+                yield from statement.parts()
+
+
+class Block:
+    """A list of statements with the values that it takes and gives."""
+
+    __slots__ = ("inputs", "outputs", "statements")
+
+    def __init__(self, block: Any, procedure: Procedure) -> None:
+        self.inputs: tuple[int, ...] = tuple(value.unique() for value in block.inputs())
+        # read in this order: what later statements take is known when all are there
+        self.statements: list[Statement] = [Statement(node, procedure) for node in block.nodes()]
+        self.outputs: tuple[int, ...] = tuple(value.unique() for value in block.outputs())
+        for statement in self.statements:
+            procedure.used.update(statement.inputs)
+        procedure.used.update(self.outputs)
+
+
+class Procedure:
+    """A method or function: ``title`` is its name, ``used`` are the values that somebody takes."""
+
+    def __init__(self, graph: Any, title: str) -> None:
+        self.graph = graph  # owns the nodes
+        self.title = title
+        self.used: set[int] = set()
+        self.block = Block(graph.block() if callable(getattr(graph, "block", None)) else graph, self)
+        self.input_types = [value.type() for value in graph.inputs()]
+        self.calls: dict[Any, Procedure] = {}
+
+    def statements(self) -> Iterator[Statement]:
+        for statement in self.block.statements:
+            yield from statement.parts()
+
+    def called(self, statement: Statement, method: str | None = None, owner_type: Any = None) -> Procedure:
+        """What a call of a function, or of a method of an object, runs; ``method`` for one that is not named there,
+        ``owner_type`` is the class of the object where the statement knows an interface only."""
+        key = (id(statement), method, None if owner_type is None else owner_type.qualified_name())
+        if key not in self.calls:
+            body = _body_of_call(statement.node, method, owner_type)
+            self.calls[key] = Procedure(body, method or _called_name(statement))
+        return self.calls[key]
+
+    def forked(self, statement: Statement) -> Procedure:
+        """What a future computes."""
+        key = (id(statement), None, None)
+        if key not in self.calls:
+            self.calls[key] = Procedure(statement.node.g("Subgraph"), self.title)
+        return self.calls[key]
+
+
+# statements of torch's own namespace that are operators with a schema
+_PRIM_OPERATORS = frozenset({"prim::max", "prim::min", "prim::abs"})
+
+
+def _operator(node: Any) -> str:
+    schema: str = node.schema()
+    return "" if schema == "(no schema)" else schema.partition("(")[0]
+
+
+_LINE = re.compile(r'File "(.+?)", line (\d+)')
+_MARKED = re.compile(r"^(.*)\n[ ]*~+ <--- HERE", re.MULTILINE)
+
+
+def _source(node: Any) -> Source | None:
+    """The line of a node as the file's debug information has it: the user's own before that of the file's code."""
+    text = node.sourceRange()
+    found = _LINE.search(text)
+    if found is None:
+        return None
+    marked = _MARKED.search(text)
+    return Source(found[1], int(found[2]), marked[1].strip() if marked is not None else "")
+
+
+def _called_name(statement: Statement) -> str:
+    if statement.kind == "prim::CallFunction":
+        return str(next(statement.node.inputs()).type()).rpartition(".")[2]
+    return statement.name
+
+
+def _body_of_call(node: Any, method: str | None, owner_type: Any) -> Any:
+    """The graph of what a node calls, with the calls in it written out.
+
+    torch has no way to ask a function for its graph; it writes functions out where they are called, though.
+    """
+    graph: Any = torch._C.Graph()
+    inputs = []
+    for value in node.inputs():
+        if value.type().kind() == "FunctionType":
+            constant = graph.createClone(value.node(), lambda _: None)
+            graph.insertNode(constant)
+            inputs.append(constant.output())
+        else:  # one for each, also where a value is handed over twice
+            inputs.append(graph.addInput())
+            inputs[-1].setType(value.type())
+    if owner_type is not None:
+        inputs[0].setType(owner_type)
+    if method == "__exit__":  # is told of an exception, and there is none
+        inputs += [graph.insertConstant(None) for _ in range(3)]
+    if method is None:
+        following = iter(inputs)
+        call = graph.createClone(node, lambda _: next(following))
+    else:
+        call = graph.create("prim::CallMethod", inputs, 1)
+        call.s_("name", method)
+    graph.insertNode(call)
+    for output in call.outputs():
+        graph.registerOutput(output)
+    torch._C._jit_pass_inline(graph)
+    return graph
