@@ -114,6 +114,27 @@ def save_and_load(row: Row) -> None:
         compare(loaded.module(), row.reference, with_gradients(row, row.examples[0]), "", gradients=row.gradients)
 
 
+def onnx(row: Row) -> None:
+    """On ONNX Runtime, at all sizes; what has no form there is refused by name."""
+    name = next(name for name, each in ROWS.items() if each is row)
+    if name in WITHOUT_ONNX:
+        with pytest.raises(tintype.TintypeError, match=WITHOUT_ONNX[name]):
+            tintype.onnx.export(row.program, row.examples[0])
+        return
+    program = tintype.onnx.export(row.program, row.examples[0], dynamic_shapes=row.dynamic_shapes)
+    for example in row.examples:
+        torch.testing.assert_close(program(*example), row.reference(*example))
+
+
+# Rows whose cell in the column "onnx" is "refused", and what is said there.
+WITHOUT_ONNX = {
+    "flex_attention": "flex_attention",
+    "flex_attention_backward": "flex_attention_backward",
+    "auto_functionalized": "auto_functionalized",
+    "wrap_with_autocast": "Could not find an implementation",
+}
+
+
 COLUMNS: dict[str, Callable[[Row], None]] = {
     "eager": eager,
     "export": export,
@@ -123,6 +144,7 @@ COLUMNS: dict[str, Callable[[Row], None]] = {
     "joint": joint,
     "dynamic sizes": dynamic_sizes,
     "save/load": save_and_load,
+    "onnx": onnx,
 }
 
 
@@ -144,4 +166,8 @@ def test_the_page_has_the_table() -> None:
             break
         name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         rows[re.sub("`", "", name)] = cells
-    assert rows == {name: ["yes"] * len(COLUMNS) for name in ROWS}
+    assert rows == {name: [cell(name, column) for column in COLUMNS] for name in ROWS}
+
+
+def cell(row: str, column: str) -> str:
+    return "refused" if column == "onnx" and row in WITHOUT_ONNX else "yes"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tintype.onnx.computing import computed_in
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.folding import folded
 from tintype.onnx.libraries import ir
@@ -89,6 +90,10 @@ class Builder:
         if operation in _CONVENTIONS:
             _CONVENTIONS[operation](self, inputs, attributes)
         values, bound = self._values(schema, inputs)
+        variable = schema.inputs[0].variable if schema.inputs else ""
+        instead = computed_in(operation, bound.get(variable))
+        if instead is not None:
+            return self._computed_in(instead, operation, schema, variable, values, attributes, count)
         result = folded(self, operation, values, attributes)
         if result is not None:
             return result
@@ -103,6 +108,32 @@ class Builder:
         if key is not None:
             self._made[key] = made
         return made
+
+    def _computed_in(
+        self,
+        dtype: ir.DataType,
+        operation: str,
+        schema: Schema,
+        variable: str,
+        values: list[Any],
+        attributes: dict[str, Any],
+        count: int | None,
+    ) -> Any:
+        """A call whose operands are converted, and whose results are converted back."""
+        last = len(schema.inputs) - 1
+        original = values[0].dtype
+        converted = [
+            self.cast(value, dtype)
+            if value is not None and schema.inputs[min(place, last)].variable == variable
+            else value
+            for place, value in enumerate(values)
+        ]
+        result = self.emit(operation, *converted, **attributes, _outputs=count)
+        results = list(result) if isinstance(result, tuple) else [result]
+        for place, value in enumerate(results):
+            if schema.outputs[min(place, len(schema.outputs) - 1)].variable == variable:
+                results[place] = self.cast(value, original)
+        return tuple(results) if isinstance(result, tuple) else results[0]
 
     def call(
         self,

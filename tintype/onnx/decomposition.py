@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from tintype.export import Stage
 from tintype.export.decompose import decompose_for
-from tintype.export.program import ExportedProgram, Stage
+from tintype.export.program import ExportedProgram
 from tintype.ir.graph import subgraphs
 from tintype.onnx.registry import lowered_overloads
 

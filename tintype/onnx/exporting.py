@@ -64,8 +64,11 @@ def export(
     dropped = translator.shared.dropped_checks
     report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
     state = {**program.state_dict, **program.constants}
+    checks = program._input_checks()
+    # a model on ONNX Runtime has no gradients and no modes: what is around the caller is none of its business
+    checks.observations = [seen for seen in checks.observations if seen.subject is not None]
     made = ONNXProgram(
-        built, interface, checks=program._input_checks(), state_of=state.__getitem__, report=report,
+        built, interface, checks=checks, state_of=state.__getitem__, report=report,
         returned=program.call_spec.returned,
     )  # fmt: skip
     if verify or (verify is None and weight_bytes(built) < _LARGEST_VERIFIED):

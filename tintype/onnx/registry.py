@@ -44,7 +44,7 @@ def load_lowerings() -> None:
     import importlib
 
     for family in (
-        "numbers", "normalization",
+        "numbers", "normalization", "shapes", "attention", "control_flow", "indexing",
     ):  # fmt: skip
         importlib.import_module(f"tintype.onnx.lowerings.{family}")
 

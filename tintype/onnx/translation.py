@@ -131,10 +131,25 @@ class GraphTranslator:
         assert isinstance(results, (list, tuple))
         return [self._argument(result) for result in results]
 
-    def inner(self, module: GraphModule, inputs: Sequence[Any]) -> tuple[GraphTranslator, list[Any]]:
-        """Translate a graph inside of this one, in a scope of its own that sees the values of this one."""
-        translator = GraphTranslator(self.shared, self)
-        return translator, translator.translate(module.graph, inputs)
+    def scope(self) -> GraphTranslator:
+        """A translator for a graph inside of this one, which sees the values of this one."""
+        return GraphTranslator(self.shared, self)
+
+    def inline(self, module: GraphModule, inputs: Sequence[Any]) -> list[Any]:
+        """Translate a graph in place, as if its nodes stood here."""
+        values, node = self.values, self.builder.node
+        self.values = {}
+        try:
+            return self.translate(module.graph, inputs)
+        finally:
+            self.values, self.builder.node = values, node
+
+    def call_operator(self, target: Any, args: Sequence[Any]) -> Any:
+        """What torchlib makes of an operator, for a lowering that is told which one to use."""
+        function = self.torchlib.function(target, False)
+        if function is None:
+            raise LoweringError(f"there is no ONNX form of {target}")
+        return function(*args)
 
     def assert_that(self, truth: Value, message: str) -> None:
         """Keep an assertion for the program that runs to look at."""
@@ -222,6 +237,8 @@ class GraphTranslator:
         if isinstance(example, (tuple, list)):
             if not isinstance(result, (tuple, list)):
                 result = (result,)
+            if len(result) < len(example):
+                raise LoweringError(f"its translation gives {len(result)} results where torch gives {len(example)}")
             name = node.name
             return [
                 self._fitted(value, each, f"{name}_{position}")

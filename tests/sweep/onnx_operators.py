@@ -1,0 +1,171 @@
+"""The operator sweep of ONNX: ``python -m tests.sweep.onnx_operators``, one operator with ``--only roll --trace``.
+
+Every entry of torch's operator database is exported with sample inputs in float32, float16, int64 and bool (another
+dtype where it has none of these), run on ONNX Runtime and compared with eager mode, on the sample and on other
+values. An operator is *right* if all its samples are, *refused* if some are refused by name and no others are wrong,
+*caught* if only the verification that exports make by default would have stopped a wrong program, and *wrong* if that
+would not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tintype
+from benchmarks.report import replace_section
+from tests.sweep.judging import UNINITIALISED, Difference, Result, compare_results, first_line, quiet, run
+from tests.sweep.opinfo import GIGABYTE, leave_the_seed_alone, selected
+from tests.sweep.processes import run_jobs
+from tests.sweep.programs import DTYPES, Case, make_case, seed, spread
+from tintype.errors import TintypeError
+
+WANTED = (torch.float32, torch.float16, torch.int64, torch.bool)
+RIGHT, REFUSED, CAUGHT, WRONG, SKIPPED = "right", "refused", "caught", "wrong", "eager fails"
+SEVERITY = (SKIPPED, RIGHT, REFUSED, CAUGHT, WRONG)
+TOLERANCES = {torch.float16: 2e-2}
+
+
+def dtypes_of(operator: Any) -> list[torch.dtype]:
+    """The dtypes to ask for samples in."""
+    found = [dtype for dtype in WANTED if operator.supports_dtype(dtype, "cpu")]
+    return found or [dtype for dtype in DTYPES if operator.supports_dtype(dtype, "cpu")][:1]
+
+
+def cases_of(operator: Any, limit: int) -> Iterator[tuple[torch.dtype, Case]]:
+    """The programs of an operator, at most ``limit`` of them in each dtype."""
+    for dtype in dtypes_of(operator):
+        seed()
+        samples = list(operator.sample_inputs(device="cpu", dtype=dtype, requires_grad=False))
+        for number in spread(len(samples), limit):
+            sample = samples[number]
+            yield dtype, make_case(f"sample {number}", operator.op, ((sample.input, *sample.args), sample.kwargs))
+
+
+def judge(operator: Any, dtype: torch.dtype, case: Case) -> tuple[str, str]:
+    """A verdict and what there is to say."""
+    try:
+        expected = run(case.module, case)
+    except Exception as error:
+        return SKIPPED, first_line(error)
+    try:
+        program = tintype.onnx.export(case.module, case.inputs, verify=False)
+        is_random = any(
+            isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+            for node in tintype.export(case.module, case.inputs).graph.nodes
+        )
+        tolerance = TOLERANCES.get(dtype, 1e-4)
+        values = operator.name not in UNINITIALISED and not is_random
+        trials = [(case, expected)]
+        try:
+            other = case.with_other_values()
+            trials.append((other, run(case.module, other)))
+        except Exception as error:  # eager mode does not take them
+            print(f"{case.name}: {first_line(error)}", file=sys.stderr)
+        for each, wanted in trials:
+            inputs = each.fresh_inputs()
+            seed()
+            compare_results(wanted, Result(program(*inputs), inputs), tolerance, tolerance, values)
+    except Difference as difference:
+        return _whether_caught(case, str(difference))
+    except TintypeError as error:
+        return REFUSED, str(error)
+    return RIGHT, ""
+
+
+def _whether_caught(case: Case, message: str) -> tuple[str, str]:
+    try:
+        tintype.onnx.export(case.module, case.inputs)
+    except TintypeError:
+        return CAUGHT, message
+    return WRONG, message
+
+
+def sweep(operators: list[Any], options: argparse.Namespace) -> Iterator[tuple[Any, list[Any]]]:
+    """Judge operators, each in a process of its own."""
+
+    def work(number: int) -> Iterator[Any]:
+        quiet()
+        for dtype, case in cases_of(operators[number], options.limit_samples):
+            verdict, message = judge(operators[number], dtype, case)
+            yield str(dtype).removeprefix("torch."), case.name, verdict, message
+
+    jobs = run_jobs(range(len(operators)), work, workers=options.jobs, timeout=options.timeout, memory=16 * GIGABYTE)
+    for finished in jobs:
+        outcomes = list(finished.messages)
+        if finished.failure is not None:
+            outcomes.append(("", "", CAUGHT, finished.failure.strip().splitlines()[-1]))
+        yield operators[finished.job], outcomes
+
+
+def verdict_of(outcomes: list[Any]) -> str:
+    """The worst that happened to an operator."""
+    return max((outcome[2] for outcome in outcomes), key=SEVERITY.index, default=SKIPPED)
+
+
+def page(found: dict[str, list[Any]]) -> str:
+    """The table for the documentation."""
+    counts = Counter(map(verdict_of, found.values()))
+    running = sum(counts.values()) - counts[SKIPPED]
+    share = 100 * counts[RIGHT] / max(running, 1)
+    summary = (
+        f"{len(found)} operators: {counts[RIGHT]} right ({share:.1f} %), "
+        f"{counts[REFUSED]} refused by name, {counts[CAUGHT]} stopped by verification, {counts[WRONG]} wrong."
+    )
+    lines = [
+        summary,
+        "",
+        "| operator | verdict | samples right | why |",
+        "|---|---|---|---|",
+    ]
+    for name, outcomes in sorted(found.items()):
+        verdict = verdict_of(outcomes)
+        if verdict == RIGHT:
+            continue
+        bad = next((outcome for outcome in outcomes if outcome[2] == verdict), ("", "", "", ""))
+        good = sum(outcome[2] == RIGHT for outcome in outcomes)
+        why = " ".join(bad[3].replace("|", "\\|").split())[:160]
+        lines.append(f"| `{name}` | {verdict} | {good} of {len(outcomes)} | {bad[0]}: {why} |")
+    right = ", ".join(f"`{name}`" for name, outcomes in sorted(found.items()) if verdict_of(outcomes) == RIGHT)
+    return "\n".join([*lines, "", f"Right: {right}."])
+
+
+def main() -> int:
+    """Run the sweep; 1 if something is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sweep.onnx_operators", description=__doc__)
+    parser.add_argument("--only", metavar="PATTERN")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit-samples", type=int, default=6, metavar="N", help="per operator and dtype")
+    parser.add_argument("--timeout", type=float, default=120.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", action="store_true", help="write docs/onnx_operators.md")
+    parser.add_argument("--trace", action="store_true", help="print every sample that is not right")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    leave_the_seed_alone()
+    tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),))  # loaded once, for all processes
+    found: dict[str, list[Any]] = {}
+    for operator, outcomes in sweep(selected(options.only), options):
+        found[operator.full_name] = outcomes
+        if options.trace:
+            for outcome in outcomes:
+                if outcome[2] not in (RIGHT, SKIPPED):
+                    print(operator.full_name, *outcome)
+        if options.json is not None:
+            options.json.write_text(json.dumps(found, indent=1))
+    text = page(found)
+    print(text)
+    if options.write:
+        replace_section(Path("docs/onnx_operators.md"), "operators", text)
+    return 1 if any(verdict_of(outcomes) == WRONG for outcomes in found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

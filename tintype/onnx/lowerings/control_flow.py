@@ -1,0 +1,212 @@
+"""Operators that take functions: branches are If, loops are Loop and Scan, regions are written out.
+
+A graph inside of a node sees the values around it, so what a function uses of its surroundings is simply used. Inputs
+of its own has only what changes from step to step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from tintype.ir.graph import placeholders
+from tintype.onnx.builder import Builder
+from tintype.onnx.cleaning import remove_unused
+from tintype.onnx.errors import LoweringError
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering
+from tintype.onnx.values import Value
+from tintype.ops import associative_scan as _associative_scan
+from tintype.ops import invoke_subgraph as _invoke_subgraph
+from tintype.ops import map as _map
+from tintype.ops import out_dtype as _out_dtype
+from tintype.ops import scan as _scan
+from tintype.ops import strict_mode as _strict_mode
+from tintype.ops import while_loop as _while_loop
+from tintype.ops import wrap_with_set_grad_enabled as _wrap_with_set_grad_enabled
+
+_INT64, _BOOL = ir.DataType.INT64, ir.DataType.BOOL
+_CONDITION = torch.ops.higher_order.cond
+
+
+def _graph(op: Builder, name: str, inputs: Sequence[Value], make: Callable[[Any], list[Any]]) -> ir.Graph:
+    """A graph inside of the one that is built; ``make`` translates with what it is given and returns its results."""
+    translator = op.program.scope()
+    results = make(translator)
+    outputs = [_made_inside(translator.builder, result) for result in results]
+    for index, output in enumerate(outputs):  # nothing may be there twice
+        if any(output is other for other in outputs[:index]):
+            outputs[index] = _copied(translator.builder, output)
+    store = op.store
+    for value in (*inputs, *outputs):
+        if value.name is None:
+            value.name = store.free_name(f"{op.node.name}_{name}")
+    nodes = remove_unused(translator.builder.nodes, outputs)
+    return ir.Graph(list(inputs), outputs, nodes=nodes, name=store.free_name(f"{op.node.name}_{name}"))
+
+
+def _made_inside(builder: Builder, value: Any) -> Value:
+    """A result of an inner graph, which one of its own nodes must make."""
+    if not isinstance(value, ir.Value):
+        value = builder.constant(value)
+    assert isinstance(value, Value)
+    producer = value.producer()
+    if producer is None or not any(producer is node for node in reversed(builder.nodes)):
+        return _copied(builder, value)
+    return value
+
+
+def _copied(builder: Builder, value: Any) -> Value:
+    copy = Value(builder)
+    copy.dtype, copy.shape = value.dtype, value.shape
+    builder.nodes.append(ir.Node("", "Identity", [value], outputs=[copy]))
+    return copy
+
+
+def _inputs(op: Builder, module: GraphModule, count: int, first: int = 0) -> list[Value]:
+    """Values for the inputs of a function that change from step to step."""
+    found = []
+    for node in placeholders(module.graph)[first : first + count]:
+        value = Value(op)
+        op.program.shared.describe(value, node.meta["val"])
+        found.append(value)
+    return found
+
+
+def _node(
+    op: Builder, operation: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int
+) -> list[Value]:
+    made = [Value(op) for _ in range(outputs)]
+    kinds = ir.AttributeType
+    converted = []
+    for name, value in attributes.items():
+        kind = kinds.GRAPH if isinstance(value, ir.Graph) else kinds.INTS if isinstance(value, list) else kinds.INT
+        converted.append(ir.Attr(name, kind, value))
+    op.nodes.append(ir.Node("", operation, list(inputs), converted, outputs=made))
+    return made
+
+
+def _truth(op: Builder, value: Any) -> Value:
+    """A truth value without dimensions."""
+    value = op.cast(value, _BOOL)
+    if value.shape is None or len(value.shape) != 0:
+        value = op.Reshape(value, op.constant([], _INT64))
+        value.shape = ir.Shape([])
+    return value
+
+
+def _as_value(op: Builder, value: Any) -> Value:
+    if isinstance(value, Value):
+        return value
+    return op.constant(value, ir.DataType.DOUBLE if type(value) is float else None)
+
+
+@lowering(_CONDITION)
+def cond(op: Builder, predicate: Any, true_graph: Any, false_graph: Any, operands: Sequence[Any]) -> Any:
+    def branch(module: GraphModule) -> Callable[[Any], list[Any]]:
+        return lambda translator: translator.translate(module.graph, operands)
+
+    then_branch = _graph(op, "then", (), branch(true_graph))
+    else_branch = _graph(op, "else", (), branch(false_graph))
+    for left, right in zip(then_branch.outputs, else_branch.outputs):
+        if left.dtype is not right.dtype:
+            raise LoweringError(f"its branches return {left.dtype} and {right.dtype}")
+        for each in (left, right):  # sizes may differ between branches
+            each.shape = _general(left.shape, right.shape)
+    attributes = {"then_branch": then_branch, "else_branch": else_branch}
+    return _node(op, "If", [_truth(op, predicate)], attributes, len(then_branch.outputs))
+
+
+def _general(left: Any, right: Any) -> Any:
+    if left is None or right is None or len(left) != len(right):
+        return None
+    return ir.Shape([a if a == b else None for a, b in zip(left, right)])
+
+
+@lowering(_while_loop.target)
+def while_loop(op: Builder, condition: Any, body: Any, carried: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
+    values = [_as_value(op, value) for value in carried]
+    (first,) = op.program.inline(condition, [*values, *additional])
+    iteration, going = Value(op), Value(op)
+    iteration.dtype, iteration.shape = _INT64, ir.Shape([])
+    going.dtype, going.shape = _BOOL, ir.Shape([])
+    state = _inputs(op, body, len(values))
+
+    def step(translator: Any) -> list[Any]:
+        following = translator.translate(body.graph, [*state, *additional])[: len(values)]
+        (again,) = translator.inline(condition, [*following, *additional])
+        return [_truth(translator.builder, again), *following]
+
+    graph = _graph(op, "body", [iteration, going, *state], step)
+    return _node(op, "Loop", [None, _truth(op, first), *values], {"body": graph}, len(values))
+
+
+def _scanned(
+    op: Builder,
+    module: GraphModule,
+    init: Sequence[Any],
+    rows: Sequence[Any],
+    additional: Sequence[Any],
+    results: int,
+) -> list[Value]:
+    """A Scan over the first dimension."""
+    state = [_as_value(op, value) for value in init]
+    inputs = _inputs(op, module, len(init) + len(rows))
+    graph = _graph(op, "body", inputs, lambda translator: translator.translate(module.graph, [*inputs, *additional]))
+    return _node(op, "Scan", [*state, *rows], {"body": graph, "num_scan_inputs": len(rows)}, results)
+
+
+@lowering(_scan.target)
+def scan(op: Builder, combine: Any, init: Sequence[Any], rows: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
+    return _scanned(op, combine, init, rows, additional, len(op.node.meta["val"]))
+
+
+@lowering(_map.target)
+def map_(op: Builder, body: Any, rows: Sequence[Any], args: Sequence[Any] = ()) -> Any:
+    return _scanned(op, body, (), rows, args, len(op.node.meta["val"]))
+
+
+@lowering(_associative_scan.target)
+def associative_scan(op: Builder, combine: Any, rows: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
+    """Row by row: the first is itself, each other one combined with what is before it."""
+    count = len(rows)
+    first = [op.Gather(row, op.constant(0, _INT64), axis=0) for row in rows]
+    rest = [op.Slice(row, [1], [9223372036854775807], [0]) for row in rows]
+    for value, row in zip((*first, *rest), (*rows, *rows)):
+        value.dtype = row.dtype
+    inputs = _inputs(op, combine, 2 * count)
+
+    def step(translator: Any) -> list[Any]:
+        following = translator.translate(combine.graph, [*inputs, *additional])
+        return [*following, *following]
+
+    graph = _graph(op, "body", inputs, step)
+    results = _node(op, "Scan", [*first, *rest], {"body": graph, "num_scan_inputs": count}, 2 * count)
+    return [op.Concat(op.Unsqueeze(value, [0]), rows, axis=0) for value, rows in zip(first, results[count:])]
+
+
+@lowering(_invoke_subgraph.target)
+def invoke_subgraph(op: Builder, module: Any, identifier: Any, *operands: Any) -> Any:
+    return op.program.inline(module, operands)
+
+
+@lowering(_strict_mode.target)
+def strict_mode(op: Builder, module: Any, operands: Sequence[Any]) -> Any:
+    return op.program.inline(module, operands)
+
+
+@lowering(_wrap_with_set_grad_enabled.target)
+def wrap_with_set_grad_enabled(op: Builder, enabled: bool, module: Any, *operands: Any) -> Any:
+    return op.program.inline(module, operands)
+
+
+@lowering(_out_dtype.target)
+def out_dtype(op: Builder, target: Any, dtype: Any, *args: Any) -> Any:
+    """The operator in a wider dtype than that of its operands."""
+    wide = [
+        op.cast(argument, ir.DataType(dtype)) if isinstance(argument, ir.Value) else argument for argument in args
+    ]
+    return op.program.call_operator(target, wide)

@@ -1,0 +1,278 @@
+"""Views and copies: other shapes, parts and arrangements of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.fake.tensor import FakeTensor
+from tintype.onnx.builder import Builder
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering
+
+aten = torch.ops.aten
+_INT64 = ir.DataType.INT64
+_END = 9223372036854775807
+
+
+def _sizes_of(argument: Any) -> tuple[Any, ...]:
+    value = argument.meta["val"]
+    assert type(value) is FakeTensor
+    return value.info.sizes
+
+
+@lowering(
+    aten.alias.default, aten.detach.default, aten.clone.default, aten.contiguous.default,
+    aten.lift_fresh_copy.default, aten.lift_fresh.default, aten.lift.default, aten.resolve_conj.default,
+    aten.resolve_neg.default, aten.positive.default, aten.detach_copy.default, aten.alias_copy.default,
+)  # fmt: skip
+def same(op: Builder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    return tensor
+
+
+for _each in (same,):
+    _each.takes_complex = True  # type: ignore[attr-defined]
+
+
+@lowering(
+    aten.view.default,
+    aten.reshape.default,
+    aten._unsafe_view.default,
+    aten._reshape_copy.default,
+    aten.view_copy.default,
+)
+def reshape(op: Builder, tensor: Any, sizes: Sequence[Any]) -> Any:
+    """Sizes that an operand has at the same place are copied, so that most shapes are constants."""
+    old, new = _sizes_of(op.node.args[0]), _sizes_of(op.node)
+    if old == new:
+        return tensor
+    wanted: list[Any] = []
+    copies = True
+    for position, size in enumerate(sizes):
+        is_copy = copies and position < len(old) and position < len(new) and old[position] is new[position]
+        if is_copy and isinstance(size, ir.Value):
+            wanted.append(0)
+        else:
+            wanted.append(size)
+    plain = [size for size in wanted if not isinstance(size, ir.Value)]
+    if 0 in [size for size in sizes if not isinstance(size, ir.Value)]:
+        # a size that is 0 itself: nothing can be copied, and nothing left open
+        return op.Reshape(tensor, op.vector([_plain(size, each) for size, each in zip(sizes, new)]), allowzero=1)
+    if 0 not in plain and -1 not in plain and len(plain) < len(wanted):
+        return op.Reshape(tensor, op.vector(wanted), allowzero=1)
+    return op.Reshape(tensor, op.vector(wanted))
+
+
+def _plain(size: Any, known: Any) -> Any:
+    return known if isinstance(known, int) else size
+
+
+@lowering(aten.flatten.using_ints, aten.ravel.default)
+def flatten(op: Builder, tensor: Any, start: int = 0, end: int = -1) -> Any:
+    return _to_known_shape(op, tensor)
+
+
+@lowering(aten.unflatten.int)
+def unflatten(op: Builder, tensor: Any, dimension: int, sizes: Sequence[Any]) -> Any:
+    rank = len(tensor.shape)
+    dimension %= rank
+    wanted = [*([0] * dimension), *sizes, *[op.size(tensor, each) for each in range(dimension + 1, rank)]]
+    if 0 in _sizes_of(op.node):
+        return _to_known_shape(op, tensor)
+    return op.Reshape(tensor, op.vector(wanted))
+
+
+def _to_known_shape(op: Builder, tensor: Any) -> Any:
+    """A reshape to the shape that the program knows: one size may be left open."""
+    old, new = _sizes_of(op.node.args[0]), _sizes_of(op.node)
+    if old == new:
+        return tensor
+    if all(isinstance(size, int) for size in new):
+        return op.Reshape(tensor, op.constant(list(new), _INT64), allowzero=1 if 0 in new else None)
+    wanted: list[Any] = []
+    leading = 0
+    while leading < min(len(old), len(new)) and old[leading] is new[leading]:
+        wanted.append(0 if not isinstance(new[leading], int) else new[leading])
+        leading += 1
+    rest = new[leading:]
+    open_sizes = [size for size in rest if not isinstance(size, int)]
+    if len(open_sizes) == 1 and 0 not in new:
+        wanted += [size if isinstance(size, int) else -1 for size in rest]
+        return op.Reshape(tensor, op.vector(wanted))
+    shape = op.Shape(tensor)
+    trailing = len(old) - (len(new) - leading - 1)
+    parts = [op.Slice(shape, [0], [leading], [0])] if leading else []
+    merged = op.ReduceProd(op.Slice(shape, [leading], [trailing], [0]), keepdims=1)
+    parts.append(merged)
+    if trailing < len(old):
+        parts.append(op.Slice(shape, [trailing], [len(old)], [0]))
+    return op.Reshape(tensor, op.Concat(*parts, axis=0), allowzero=1)
+
+
+@lowering(aten.expand.default, aten.expand_copy.default)
+def expand(op: Builder, tensor: Any, sizes: Sequence[Any], *, implicit: bool = False) -> Any:
+    old, new = _sizes_of(op.node.args[0]), _sizes_of(op.node)
+    if old == new:
+        return tensor
+    lead = len(new) - len(old)
+    wanted: list[Any] = []
+    for position, size in enumerate(sizes):
+        if (position >= lead and old[position - lead] is new[position]) or (
+            not isinstance(size, ir.Value) and size == -1
+        ):
+            wanted.append(1)
+        else:
+            wanted.append(size)
+    return op.Expand(tensor, op.vector(wanted))
+
+
+@lowering(aten.expand_as.default, aten.broadcast_to.default)
+def expand_as(op: Builder, tensor: Any, other: Any) -> Any:
+    if isinstance(other, list):
+        return expand(op, tensor, other)
+    return op.Expand(tensor, op.Shape(other))
+
+
+@lowering(aten.slice.Tensor, aten.slice_copy.Tensor)
+def slice_(op: Builder, tensor: Any, dimension: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    if (start is None or _is(start, 0)) and (end is None or _is(end, _END)) and step == 1:
+        return tensor
+    return op.Slice(
+        tensor,
+        op.as_vector(0 if start is None else start),
+        op.as_vector(_END if end is None else end),
+        op.constant([dimension % len(tensor.shape)], _INT64),
+        *([] if step == 1 else [op.constant([step], _INT64)]),
+    )
+
+
+slice_.takes_complex = True  # type: ignore[attr-defined]
+
+
+def _is(number: Any, value: int) -> bool:
+    return not isinstance(number, ir.Value) and number == value
+
+
+def _rank(op: Builder) -> int:
+    return len(_sizes_of(op.node.args[0]))
+
+
+@lowering(aten.narrow.default, aten.narrow_copy.default)
+def narrow(op: Builder, tensor: Any, dimension: int, start: Any, length: Any) -> Any:
+    if isinstance(start, ir.Value) or isinstance(length, ir.Value):
+        start = op.cast(start, _INT64)
+        end = op.Add(op.Reshape(start, [1]), op.Reshape(op.cast(length, _INT64), [1]))
+    else:
+        start %= max(_known(op, dimension), 1)
+        end = start + length
+    return op.Slice(tensor, op.as_vector(start), op.as_vector(end), [dimension % len(tensor.shape)])
+
+
+def _known(op: Builder, dimension: int) -> int:
+    size = _sizes_of(op.node.args[0])[dimension]
+    return size if isinstance(size, int) else _END
+
+
+@lowering(aten.select.int, aten.select_copy.int)
+def select(op: Builder, tensor: Any, dimension: int, index: Any) -> Any:
+    index = op.cast(index, _INT64)
+    return op.Gather(tensor, index, axis=dimension % _rank(op))
+
+
+select.takes_complex = True  # type: ignore[attr-defined]
+
+
+@lowering(aten.squeeze.dims)
+def squeeze_dims(op: Builder, tensor: Any, dimensions: Sequence[int]) -> Any:
+    """Only sizes of 1 go; what is 1 the program knows."""
+    sizes = _sizes_of(op.node.args[0])
+    gone = sorted({each % len(sizes) for each in dimensions if sizes}) if sizes else []
+    gone = [each for each in gone if isinstance(sizes[each], int) and sizes[each] == 1]
+    return op.Squeeze(tensor, gone) if gone else tensor
+
+
+@lowering(aten.squeeze.dim, aten.squeeze_copy.dim)
+def squeeze_dim(op: Builder, tensor: Any, dimension: int) -> Any:
+    return squeeze_dims(op, tensor, [dimension])
+
+
+@lowering(aten.squeeze.default, aten.squeeze_copy.default)
+def squeeze(op: Builder, tensor: Any) -> Any:
+    return squeeze_dims(op, tensor, range(len(_sizes_of(op.node.args[0]))))
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _parts(op: Builder, tensor: Any, dimension: int) -> list[Any]:
+    """A tensor divided into the sizes that the program knows its parts have."""
+    results = op.node.meta["val"]
+    dimension %= len(_sizes_of(op.node.args[0]))
+    sizes = [value.info.sizes[dimension] for value in results]
+    if len(results) == 1:
+        return [tensor]
+    if all(isinstance(size, int) for size in sizes):
+        lengths: Any = op.constant(sizes, _INT64)
+        return list(op.Split(tensor, lengths, axis=dimension, _outputs=len(results)))
+    return []
+
+
+def _split(op: Builder, tensor: Any, dimension: int, starts: list[Any]) -> list[Any]:
+    """Parts that begin at these numbers, each until the next one begins."""
+    ends = [*starts[1:], _END]
+    axis = [dimension % len(_sizes_of(op.node.args[0]))]
+    return [op.Slice(tensor, op.as_vector(start), op.as_vector(end), axis) for start, end in zip(starts, ends)]
+
+
+@lowering(aten.split.Tensor, aten.split_copy.Tensor, aten.unsafe_split.Tensor)
+def split(op: Builder, tensor: Any, size: Any, dimension: int = 0) -> Any:
+    found = _parts(op, tensor, dimension)
+    if found:
+        return found
+    count = len(op.node.meta["val"])
+    starts = [op.Mul(op.cast(size, _INT64), number) for number in range(1, count)]
+    return _split(op, tensor, dimension, [0, *starts])
+
+
+@lowering(
+    aten.split_with_sizes.default,
+    aten.split.sizes,
+    aten.split_with_sizes_copy.default,
+    aten.unsafe_split_with_sizes.default,
+)
+def split_with_sizes(op: Builder, tensor: Any, sizes: Sequence[Any], dimension: int = 0) -> Any:
+    found = _parts(op, tensor, dimension)
+    if found:
+        return found
+    return list(op.Split(tensor, op.vector(sizes), axis=dimension % _rank(op), _outputs=len(sizes)))
+
+
+@lowering(aten.chunk.default, aten.tensor_split.sections, aten.unsafe_chunk.default)
+def chunk(op: Builder, tensor: Any, count: int, dimension: int = 0) -> Any:
+    found = _parts(op, tensor, dimension)
+    if found:
+        return found
+    number = len(op.node.meta["val"])
+    size = op.size(tensor, dimension)
+    if op.node.target is not aten.tensor_split.sections:
+        length = op.Div(op.Add(op.cast(size, _INT64), count - 1), count)
+        return _split(op, tensor, dimension, [0] + [op.Mul(length, each) for each in range(1, number)])
+    size = op.cast(size, _INT64)
+    base, extra = op.Div(size, count), op.Mod(size, count)
+    starts = [op.Add(op.Mul(base, each), op.Min(extra, op.constant(each, _INT64))) for each in range(1, number)]
+    return _split(op, tensor, dimension, [0, *starts])
+
+
+@lowering(aten.unbind.int, aten.unbind_copy.int)
+def unbind(op: Builder, tensor: Any, dimension: int = 0) -> Any:
+    count = len(op.node.meta["val"])
+    dimension %= _rank(op)
+    if count == 1:
+        return [op.Squeeze(tensor, [dimension])]
+    return [op.Gather(tensor, op.constant(number, _INT64), axis=dimension) for number in range(count)]
+
+
+for _each in (split, split_with_sizes, chunk, unbind, narrow):
+    _each.takes_complex = True  # type: ignore[attr-defined]
