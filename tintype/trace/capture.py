@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import inspect
 import re
 import threading
@@ -227,7 +228,7 @@ class Capture:
         elif type(leaf) in (int, float) and isinstance(number := self._number_input(node, leaf, position), Expr):
             value = to_torch(number)
             argument = _NUMBER_ARGUMENTS[number.kind](node.name)
-        elif leaf is None or isinstance(leaf, (*CONSTANT_TYPES, FunctionType)):
+        elif leaf is None or isinstance(leaf, (*CONSTANT_TYPES, FunctionType, enum.Enum)):
             value = leaf
             argument = ConstantArgument(node.name, leaf)
         elif isinstance(leaf, torch.ScriptObject):
@@ -414,7 +415,7 @@ class Capture:
                 node = self.recorder.number_node(number)
                 return node, _NUMBER_ARGUMENTS[number.kind](node.name)
             leaf = number
-        if leaf is None or isinstance(leaf, CONSTANT_TYPES):
+        if leaf is None or isinstance(leaf, (*CONSTANT_TYPES, enum.Enum)):
             return leaf, ConstantArgument("", leaf)
         raise CaptureError(
             f"the program returns a {type(leaf).__name__}, which a captured program can't",

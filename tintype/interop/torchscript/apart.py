@@ -49,10 +49,11 @@ class Form:
         return f"{self.kind}({inner})" if self.parts else self.kind
 
 
-def take_apart(value: Any, leaves: list[Any], heap: Heap) -> Form:
+def take_apart(value: Any, leaves: list[Any], heap: Heap, by_value: bool = False) -> Form:
     """The form of a value; its tensors and numbers are added to ``leaves``.
 
-    A container that was there before the block that is being recorded is itself: it is shared by reference.
+    A container that was there before the block that is being recorded is itself: it is shared by reference, unless
+    all containers are taken ``by_value``.
     """
     if isinstance(value, torch.Tensor):
         leaves.append(value)
@@ -67,21 +68,21 @@ def take_apart(value: Any, leaves: list[Any], heap: Heap) -> Form:
         leaves.append(value)
         return Form("number", "float")
     if isinstance(value, Container):
-        return _container(value, leaves, heap)
+        return _container(value, leaves, heap, by_value)
     if isinstance(value, tuple):
-        return Form("tuple", type(value), tuple(take_apart(item, leaves, heap) for item in value))
+        return Form("tuple", type(value), tuple(take_apart(item, leaves, heap, by_value) for item in value))
     if isinstance(value, Future):
-        return Form("future", None, (take_apart(value.value, leaves, heap),))
+        return Form("future", None, (take_apart(value.value, leaves, heap, by_value),))
     return Form("constant", value)
 
 
-def _container(value: Container, leaves: list[Any], heap: Heap) -> Form:
-    if heap.is_older(value):
+def _container(value: Container, leaves: list[Any], heap: Heap, by_value: bool) -> Form:
+    if not by_value and heap.is_older(value):
         return Form("same", value)
     if isinstance(value, ScriptList):
-        return Form("list", None, tuple(take_apart(item, leaves, heap) for item in value.known()))
+        return Form("list", None, tuple(take_apart(item, leaves, heap, by_value) for item in value.known()))
     keys = tuple(value.content)
-    parts = tuple(take_apart(item, leaves, heap) for item in value.content.values())
+    parts = tuple(take_apart(item, leaves, heap, by_value) for item in value.content.values())
     if isinstance(value, ScriptDict):
         return Form("dict", keys, parts)
     assert isinstance(value, ScriptInstance)

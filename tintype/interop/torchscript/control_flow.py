@@ -77,11 +77,28 @@ class Rest:
         self.start = start
         self.then = then
         self.result: Any = None
+        # whether the script's call has ended when all this has run: then nobody sees lists and objects any more, but
+        # those that are returned
+        self.is_last = interpreter.depth == 1 and (
+            block is interpreter.outermost if then is None else getattr(then, "is_last", False)
+        )
 
     def run(self, statement: Statement, values: list[Any]) -> Any:
         """Go on with what a statement gives."""
         self.environment.update(zip(statement.outputs, values, strict=True))
         return self.interpreter.run_block(self.block, self.environment, self.start, self.then)
+
+
+class _Following:
+    """What follows a statement, as a function of what that gives."""
+
+    def __init__(self, rest: Rest, statement: Statement) -> None:
+        self.rest = rest
+        self.statement = statement
+        self.is_last = rest.is_last
+
+    def __call__(self, values: list[Any]) -> Any:
+        return self.rest.run(self.statement, values)
 
 
 def known_truth(value: Any) -> bool | None:
@@ -159,14 +176,13 @@ def _split(interpreter: Interpreter, statement: Statement, predicate: Any, rest:
     def side(block: Block) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             interpreter.statement = statement
-            given = interpreter.run_block(block, rest.environment, 0, lambda values: rest.run(statement, values))
-            return list(given)
+            return list(interpreter.run_block(block, rest.environment, 0, _Following(rest, statement)))
 
         return run
 
     sides = (side(statement.blocks[0]), side(statement.blocks[1]))
     try:
-        rest.result = merged(interpreter, statement, predicate, sides, fill=True)
+        rest.result = merged(interpreter, statement, predicate, sides, fill=True, is_last=rest.is_last)
     except _SideRaised as raised:
         _require(interpreter, statement, predicate, raised.side, raised.error.message)
         rest.result = sides[1 - raised.side]()
@@ -180,13 +196,15 @@ def merged(
     sides: tuple[Callable[[], list[Any]], Callable[[], list[Any]]],
     *,
     fill: bool,
+    is_last: bool = False,
 ) -> list[Any]:
     """Record both sides as a ``cond``; returns what they give, and makes the changes that they make.
 
-    With ``fill``, a value that one side does not have is anything of the other's form there: nobody looks at it.
+    With ``fill``, a value that one side does not have is anything of the other's form there: nobody looks at it. If
+    the sides are the last that is done (``is_last``), nobody sees what they changed but what lasts from call to call.
     """
     heap = interpreter.heap
-    changed = Changed()
+    changed = Changed(interpreter.lasting if is_last else None)
     fillings = Fillings()
     while True:
         forms: list[Form] = []
@@ -201,7 +219,7 @@ def merged(
                 return values
 
             def function() -> list[Any]:
-                leaves, form = _record_side(heap, changed, filled, position)
+                leaves, form = _record_side(heap, changed, filled, position, is_last)
                 if forms and not forms[0].is_like(form):
                     if fill and fillings.look(*given):
                         raise _Again
@@ -224,7 +242,7 @@ def merged(
 
 
 def _record_side(
-    heap: Heap, changed: Changed, side: Callable[[], list[Any]], position: int
+    heap: Heap, changed: Changed, side: Callable[[], list[Any]], position: int, is_last: bool
 ) -> tuple[list[Any], Form]:
     heap.enter()
     leaves: list[Any] = []
@@ -234,14 +252,15 @@ def _record_side(
         if is_news and position:
             raise _Again
         slots = changed.values()
-        if shared_containers([*values, *slots], heap):
+        if not is_last and shared_containers([*values, *slots], heap):
             raise CaptureError(
                 "a branch that is only chosen when the program runs makes a list, dictionary or object, and gives it "
                 "away twice",
                 location=user_location(),
                 remedy="make it before the if",
             )
-        form = take_apart((tuple(values), tuple(slots)), leaves, heap)
+        results = take_apart(tuple(values), leaves, heap, by_value=is_last)
+        form = Form("tuple", tuple, (results, take_apart(tuple(slots), leaves, heap)))
     except ScriptRaisedError as error:
         raise _SideRaised(position, error) from None
     finally:
@@ -297,15 +316,18 @@ _ALL = object()
 class Changed:
     """The places in containers that recorded blocks change: items and attributes, or a container as a whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, lasting: Callable[[], set[int]] | None = None) -> None:
         self.places: dict[tuple[int, Any], tuple[Container, Any]] = {}
+        # gives the only containers that anybody will look at; None for all
+        self.lasting = lasting
 
     def look(self, heap: Heap, apart: Any = ()) -> bool:
         """Note what the block that is being recorded has changed; True if there was something new. Containers that
         somebody else looks after are ``apart``."""
         before = len(self.places)
+        lasting = None if self.lasting is None else self.lasting()
         for container, (content, rows) in heap.noted():
-            if id(container) in apart:
+            if id(container) in apart or (lasting is not None and id(container) not in lasting):
                 continue
             for place in _differences(container, content, rows):
                 self.places.setdefault((id(container), place), (container, place))

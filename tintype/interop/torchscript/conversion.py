@@ -220,7 +220,7 @@ class _Entry:
 
 def _lost_state(interpreter: Interpreter, mirror: Mirror, name: str) -> StateChangedError:
     return StateChangedError(
-        f"the script assigns to its attribute {name!r} of {type(mirror).__name__}, which is neither a tensor of a "
-        "fixed size nor a number, and its next call would find that there",
+        f"the script assigns to the attribute {name!r} of {type(mirror).__name__}, which is neither a tensor nor a "
+        "number when it begins, and its next call would find that there",
         remedy="keep tensors and numbers in attributes; pass what changes as an argument and return it",
     )

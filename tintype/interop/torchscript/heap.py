@@ -10,8 +10,12 @@ from typing import Any
 
 import torch
 
-from tintype.errors import CaptureError
+from tintype.errors import CaptureError, StateChangedError
 from tintype.symbolic.location import user_location
+
+
+# What containers that are attributes of modules are born in.
+LASTING = -1
 
 
 class Container:
@@ -129,6 +133,13 @@ class Heap:
                 container.frozen,
                 location=user_location(),
                 remedy="build the list, dictionary or object anew where it changes",
+            )
+        if container.born == LASTING:
+            raise StateChangedError(
+                "the script changes a list, dictionary or object that is an attribute of a module and lasts from call "
+                "to call, which a program can't have",
+                location=user_location(),
+                remedy="keep tensors and numbers in attributes; pass what changes as an argument and return it",
             )
         if not self._journals:
             return

@@ -14,7 +14,7 @@ import torch
 
 from tintype.errors import Location
 from tintype.interop.torchscript import control_flow
-from tintype.interop.torchscript.heap import Heap, ScriptInstance
+from tintype.interop.torchscript.heap import LASTING, Container, Heap, ScriptInstance
 from tintype.interop.torchscript.mirror import Mirror, Mirroring
 from tintype.interop.torchscript.reading import Block, Procedure, Statement
 from tintype.interop.torchscript.tables import HANDLERS, Handler
@@ -38,6 +38,9 @@ class Interpreter:
         # attributes that this run wrote to before anybody had read them
         self.set_anew: set[tuple[int, str]] = set()
         self.was_read: set[tuple[int, str]] = set()
+        # how many calls are running, and the block of the first
+        self.depth = 0
+        self.outermost: Block | None = None
         # attributes as they were when the run began, which somebody has asked for
         self.loaded: dict[tuple[int, str], Any] = {}
         self.root: torch.nn.Module | None = None
@@ -54,6 +57,7 @@ class Interpreter:
         self.attributes, self.numbers = {}, {}
         self.set_anew, self.was_read = set(), set()
         self.loaded = {}
+        self.depth = 0
         self.repeated = 0
         recorder = active_recorder()
         try:
@@ -78,10 +82,15 @@ class Interpreter:
     def run_procedure(self, procedure: Procedure, args: Sequence[Any]) -> Any:
         """Call a method or function with values of a script."""
         environment = dict(zip(procedure.block.inputs, args, strict=True))
+        if not self.depth:
+            self.outermost = procedure.block
+        self.depth += 1
         try:
             results = self.run_block(procedure.block, environment)
         except control_flow.NotAlikeError as error:
             raise error.as_refusal() from None
+        finally:
+            self.depth -= 1
         return results[0] if len(results) == 1 else tuple(results)
 
     def run_block(self, block: Block, environment: Environment, start: int = 0, then: Then | None = None) -> Any:
@@ -148,6 +157,20 @@ class Interpreter:
             known = self.attributes[id(mirror)] = (mirror, instance)
         return known[1]
 
+    def lasting(self) -> set[int]:
+        """What a script's next call sees: attributes of modules, and containers and objects in them."""
+        seen: set[int] = set()
+        stack: list[Any] = [instance for _, instance in self.attributes.values()]
+        stack += self.loaded.values()
+        while stack:
+            value = stack.pop()
+            if isinstance(value, Container) and id(value) not in seen:
+                seen.add(id(value))
+                stack += value.content if isinstance(value.content, list) else value.content.values()
+            elif isinstance(value, tuple):
+                stack += value
+        return seen
+
     def read(self, mirror: Mirror, name: str) -> Any:
         """An attribute of a module."""
         child = mirror._modules.get(name)
@@ -169,7 +192,7 @@ class Interpreter:
         """A value that lasts from call to call, as one of a script."""
         if isinstance(value, (torch.jit.RecursiveScriptClass, torch.ScriptObject)):
             return self._instance(value)
-        return self.heap.adopt(value, 0)
+        return self.heap.adopt(value, LASTING)
 
     def _instance(self, value: Any) -> Any:
         """An object of a TorchScript class. Those of classes written in C++ are what they are."""
@@ -184,7 +207,7 @@ class Interpreter:
                 attributes[name] = self._adopted(getattr(value, name))
             return attributes[name]
 
-        return ScriptInstance({}, 0, kind, load)
+        return ScriptInstance({}, LASTING, kind, load)
 
     def write(self, mirror: Mirror, name: str, value: Any) -> None:
         """Give an attribute of a module another value."""

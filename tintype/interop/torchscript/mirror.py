@@ -22,30 +22,40 @@ _classes: dict[str, type[Mirror]] = {}
 _NUMBERS = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
 
+class _Inside:
+    """What a mirror knows besides its state."""
+
+    def __init__(self, script: Any, interpreter: Interpreter) -> None:
+        self.script = script
+        self.interpreter = interpreter
+        self.procedures: dict[str, Procedure] = {}
+        # numbers that the script writes to, which are buffers here
+        self.numbers: dict[str, torch.Tensor] = {}
+
+
 class Mirror(torch.nn.Module):
     """A module of a script."""
 
     def __init__(self, script: Any, interpreter: Interpreter) -> None:
         super().__init__()
-        object.__setattr__(self, ".script", script)
-        object.__setattr__(self, ".interpreter", interpreter)
-        object.__setattr__(self, ".procedures", {})
-        # numbers that the script writes to, which are buffers here
-        object.__setattr__(self, ".numbers", {})
+        inside = _Inside(script, interpreter)
+        # behind a function: it is no state of the model, which a capture looks through
+        self.__dict__[".inside"] = lambda: inside
 
     @property
     def script(self) -> Any:
         """The module of C++."""
-        return self.__dict__[".script"]
+        return self.__dict__[".inside"]().script
 
     @property
     def numbers(self) -> dict[str, torch.Tensor]:
-        numbers: dict[str, torch.Tensor] = self.__dict__[".numbers"]
+        """The buffers that stand for numbers, by name."""
+        numbers: dict[str, torch.Tensor] = self.__dict__[".inside"]().numbers
         return numbers
 
     def method(self, name: str) -> Procedure:
         """A method of the module, read when it is first asked for."""
-        procedures: dict[str, Procedure] = self.__dict__[".procedures"]
+        procedures: dict[str, Procedure] = self.__dict__[".inside"]().procedures
         if name not in procedures:
             procedures[name] = Procedure(self.script._get_method(name).graph, name)
         return procedures[name]
@@ -66,7 +76,7 @@ class Mirror(torch.nn.Module):
 
     def forward(self, *args: Any) -> Any:
         """Run the script's method with values of a script."""
-        return self.__dict__[".interpreter"].run_method(self, "forward", args)
+        return self.__dict__[".inside"]().interpreter.run_method(self, "forward", args)
 
 
 def mirror_class(qualified_name: str) -> type[Mirror]:
