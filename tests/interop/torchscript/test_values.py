@@ -1,4 +1,4 @@
-"""Values of every type of TorchScript: containers that are shared, objects, numbers and their division, dtypes, texts."""
+"""Values of every type of TorchScript: containers that are shared, objects, numbers, dtypes, texts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ import torch
 from tintype.errors import CaptureError, StateChangedError
 from tintype.symbolic.location import user_location
 
-
 # What containers that are attributes of modules are born in.
 LASTING = -1
 
@@ -136,8 +135,8 @@ class Heap:
             )
         if container.born == LASTING:
             raise StateChangedError(
-                "the script changes a list, dictionary or object that is an attribute of a module and lasts from call "
-                "to call, which a program can't have",
+                "the script changes a list, dictionary or object that is an attribute of a module and lasts from "
+                "call to call, which a program can't have",
                 location=user_location(),
                 remedy="keep tensors and numbers in attributes; pass what changes as an argument and return it",
             )
