@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress test-machine demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -29,6 +29,10 @@ BEHAVIOUR := tests/export tests/trace tests/ir tests/ops tests/transforms
 test-modes: $(VENV)/stamp-test
 	TINTYPE_ALL_MODES=1 $(BIN)/python -m pytest -n $(WORKERS) -q $(BEHAVIOUR)
 	$(BIN)/python -m pytest -n $(WORKERS) -q --through saved $(BEHAVIOUR)
+
+# The machine against CPython's own tests, on every Python that is found.
+test-machine: $(VENV)/stamp-test
+	$(BIN)/python -m tests.interpret.cpython --workers $(WORKERS)
 
 # Damaged files, and saves that are killed; docs/reliability.md has the figures.
 fuzz: $(VENV)/stamp-test

@@ -1,0 +1,264 @@
+"""Where control goes in a code object: successors, joins, loops, and which locals are read later.
+
+Everything is by the index of operations. ``END`` stands for leaving the function.
+
+    >>> def clamp(x, low):
+    ...     if x < low:
+    ...         x = low
+    ...     return x
+    >>> flow = flow_of(clamp.__code__)
+    >>> branch = next(iter(flow.branches))
+    >>> flow.name_of(flow.join_of(branch)), sorted(flow.live_names(flow.join_of(branch)))
+    ('load_local', ['x'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import CodeType
+from typing import NamedTuple
+
+from tintype.interpret.decode import Decoded, decode
+
+END = -1
+
+# By the name of their handlers; all others go on to the next operation.
+JUMPS = frozenset({"jump"})
+BRANCHES = frozenset(
+    {"pop_jump_if_false", "pop_jump_if_true", "pop_jump_if_none", "pop_jump_if_not_none", "for_iterator"}
+)
+# go on, or to their target
+OTHER_BRANCHES = frozenset({"send", "send_or_pop"})
+LEAVES = frozenset({"return_value"})
+RAISES = frozenset({"raise_exception", "reraise"})
+
+READS = frozenset({"load_local", "delete_local", "load_local_and_clear"})
+WRITES = frozenset({"store_local", "delete_local", "load_local_and_clear"})
+
+
+class Loop(NamedTuple):
+    """A loop: where it is entered, and the operations in it."""
+
+    header: int
+    body: frozenset[int]
+
+
+class Flow:
+    """The control flow of one code object."""
+
+    def __init__(self, code: CodeType, decoded: Decoded) -> None:
+        self.shared = {*code.co_cellvars, *code.co_freevars}
+        self.operations = decoded.operations
+        self.names = decoded.names
+        count = len(self.operations)
+        self.successors: list[tuple[int, ...]] = [self.find_successors(index) for index in range(count)]
+        # where an exception of an operation goes; END: out of the function
+        entries = [decoded.handler_of(index) for index in range(count)]
+        self.handlers: list[int] = [END if entry is None else entry.handler for entry in entries]
+        self.branches = [index for index in range(count) if self.operations[index][0] in BRANCHES]
+        self._joins: list[int | None] | None = None
+        self._live: list[int] | None = None
+        self._loops: list[Loop] | None = None
+
+    def name_of(self, index: int) -> str:
+        return self.operations[index][0]
+
+    def find_successors(self, index: int) -> tuple[int, ...]:
+        name, argument = self.operations[index]
+        if name in JUMPS:
+            return (argument,)
+        if name in BRANCHES or name in OTHER_BRANCHES:
+            return (index + 1, argument)
+        if name in LEAVES:
+            return (END,)
+        if name in RAISES or index + 1 == len(self.operations):
+            return ()
+        return (index + 1,)
+
+    # Joins.
+
+    def join_of(self, branch: int) -> int | None:
+        """The first operation that all ways from here lead to; END: they meet by leaving the function.
+
+        Ways that end in an exception don't count. None: no way leaves the function without one.
+        """
+        if self._joins is None:
+            self._joins = self.find_joins()
+        return self._joins[branch]
+
+    def only_raises(self, index: int) -> bool:
+        """Whether the function can't be left from here without an exception of its own."""
+        return self.join_of(index) is None
+
+    def find_joins(self) -> list[int | None]:
+        """The immediate post-dominator of every operation."""
+        count = len(self.operations)
+        end = count  # the end as the last index
+        forward = [[end if target == END else target for target in targets] for targets in self.successors]
+        before: list[list[int]] = [[] for _ in range(count + 1)]
+        for index, targets in enumerate(forward):
+            for target in targets:
+                before[target].append(index)
+        order = postorder(end, before)
+        rank = {index: position for position, index in enumerate(order)}
+        nearest = dominators(end, order, rank, [*forward, []])
+        return [
+            None if nearest[index] is None else END if nearest[index] == end else nearest[index]
+            for index in range(count)
+        ]
+
+    # Loops.
+
+    def loops(self) -> list[Loop]:
+        """Loops from the outermost to the innermost; ways back to one header are one loop."""
+        if self._loops is None:
+            self._loops = self.find_loops()
+        return self._loops
+
+    def loop_at(self, header: int) -> Loop | None:
+        return next((loop for loop in self.loops() if loop.header == header), None)
+
+    def find_loops(self) -> list[Loop]:
+        count = len(self.operations)
+        # handlers are reached from what they protect
+        forward = [
+            [target for target in (*self.successors[index], self.handlers[index]) if target != END]
+            for index in range(count)
+        ]
+        before: list[list[int]] = [[] for _ in range(count)]
+        for index, targets in enumerate(forward):
+            for target in targets:
+                before[target].append(index)
+        order = postorder(0, forward)
+        rank = {index: position for position, index in enumerate(order)}
+        nearest = dominators(0, order, rank, before)
+        bodies: dict[int, set[int]] = {}
+        for index in order:
+            for target in forward[index]:
+                if is_above(target, index, nearest):
+                    body = bodies.setdefault(target, {target})
+                    waiting = [index]
+                    while waiting:
+                        found = waiting.pop()
+                        if found not in body:
+                            body.add(found)
+                            waiting += (source for source in before[found] if source in rank)
+        found_loops = [Loop(header, frozenset(body)) for header, body in bodies.items()]
+        return sorted(found_loops, key=lambda loop: (-len(loop.body), loop.header))
+
+    # Locals.
+
+    def live_before(self, index: int) -> int:
+        """The locals that may be read from here on before they are written, as a set of bits."""
+        if self._live is None:
+            self._live = self.find_live()
+        return 0 if index == END else self._live[index]
+
+    def live_names(self, index: int) -> set[str]:
+        """Their names. Variables that functions share are always live."""
+        bits = self.live_before(index)
+        return {name for slot, name in enumerate(self.names) if bits >> slot & 1 or name in self.shared}
+
+    def find_live(self) -> list[int]:
+        count = len(self.operations)
+        live = [0] * count
+        before: list[list[int]] = [[] for _ in range(count)]
+        for index in range(count):
+            for target in (*self.successors[index], self.handlers[index]):
+                if target != END:
+                    before[target].append(index)
+        waiting = list(range(count))
+        queued = [True] * count
+        while waiting:
+            index = waiting.pop()
+            queued[index] = False
+            after = 0
+            for target in self.successors[index]:
+                after |= 0 if target == END else live[target]
+            name, argument = self.operations[index]
+            if name in WRITES:
+                after &= ~(1 << argument)
+            if name in READS:
+                after |= 1 << argument
+            if self.handlers[index] != END:
+                after |= live[self.handlers[index]]
+            if after != live[index]:
+                live[index] = after
+                for source in before[index]:
+                    if not queued[source]:
+                        queued[source] = True
+                        waiting.append(source)
+        return live
+
+
+def postorder(start: int, targets: Sequence[Iterable[int]]) -> list[int]:
+    """Nodes that are reached, each after those that it leads to."""
+    order: list[int] = []
+    seen = {start}
+    waiting = [(start, iter(targets[start]))]
+    while waiting:
+        node, rest = waiting[-1]
+        for target in rest:
+            if target not in seen:
+                seen.add(target)
+                waiting.append((target, iter(targets[target])))
+                break
+        else:
+            order.append(node)
+            waiting.pop()
+    return order
+
+
+def dominators(
+    start: int, order: list[int], rank: dict[int, int], sources: Sequence[Iterable[int]]
+) -> list[int | None]:
+    """The immediate dominator of every node that is reached from the start; the start's is itself.
+
+    As Cooper, Harvey and Kennedy do it: what two sources have in common is found by climbing from both.
+    """
+    nearest: list[int | None] = [None] * len(sources)
+    nearest[start] = start
+
+    def common(first: int, second: int) -> int:
+        while first != second:
+            while rank[first] < rank[second]:
+                first = nearest[first]  # type: ignore[assignment]
+            while rank[second] < rank[first]:
+                second = nearest[second]  # type: ignore[assignment]
+        return first
+
+    changed = True
+    while changed:
+        changed = False
+        for node in reversed(order):
+            if node == start:
+                continue
+            found: int | None = None
+            for source in sources[node]:
+                if source in rank and nearest[source] is not None:
+                    found = source if found is None else common(source, found)
+            if found != nearest[node]:
+                nearest[node] = found
+                changed = True
+    return nearest
+
+
+def is_above(node: int, below: int, nearest: list[int | None]) -> bool:
+    """Whether every way to `below` leads over `node`."""
+    current: int | None = below
+    while current is not None:
+        if current == node:
+            return True
+        following = nearest[current]
+        if following == current:
+            return False
+        current = following
+    return False
+
+
+def flow_of(code: CodeType) -> Flow:
+    """The control flow of a code object, found once."""
+    decoded = decode(code)
+    if decoded.flow is None:
+        decoded.flow = Flow(code, decoded)
+    return decoded.flow
