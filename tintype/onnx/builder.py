@@ -90,8 +90,8 @@ class Builder:
         if operation in _CONVENTIONS:
             _CONVENTIONS[operation](self, inputs, attributes)
         values, bound = self._values(schema, inputs)
-        variable = schema.inputs[0].variable if schema.inputs else ""
-        instead = computed_in(operation, bound.get(variable))
+        variable = schema.inputs[1 if operation == "Where" else 0].variable if schema.inputs else ""
+        instead = computed_in(operation, bound.get(variable), attributes)
         if instead is not None:
             return self._computed_in(instead, operation, schema, variable, values, attributes, count)
         result = folded(self, operation, values, attributes)
@@ -121,7 +121,11 @@ class Builder:
     ) -> Any:
         """A call whose operands are converted, and whose results are converted back."""
         last = len(schema.inputs) - 1
-        original = values[0].dtype
+        original = next(
+            value.dtype
+            for place, value in enumerate(values)
+            if value is not None and schema.inputs[min(place, last)].variable == variable
+        )
         converted = [
             self.cast(value, dtype)
             if value is not None and schema.inputs[min(place, last)].variable == variable
@@ -439,6 +443,8 @@ def _output_dtype(
     if operation in ("ConstantOfShape",):
         value = attributes.get("value")
         return DataType.FLOAT if value is None else value.dtype
+    if operation == "LayerNormalization" and position > 0:
+        return DataType.FLOAT  # statistics are kept in the dtype that they were computed in
     known = bound.get(parameter.variable)
     if known is None:
         known = parameter.only

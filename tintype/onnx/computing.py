@@ -5,6 +5,9 @@ Truth values and small integers fit into wider ones, so nothing is lost on the w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tintype.onnx.libraries import ir
 
 DataType = ir.DataType
@@ -24,6 +27,7 @@ def _table() -> dict[str, dict[ir.DataType, ir.DataType]]:
         "Mul Neg Pow Range ReduceL1 ReduceL2 ReduceMean ReduceProd ReduceSum ReduceSumSquare Relu Sign Sub Sum TopK"
     )
     compute(truths, (_BOOL,), _INT32)
+    compute("Where", (_BOOL,), DataType.UINT8)
     compute("Unique OneHot", (_BOOL, _INT32), _INT64)
     compute("Unique", _SMALL, _INT64)
     compute("CumSum Einsum MatMul Pow ReduceL1 ReduceL2 ReduceMean ReduceProd ReduceSum Trilu", _SMALL, _INT32)
@@ -37,7 +41,9 @@ def _table() -> dict[str, dict[ir.DataType, ir.DataType]]:
 _TABLE = _table()
 
 
-def computed_in(operation: str, dtype: ir.DataType | None) -> ir.DataType | None:
+def computed_in(operation: str, dtype: ir.DataType | None, attributes: Mapping[str, Any]) -> ir.DataType | None:
     """The dtype that an operator computes in where its operands have another; None where they can stay."""
+    if operation in ("ScatterElements", "ScatterND") and dtype is DataType.FLOAT16 and "reduction" in attributes:
+        return DataType.FLOAT
     instead = _TABLE.get(operation)
     return None if instead is None or dtype is None else instead.get(dtype)

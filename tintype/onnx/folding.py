@@ -107,7 +107,28 @@ def _reduce(builder: Builder, values: list[Any], attributes: dict[str, Any]) -> 
     return values[0] if shape is not None and len(shape) == 0 and len(values) == 1 else None
 
 
+def _never(builder: Builder, values: list[Any], attributes: dict[str, Any]) -> Any:
+    """Integers and truth values are neither nan nor infinite."""
+    dtype = values[0].dtype
+    if dtype is None or dtype.is_floating_point():
+        return None
+    return builder.emit("Expand", builder.constant(False), builder.emit("Shape", values[0]))
+
+
+def _reduction(builder: Builder, values: list[Any], attributes: dict[str, Any]) -> Any:
+    """Without dimensions there are no axes to name."""
+    shape = values[0].shape
+    if shape is not None and len(shape) == 0 and len(values) > 1 and values[1] is not None:
+        values[1:] = []
+    return None
+
+
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
 _RULES: dict[str, Any] = {
+    "IsNaN": _never,
+    "IsInf": _never,
+    **{f"Reduce{name}": _reduction for name in _REDUCTIONS},
     "Identity": _identity,
     "Cast": _cast,
     "CastLike": _cast_like,

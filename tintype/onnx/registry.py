@@ -44,7 +44,8 @@ def load_lowerings() -> None:
     import importlib
 
     for family in (
-        "numbers", "normalization", "shapes", "attention", "control_flow", "indexing",
+        "numbers", "normalization", "shapes", "attention", "control_flow", "indexing", "elementwise", "reductions",
+        "linear_algebra", "pooling", "tensors", "special",
     ):  # fmt: skip
         importlib.import_module(f"tintype.onnx.lowerings.{family}")
 

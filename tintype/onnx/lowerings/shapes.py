@@ -51,7 +51,7 @@ def reshape(op: Builder, tensor: Any, sizes: Sequence[Any]) -> Any:
     wanted: list[Any] = []
     copies = True
     for position, size in enumerate(sizes):
-        is_copy = copies and position < len(old) and position < len(new) and old[position] is new[position]
+        is_copy = copies and position < len(old) and position < len(new) and old[position] == new[position]
         if is_copy and isinstance(size, ir.Value):
             wanted.append(0)
         else:
@@ -93,12 +93,12 @@ def _to_known_shape(op: Builder, tensor: Any) -> Any:
         return op.Reshape(tensor, op.constant(list(new), _INT64), allowzero=1 if 0 in new else None)
     wanted: list[Any] = []
     leading = 0
-    while leading < min(len(old), len(new)) and old[leading] is new[leading]:
+    while leading < min(len(old), len(new)) and old[leading] == new[leading]:
         wanted.append(0 if not isinstance(new[leading], int) else new[leading])
         leading += 1
     rest = new[leading:]
     open_sizes = [size for size in rest if not isinstance(size, int)]
-    if len(open_sizes) == 1 and 0 not in new:
+    if len(open_sizes) <= 1 and 0 not in new:
         wanted += [size if isinstance(size, int) else -1 for size in rest]
         return op.Reshape(tensor, op.vector(wanted))
     shape = op.Shape(tensor)
@@ -119,7 +119,7 @@ def expand(op: Builder, tensor: Any, sizes: Sequence[Any], *, implicit: bool = F
     lead = len(new) - len(old)
     wanted: list[Any] = []
     for position, size in enumerate(sizes):
-        if (position >= lead and old[position - lead] is new[position]) or (
+        if (position >= lead and old[position - lead] == new[position]) or (
             not isinstance(size, ir.Value) and size == -1
         ):
             wanted.append(1)

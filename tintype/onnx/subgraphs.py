@@ -1,0 +1,79 @@
+"""Loops that lowerings of ours are made of: a body is written with a builder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tintype.onnx.builder import Builder
+from tintype.onnx.cleaning import remove_unused
+from tintype.onnx.libraries import ir
+from tintype.onnx.values import Value
+
+_INT64, _BOOL = ir.DataType.INT64, ir.DataType.BOOL
+
+
+def _input(op: Builder, stem: str, dtype: Any, shape: Any = None) -> Value:
+    value = Value(op, op.store.free_name(stem))
+    value.dtype, value.shape = dtype, shape
+    return value
+
+
+def _graph(op: Builder, inner: Builder, inputs: Sequence[Value], results: Sequence[Any]) -> ir.Graph:
+    outputs = []
+    for result in results:
+        copy = Value(inner, op.store.free_name(f"{op.node.name}_body"))
+        copy.dtype, copy.shape = result.dtype, result.shape
+        inner.nodes.append(ir.Node("", "Identity", [result], outputs=[copy]))
+        outputs.append(copy)
+    nodes = remove_unused(inner.nodes, outputs)
+    return ir.Graph(list(inputs), outputs, nodes=nodes, name=op.store.free_name(f"{op.node.name}_body"))
+
+
+def _inner(op: Builder) -> Builder:
+    inner = Builder(op.opset, op.store, op)
+    inner.node, inner.program = op.node, op.program
+    return inner
+
+
+def while_true(
+    op: Builder, going: Callable[..., Any], step: Callable[..., Sequence[Any]], state: Sequence[Any]
+) -> list[Value]:
+    """Change a state while a condition on it holds."""
+    inner = _inner(op)
+    iteration = _input(op, "iteration", _INT64, ir.Shape([]))
+    condition = _input(op, "condition", _BOOL, ir.Shape([]))
+    inputs = [_input(op, "state", value.dtype, value.shape) for value in state]
+    following = list(step(inner, *inputs))
+    again = going(inner, *following)
+    body = _graph(op, inner, [iteration, condition, *inputs], [again, *following])
+    made = [Value(op) for _ in state]
+    for value, old in zip(made, state):
+        value.dtype = old.dtype
+    attributes = [ir.Attr("body", ir.AttributeType.GRAPH, body)]
+    op.nodes.append(ir.Node("", "Loop", [None, going(op, *state), *state], attributes, outputs=made))
+    return made
+
+
+def scanned(
+    op: Builder, step: Callable[..., Sequence[Any]], state: Sequence[Any], rows: Sequence[Any], axis: int
+) -> list[Value]:
+    """Go along an axis: ``step(builder, *state, *rows)`` gives the new state and what is stacked along that axis."""
+    inner = _inner(op)
+    inputs = [_input(op, "state", value.dtype, value.shape) for value in state]
+    inputs += [_input(op, "row", value.dtype) for value in rows]
+    results = list(step(inner, *inputs))
+    body = _graph(op, inner, inputs, results)
+    stacked = len(results) - len(state)
+    made = [Value(op) for _ in results]
+    for value, result in zip(made, results):
+        value.dtype = result.dtype
+    kinds = ir.AttributeType
+    attributes = [
+        ir.Attr("body", kinds.GRAPH, body),
+        ir.Attr("num_scan_inputs", kinds.INT, len(rows)),
+        ir.Attr("scan_input_axes", kinds.INTS, [axis] * len(rows)),
+        ir.Attr("scan_output_axes", kinds.INTS, [axis] * stacked),
+    ]
+    op.nodes.append(ir.Node("", "Scan", [*state, *rows], attributes, outputs=made))
+    return made
