@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress test-machine demo bench sweep sweep-models joint-models model-shapes round-trips clients lint format clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress test-machine demo bench sweep sweep-models joint-models model-shapes round-trips torchscript clients lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -87,6 +87,10 @@ joint-models: $(VENV)/stamp-bench
 
 sweep-models: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m tests.sweep.architectures
+
+# TorchScript files of real models, converted here and by torch; docs/torchscript.md has the table.
+torchscript: $(VENV)/stamp-test $(VENV)/stamp-bench
+	$(BIN)/python -m benchmarks.torchscript --write
 
 round-trips: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.round_trips --task unflatten --write

@@ -1,4 +1,5 @@
-"""``tintype``: looks at saved programs and runs them. What a command needs is loaded when it is called."""
+"""``tintype``: looks at saved programs, runs them, and converts files of TorchScript. What a command needs is loaded
+when it is called."""
 
 from __future__ import annotations
 
@@ -64,6 +65,35 @@ def run(
 
     with _told_plainly():
         run_program(file, inputs or [], entry=entry, example=example, output=output)
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="A file that torch.jit.save wrote.", metavar="MODEL.pt")],
+    target: Annotated[Path, typer.Argument(help="The file to write.", metavar="MODEL.tt")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            help="An input by name: sizes and dtype of a tensor, or a value.",
+            metavar="x=2x3:float32",
+        ),
+    ] = None,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option("--dynamic", "-d", help="A size that varies, perhaps with bounds.", metavar="x.0=batch:1:64"),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", "-m", help="The method to convert.", metavar="NAME")] = "forward",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Load the file, which runs code that it brings along.")
+    ] = False,
+) -> None:
+    """Make a program of a TorchScript file."""
+    from tintype.cli.convert import convert_file
+
+    with _told_plainly():
+        convert_file(source, target, inputs or [], dynamic or [], trust=trust, method=method)
 
 
 @app.command()

@@ -21,6 +21,7 @@ from tintype.interop.torchscript.operators import UnsupportedStatementError
 from tintype.interop.torchscript.reachable import reachable, unsupported
 from tintype.interop.torchscript.reading import Procedure
 from tintype.interop.torchscript.values import argument, result
+from tintype.ir.process_switches import collector_paused
 
 _REQUIRED = inspect.Parameter.empty
 
@@ -75,6 +76,11 @@ def is_script(value: Any) -> bool:
 
 def as_captured(scripted: Any) -> torch.nn.Module:
     """A module of Python that runs a script, for a capture."""
+    with collector_paused():
+        return _as_captured(scripted)
+
+
+def _as_captured(scripted: Any) -> torch.nn.Module:
     interpreter = Interpreter()
     if isinstance(scripted, torch.jit.ScriptFunction):
         root: torch.nn.Module = _FunctionRoot()

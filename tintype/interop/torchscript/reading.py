@@ -56,9 +56,11 @@ class Statement:
         self.type: Any = None
         if outputs:
             self.type = outputs[0].type()
-        self.name: str = node.s("name") if node.hasAttribute("name") else ""
+        self.name: str = node.s("name") if self.kind in _NAMED else ""
         self.operator = "" if self.kind.startswith("prim::") and self.kind not in _PRIM_OPERATORS else _operator(node)
-        self.blocks: tuple[Block, ...] = tuple(Block(block, procedure) for block in node.blocks())
+        self.blocks: tuple[Block, ...] = ()
+        if self.kind in _WITH_BLOCKS:
+            self.blocks = tuple(Block(block, procedure) for block in node.blocks())
         self.handler: Any = None
         self._frame: Frame | None = None
         self.value: Any = None
@@ -135,6 +137,8 @@ class Procedure:
         return self.calls[key]
 
 
+_NAMED = frozenset({"prim::GetAttr", "prim::SetAttr", "prim::CallMethod"})
+_WITH_BLOCKS = frozenset({"prim::If", "prim::Loop"})
 # statements of torch's own namespace that are operators with a schema
 _PRIM_OPERATORS = frozenset({"prim::max", "prim::min", "prim::abs"})
 
@@ -145,7 +149,7 @@ def _operator(node: Any) -> str:
 
 
 _LINE = re.compile(r'File "(.+?)", line (\d+)')
-_MARKED = re.compile(r"^(.*)\n[ ]*~+ <--- HERE", re.MULTILINE)
+_MARK = " <--- HERE"
 
 
 def _source(node: Any) -> Source | None:
@@ -154,8 +158,9 @@ def _source(node: Any) -> Source | None:
     found = _LINE.search(text)
     if found is None:
         return None
-    marked = _MARKED.search(text)
-    return Source(found[1], int(found[2]), marked[1].strip() if marked is not None else "")
+    before, mark, _ = text.partition(_MARK)
+    lines = before.rsplit("\n", 2)  # the one that is marked, and a line of tildes below it
+    return Source(found[1], int(found[2]), lines[-2].strip() if mark and len(lines) > 1 else "")
 
 
 def _called_name(statement: Statement) -> str:

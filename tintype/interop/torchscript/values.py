@@ -6,8 +6,10 @@ memory formats are integers, as in TorchScript. Lists, dictionaries and objects 
 
 from __future__ import annotations
 
+import builtins
 import collections
 import re
+import sys
 from typing import Any
 
 import torch
@@ -95,7 +97,12 @@ def named_tuple_class(type: Any) -> Any:
             word = "\0"
         elif not word.startswith("\0"):
             word += character
-    key = (str(type).rpartition(".")[2], tuple(fields))
+    qualified = str(type).removeprefix("__torch__.")
+    module, _, name = qualified.rpartition(".")
+    users = getattr(sys.modules.get(module or "__main__"), name, None)
+    if isinstance(users, builtins.type) and getattr(users, "_fields", None) == tuple(fields):
+        return users  # the script was made from it in this process, or elsewhere from the same module
+    key = (name, tuple(fields))
     if key not in _named_tuples:
         _named_tuples[key] = collections.namedtuple(key[0], key[1])
     return _named_tuples[key]

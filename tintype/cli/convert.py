@@ -1,0 +1,131 @@
+"""``tintype convert``: makes a program of a TorchScript file, for inputs that are described on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tintype.errors import InvalidRequestError, TintypeError
+from tintype.export.dimensions import Dim
+from tintype.serde.files import save
+
+_SIZES = re.compile(r"(?:\d+(?:x\d+)*)?")
+# ONE.NUMBER=NAME, perhaps with bounds: x.0=batch:1:64
+_VARYING = re.compile(r"(\w+)(?:\.(\d+))?=([A-Za-z_]\w*)(?::(\d*):(\d*))?")
+
+
+def convert_file(
+    source: Path, target: Path, inputs: Sequence[str], dynamic: Sequence[str], *, trust: bool, method: str
+) -> None:
+    """Load a TorchScript file, convert a method of it and save the program."""
+    if not trust:
+        raise InvalidRequestError(
+            f"{source.name} is a TorchScript file, and to load one runs code that it brings along",
+            remedy="add --trust if you know where the file comes from",
+        )
+    if not source.is_file():
+        raise InvalidRequestError(f"there is no file {source}")
+    arguments = dict(map(_described_input, inputs))
+    shapes = _dynamic_shapes(dynamic, arguments)
+    try:
+        script = torch.jit.load(source, map_location="cpu")
+    except (RuntimeError, ValueError) as error:
+        first = (str(error).strip().splitlines() or ["it can't be read"])[0]
+        raise InvalidRequestError(f"{source.name} is no TorchScript file: {first}") from error
+    from tintype.interop.torchscript.conversion import from_torchscript
+
+    chosen = script if method == "forward" else getattr(script, method, None)
+    if chosen is None:
+        raise InvalidRequestError(f"the script has no method {method!r}")
+    args = _in_order(script, method, arguments)
+    if shapes is not None:
+        shapes = {name: shapes.get(name) for name in args}
+    try:
+        program = from_torchscript(chosen, tuple(args.values()), dynamic_shapes=shapes)
+    except TintypeError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, torch.jit.Error) as error:
+        raise InvalidRequestError(f"the script does not run on these inputs: {error}") from error
+    save(program, target)
+    print(
+        f"{target}: {len(program.graph.nodes)} nodes, {sum(t.numel() for t in program.state_dict.values())} weights"
+    )
+
+
+def _in_order(script: Any, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The inputs in the order of the method's arguments."""
+    arguments = script._c._get_method(method).schema.arguments[1:]
+    names = [argument.name for argument in arguments]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InvalidRequestError(f"the script has no input {unknown[0]!r}; its inputs are {', '.join(names)}")
+    found: dict[str, Any] = {}
+    for argument in arguments:
+        if argument.name in given:
+            found[argument.name] = given[argument.name]
+        elif argument.has_default_value():
+            found[argument.name] = argument.default_value
+        else:
+            raise InvalidRequestError(
+                f"the input {argument.name!r} of the script, a {argument.type}, is not described",
+                remedy=f"add --input {argument.name}=2x3:float32",
+            )
+    return found
+
+
+def _described_input(text: str) -> tuple[str, Any]:
+    """An example of an input: ``x=2x3:float32`` is a tensor, ``n=3`` and ``f=0.5`` are numbers, ``how=text`` is a
+    string."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise InvalidRequestError(f"--input {text}: expected NAME=SIZES:DTYPE", remedy="write --input x=2x3:float32")
+    sizes, colon, dtype_name = value.partition(":")
+    if colon:
+        dtype = getattr(torch, dtype_name, None)
+        if not isinstance(dtype, torch.dtype) or _SIZES.fullmatch(sizes) is None:
+            raise InvalidRequestError(
+                f"--input {text}: {value} is no SIZES:DTYPE", remedy="write --input x=2x3:float32, or x=:int64"
+            )
+        return name, _example([int(size) for size in sizes.split("x") if size], dtype)
+    if value in ("True", "False", "None"):
+        return name, {"True": True, "False": False, "None": None}[value]
+    for number in (int, float):
+        try:
+            return name, number(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def _example(sizes: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor to convert with; its values make no difference, but for those that the script decides by."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(sizes, dtype=torch.complex64 if dtype.is_complex else torch.float32).to(dtype)
+    return torch.zeros(sizes, dtype=dtype)
+
+
+def _dynamic_shapes(texts: Sequence[str], arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """``x.0=batch``: that size of the input varies; sizes of one name are one size. ``n=steps``: that number does."""
+    shapes: dict[str, Any] = {}
+    dimensions: dict[str, Dim] = {}
+    for text in texts:
+        found = _VARYING.fullmatch(text)
+        if found is None:
+            raise InvalidRequestError(
+                f"--dynamic {text}: expected INPUT.DIMENSION=NAME",
+                remedy="write --dynamic x.0=batch, or x.0=batch:1:64",
+            )
+        name, dimension, label, low, high = found.groups()
+        if name not in arguments:
+            raise InvalidRequestError(f"--dynamic {text}: there is no --input {name}")
+        if label not in dimensions or low or high:
+            dimensions[label] = Dim(label, min=int(low) if low else None, max=int(high) if high else None)
+        if dimension is None:
+            shapes[name] = dimensions[label]
+        else:
+            shapes.setdefault(name, {})[int(dimension)] = dimensions[label]
+    return shapes or None
