@@ -230,6 +230,12 @@ KEPT = [
     Kept("a loop has no use for what has a gradient", static(), (x("x0", "3"),),
          "def step(a0, a1):\n    v0 = x0.amax(-1)\n    return a0.clone(), a1.clone()\n"
          "v1 = tintype.scan(step, self.b0[0], self.b0)[1]\nv1", 'self.register_buffer("b0", torch.ones(3, 4))'),
+    Kept("a loop whose steps don't use what the last one made", static(), (x("x0", "3", "3"),),
+         "def step(a0, a1):\n    return a1.sqrt().nan_to_num(), a1.clone()\n"
+         "v0 = tintype.scan(step, x0[0], x0)[0]\nv0"),
+    Kept("a loop that uses what was made two steps before", static(), (x("x0", "4", "3"),),
+         "def step(a0, a1, a2):\n    return a1.clone(), a2.sqrt().nan_to_num(), a0 + a2\n"
+         "v0 = tintype.scan(lambda c, a: ((r := step(*c, a))[:2], r[2]), (x0[0], x0[1]), x0)\n(v0[0][0], v0[1])"),
     Kept("gradients of what a function does not return", static(), (x("x0", "3"),),
          "v0 = torch.einsum(\"i,i->i\", x0, x0)\nx0[4:] = 0\ndef branch(a0):\n    v1 = v0.sin()\n    return a0 * 1\n"
          "v2 = tintype.cond(x0.sum() > 0, branch, lambda a0: a0.clone(), (x0,))\nv2"),

@@ -36,8 +36,9 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import location_in
-from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph, one_at_a_time
+from tintype.trace.capture import CONSTANT_TYPES, CapturedGraph
 from tintype.trace.plan import plan_for
+from tintype.trace.recording import one_at_a_time
 from tintype.trace.snapshot import Change, holds_fake
 from tintype.trace.users_code import UsersCode, users_code
 from tintype.transforms.assertions import AssertionWriter

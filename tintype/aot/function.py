@@ -26,7 +26,7 @@ from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, met
 from tintype.ir.observations import SURROUNDINGS, answer_of, same_answer
 from tintype.ir.operators import declaration_of
 from tintype.ir.process_switches import collector_paused
-from tintype.trace.capture import plain_tensor
+from tintype.trace.given_tensors import plain_tensor
 from tintype.trace.snapshot import holds_fake
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.decompose import decompose_graph

@@ -35,10 +35,12 @@ from tintype.ir.observations import Observation
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
-from tintype.trace.capture import Capture, CapturedGraph, argument_names, is_captured_program, one_at_a_time
+from tintype.trace.argument_names import argument_names, is_captured_program
+from tintype.trace.capture import Capture, CapturedGraph
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
+from tintype.trace.recording import one_at_a_time
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize

@@ -25,7 +25,7 @@ from tintype.fake.info import TensorInfo
 from tintype.ir.observations import KEYS, Observation
 from tintype.symbolic import Expr, Range, Size, evaluate, python_source
 from tintype.symbolic.expression import Symbol
-from tintype.trace.capture import changes_operators
+from tintype.trace.given_tensors import changes_operators
 from tintype.trace.recorder import active_recorder
 
 _modes_active = torch._C._len_torch_dispatch_stack

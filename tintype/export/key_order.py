@@ -21,7 +21,8 @@ from tintype import tree
 from tintype.errors import InputMismatchError, Location, TintypeError
 from tintype.export.same_program import difference
 from tintype.ir.observations import KEYS, Observation
-from tintype.trace.capture import CapturedGraph, describe_path, is_captured_program
+from tintype.trace.argument_names import describe_path, is_captured_program
+from tintype.trace.capture import CapturedGraph
 
 # a dictionary among the arguments: the numbers of the children that lead to it
 Path = tuple[int, ...]

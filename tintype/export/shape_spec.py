@@ -15,7 +15,7 @@ from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.dimensions import Dim, DimHint
 from tintype.export.spec_matching import Entry, is_number, match, spec_like, spec_to_copy
-from tintype.trace.capture import captured_argument_names, signature_of
+from tintype.trace.argument_names import captured_argument_names, signature_of
 
 
 class ShapesCollection:

@@ -143,6 +143,17 @@ def compiling() -> Iterator[None]:
             _this_thread.captures -= 1
 
 
+@contextlib.contextmanager
+def not_capturing() -> Iterator[None]:
+    """Within it this thread does something else, in the middle of a capture."""
+    captures = getattr(_this_thread, "captures", 0)
+    _this_thread.captures = 0
+    try:
+        yield
+    finally:
+        _this_thread.captures = captures
+
+
 def _switch_onednn_off() -> bool:
     was_enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)

@@ -163,21 +163,33 @@ class Backward:
         self._context = recorder.context
         self._sources = [position for position, is_wanted in enumerate(wanted) if is_wanted]
         self._count = len(tangents_for)
-        self.graph = _backward_graph(recorder, module, wanted, tangents_for)
-        self._partial: dict[tuple[int, ...], GraphModule] = {}
+        self.graph, reached = _backward_graph(recorder, module, wanted, tangents_for)
+        # by the tangents that are absent: the graph without them, and which of its results a gradient reaches
+        self._partial: dict[tuple[int, ...], tuple[GraphModule, list[bool]]] = {(): (self.graph, reached)}
 
     def of(self, tangents: Tangents) -> GraphModule:
         """The graph for the tangents that are there."""
-        absent = tuple(number for number, tangent in enumerate(tangents) if tangent is None)
-        if not absent:
-            return self.graph
+        return self.without([tangent is None for tangent in tangents])
+
+    def without(self, absent: Sequence[bool]) -> GraphModule:
+        """The graph where some tangents are absent."""
+        return self._without(absent)[0]
+
+    def reached(self, absent: Sequence[bool]) -> list[bool]:
+        """Which results a gradient reaches where some tangents are absent; the others are zero."""
+        return self._without(absent)[1]
+
+    def _without(self, is_absent: Sequence[bool]) -> tuple[GraphModule, list[bool]]:
+        absent = tuple(number for number, absent in enumerate(is_absent) if absent)
         if absent not in self._partial:
             graph = copy_graph(self.graph.graph)
             inputs = placeholders(graph)
             given = inputs[len(inputs) - self._count :]
             leave_out(graph, self._context, given, [given[number] for number in absent])
+            results: Any = output_node(graph).args[0]
+            reached = [before and result is not None for before, result in zip(self._partial[()][1], results)]
             self._return_zeros(graph)
-            self._partial[absent] = graph_module(graph, "Subgraph")
+            self._partial[absent] = graph_module(graph, "Subgraph"), reached
         return self._partial[absent]
 
     def _return_zeros(self, graph: Graph) -> None:
@@ -198,7 +210,8 @@ def there(tangents: Tangents) -> list[torch.Tensor]:
 
 def _backward_graph(
     recorder: Recorder, module: GraphModule, wanted: Sequence[bool], tangents_for: Sequence[int]
-) -> GraphModule:
+) -> tuple[GraphModule, list[bool]]:
+    """The graph of :class:`Backward`, and which of its results a gradient reaches."""
     _refuse_random(module)
     forward = graph_module(copy_graph(module.graph), "Subgraph")
     if functional_graph(recorder.context, forward).new_values:
@@ -215,13 +228,9 @@ def _backward_graph(
     emitter.at = output
     gradients = dict(zip(joint.gradients, output.args[0], strict=True))  # type: ignore[arg-type]
     inputs = placeholders(graph)
-    results = [
-        _contiguous(emitter, gradients.get(position), inputs[position])
-        for position, is_wanted in enumerate(wanted)
-        if is_wanted
-    ]
-    output.args = (tuple(results),)
-    return graph_module(graph, "Subgraph")
+    positions = [position for position, is_wanted in enumerate(wanted) if is_wanted]
+    output.args = (tuple(_contiguous(emitter, gradients.get(position), inputs[position]) for position in positions),)
+    return graph_module(graph, "Subgraph"), [position in gradients for position in positions]
 
 
 def gradient_of_call(

@@ -221,22 +221,54 @@ class Steps:
         of_last = [zeros_like(value) if tangent is None else tangent for tangent, value in last]
         begin = [*of_last, *map(zeros_like, chosen(self.additional, self.wanted_additional))]
         rows = [rows.flip(0) for rows in (*saved, *self.xs, *there(tangents[carried:]))]
-        backward = self.backward.of([*of_last, *tangents[carried:]])
         inputs = self.carry_count + len(self.xs)
+        phases = self._phases(tangents)
+        absent_rows = [tangent is None for tangent in tangents[carried:]]
+
+        def differentiate(absent: Sequence[bool], given: Any, others: Any, following: Any) -> list[Any]:
+            flowing = [tangent for tangent, is_absent in zip(following, absent) if not is_absent]
+            backward = self.backward.without([*absent, *absent_rows])
+            return list(call_graph(backward, [*given[:inputs], *others, *flowing, *given[inputs:]]))
 
         def step(*values: Any) -> Any:
             following, total, rest = values[:carried], values[carried : len(begin)], values[len(begin) :]
+            number: Any = None
+            if len(phases) > 1:
+                number, rest = rest[0], rest[1:]
             given, others = rest[: len(rows)], rest[len(rows) :]
-            arguments = [*given[:inputs], *others, *following, *given[inputs:]]
-            gradients = call_graph(backward, arguments)
+            *earlier, gradients = [differentiate(absent, given, others, following) for absent in phases]
+            for phase, of_phase in enumerate(earlier):
+                gradients = [torch.where(number == phase, *pair) for pair in zip(of_phase, gradients)]
             sums = [old + new for old, new in zip(total, gradients[len(gradients) - summed :], strict=True)]
-            return (*gradients[:carried], *sums, *gradients[carried : len(gradients) - summed])
+            counted = () if number is None else (number + 1,)
+            return (*gradients[:carried], *sums, *counted, *gradients[carried : len(gradients) - summed])
 
-        gradients = list(captured(capture, run, step, begin, rows, self.additional))
+        counter = [torch.zeros((), dtype=torch.int64)] if len(phases) > 1 else []
+        gradients = list(captured(capture, run, step, [*begin, *counter], rows, self.additional))
         of_carry = iter(gradients[:carried])
         of_init = [next(of_carry) if real else None for real in self.real_carry]
-        of_xs = [rows.flip(0) for rows in gradients[len(begin) :]]
+        of_xs = [rows.flip(0) for rows in gradients[len(begin) + len(counter) :]]
         return [*chosen(of_init, self.wanted_init), *of_xs, *gradients[carried : len(begin)]]
+
+    def _phases(self, tangents: Tangents) -> list[list[bool]]:
+        """For the last steps, from the very last one on, which of the carried values no gradient flows back to; all
+        other steps are as the last entry says. As in eager mode, what does not flow is not computed: zero times an
+        infinite slope would be nan."""
+        carried = sum(self.real_carry)
+        absent_rows = [tangent is None for tangent in tangents[carried:]]
+        phases = [[tangent is None for tangent in tangents[:carried]]]
+        while True:
+            reached = self.backward.reached([*phases[-1], *absent_rows])
+            absent = [not is_reached for is_reached in reached[:carried]]
+            if absent == phases[-1]:
+                return phases
+            if absent in phases or len(phases) == _MOST_PHASES:  # it goes on changing: zeros stand in
+                return [[all(flags) for flags in zip(*phases, absent)]]
+            phases.append(absent)
+
+
+# Each is one more copy of the body.
+_MOST_PHASES = 4
 
 
 def zeros_like(tensor: torch.Tensor) -> torch.Tensor:

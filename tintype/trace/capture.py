@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
-import inspect
 import re
-import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
@@ -31,7 +28,7 @@ from tintype.ir.graph import add_placeholder, eliminate_dead_code, location_of, 
 from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.observations import Observation
-from tintype.ir.process_switches import collector_paused, compiling
+from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -49,26 +46,26 @@ from tintype.ir.signature import (
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
 from tintype.symbolic.location import is_internal, location_in, user_location
-from tintype.symbolic.sizes import contiguous_strides
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
+from tintype.trace.argument_names import argument_names, describe_path, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers
 from tintype.trace.given_containers import refuse_changed
 from tintype.trace.given_objects import GivenObjects, Path
-from tintype.trace.gradients import gradients_refused
+from tintype.trace.given_tensors import plain_tensor, symbolic_strides
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.iterators import refuse_advanced
-from tintype.trace.modes import watching_autocast
 from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Conversion, Recorder
+from tintype.trace.recording import Recording, one_at_a_time
 from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake, is_plain
 from tintype.trace.state import ModelState, identity, named_modules
-from tintype.trace.surroundings import refuse_changed_gradient_mode, refuse_changed_seed, watching_surroundings
+from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.users_code import CONTAINERS, UsersCode, caches_set_aside, named_in, users_code
 
@@ -143,9 +140,9 @@ class Capture:
         self.state = ModelState(root, self.modules)
         self.origins = OriginTracker(self.modules)
         self.recorder = self.recorder_class(self.context, self.graph, self.origins)
+        self.recording = Recording(self.recorder)
         self.recorder.lift_constant = self.lift_constant
         self.recorder.is_taken = self._is_taken
-        self.context.session = self.recorder
         self.state_specs: list[InputSpec] = []
         self.input_specs: list[InputSpec] = []
         self.constants: dict[str, Any] = {}
@@ -315,7 +312,7 @@ class Capture:
 
     def run(self, after_inputs: Callable[[], None] | None = None) -> CapturedGraph:
         """Record the program. ``after_inputs`` is called when the inputs are there, before the program runs."""
-        with one_at_a_time, collector_paused():
+        with one_at_a_time, collector_paused(), self.recording.answering():
             return self._run(after_inputs)
 
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
@@ -331,7 +328,7 @@ class Capture:
             with (
                 caches_set_aside(self._code.caches),
                 questions_heard([*self._code.functions, *_functions_of_torch(self.modules)]),
-                capturing(self.recorder),
+                self.recording,
                 asked_of_any_tensor(asked),
             ):
                 self.origins.enter()
@@ -349,7 +346,6 @@ class Capture:
             raise AssertionError from interrupted
         finally:
             self.origins.leave()
-            self.context.session = None
             changes = snapshot.restore(self._stays if has_run else None)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
@@ -560,11 +556,6 @@ class Capture:
         )
 
 
-# A program may assign fakes to attributes of a model that another thread is about to look at: from looking at a
-# model to having put it back, captures take turns.
-one_at_a_time = threading.RLock()
-
-
 _PREFIXES = {
     InputKind.PARAMETER: "p_",
     InputKind.BUFFER: "b_",
@@ -587,114 +578,6 @@ def _functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[
     return [kind.forward] if cumulative else []
 
 
-@contextlib.contextmanager
-def watching() -> Iterator[None]:
-    """What is different in the whole process while a program is captured."""
-    with compiling(), gradients_refused(), watching_surroundings():
-        yield
-
-
-@contextlib.contextmanager
-def capturing(recorder: Recorder) -> Iterator[None]:
-    """The thread's state while a program runs on fakes; all of it is put back afterwards."""
-    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
-    cache = torch.is_autocast_cache_enabled()
-    seed, generator_state = torch.initial_seed(), torch.random.get_rng_state()
-    environment = recorder.context.environment
-    was_running, environment.has_running_program = environment.has_running_program, True
-    torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
-    try:
-        below = torch._C._AutoDispatchBelowADInplaceOrView if recorder.below_autograd else contextlib.nullcontext
-        with watching(), watching_autocast() as entered, below(), recorder:
-            recorder.modes.watch(entered)
-            if recorder.context.environment.symbols or not recorder.below_autograd:
-                recorder.watch_functions()
-            try:
-                yield
-                refuse_changed_seed(seed)
-            finally:
-                recorder.stop_watching()
-    finally:
-        environment.has_running_program = was_running
-        torch.set_autocast_cache_enabled(cache)
-        torch.set_grad_enabled(grad)
-        torch.set_default_dtype(dtype)
-        if torch.initial_seed() != seed:  # the program set it; other threads may draw meanwhile
-            torch.random.set_rng_state(generator_state)
-
-
-def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as something that can be described; refuses subclasses that carry meaning of their own."""
-    kind = type(tensor)
-    if tensor.is_nested:
-        raise UnsupportedInputError(
-            "a nested tensor can't be captured", remedy="pass a padded tensor (to_padded_tensor) and the lengths"
-        )
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
-        return tensor
-    if kind.__module__ == "torch._subclasses.fake_tensor":  # by name: the class is not ours to import
-        from tintype.interop.fake_tensors import plain
-
-        return plain(tensor)
-    if kind is FakeTensor or not changes_operators(kind):
-        return tensor
-    remedy = "pass the plain tensors it consists of, or convert it with as_subclass(torch.Tensor)"
-    if isinstance(tensor, torch.nn.Parameter) and hasattr(kind, "__tensor_flatten__"):
-        remedy = (
-            "let its module make it from the tensors it consists of: torchao.utils.unwrap_tensor_subclass(model) "
-        )
-        remedy += "does so for quantized weights, torch.nn.utils.parametrize for your own"
-    raise UnsupportedInputError(
-        f"the tensor subclass {kind.__module__}.{kind.__qualname__} can't be captured", remedy=remedy
-    )
-
-
-def changes_operators(kind: Any) -> bool:
-    """Whether a class of tensors changes what operators mean."""
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return True
-    function = getattr(kind.__torch_function__, "__func__", None)
-    return function is not None and function is not torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-
-
-def symbolic_strides(
-    sizes: tuple[Size, ...], strides: tuple[Size, ...], new_sizes: tuple[Size, ...]
-) -> tuple[Size, ...]:
-    """The strides of a tensor whose sizes vary: those of dimensions that lie without a gap outside of others follow
-    their sizes, all others stay what they are. Those of an example without elements mean nothing."""
-    if 0 in sizes:
-        return contiguous_strides(new_sizes)
-    order = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d], -d))  # innermost first
-    result: list[Size] = list(strides)
-    expected: Size = 1
-    symbolic: Size = 1
-    for dimension in order:
-        if strides[dimension] == expected:
-            result[dimension] = symbolic
-            expected = expected * sizes[dimension]
-            symbolic = symbolic * new_sizes[dimension]
-        else:
-            expected = strides[dimension] * sizes[dimension]
-            symbolic = strides[dimension] * new_sizes[dimension]
-    return tuple(result)
-
-
-def describe_path(path: tree.KeyPath) -> str:
-    """Where an input is, as the user wrote the call: ``*args[0]['a']`` or ``**kwargs['x']``."""
-    side = "*args" if path[0].idx == 0 else "**kwargs"
-    return side + tree.path_text(path[1:])
-
-
-def captured_argument_names(root: Any) -> list[str] | None:
-    """The names of the arguments of a program that was captured before, None for any other module."""
-    return list(root.argument_names) if is_captured_program(root) else None
-
-
-def is_captured_program(root: Any) -> bool:
-    """Whether a module is a program that was captured before."""
-    return getattr(type(root), "is_captured_program", False)
-
-
 def _asked_for_length(error: Exception) -> bool:
     """Whether torch asked a tensor without dimensions for its length, as constructors (``torch.FloatTensor``,
     ``new_tensor``) do with what they are given in a list, and not the program."""
@@ -703,35 +586,3 @@ def _asked_for_length(error: Exception) -> bool:
     users = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     users = [code for code in users if not is_internal(code.co_filename)]
     return bool(users) and "len" not in users[-1].co_names
-
-
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function, or of what it wraps."""
-    try:
-        return inspect.signature(function)
-    except ValueError:  # it says that it wraps itself
-        return inspect.signature(function, follow_wrapped=False)
-
-
-def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
-    """The names of the positional arguments of a call, ``args_0`` for those that have none, then keywords."""
-    known = captured_argument_names(root)
-    if known is not None and len(known) == len(args) + len(kwargs):
-        return known
-    forward = root.forward
-    try:
-        parameters = list(signature_of(forward).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names: list[str] = []
-    # names that we make up must not be those of other arguments
-    taken = {*kwargs, *(parameter.name for parameter in parameters)}
-    for parameter in parameters:
-        if len(names) == len(args):
-            break
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            names += [free_name(f"{parameter.name}_{i}", taken) for i in range(len(args) - len(names))]
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            names.append(parameter.name)
-    names += [free_name(f"args_{i}", taken) for i in range(len(names), len(args))]
-    return names + list(kwargs)

@@ -182,6 +182,17 @@ def watching_autocast() -> Iterator[list[EnteredAutocast]]:
         _this_thread.entered = before
 
 
+@contextlib.contextmanager
+def autocast_unwatched() -> Iterator[None]:
+    """Within it the thread's autocast statements are not those of a program."""
+    before = getattr(_this_thread, "entered", None)
+    _this_thread.entered = None
+    try:
+        yield
+    finally:
+        _this_thread.entered = before
+
+
 # --- torch.autograd.Function -----------------------------------------------------------------------------
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, Node
@@ -51,6 +51,9 @@ from tintype.trace.odd_results import plain_item, plain_result, returns_list
 from tintype.trace.origin import OriginTracker, program_steps
 from tintype.trace.plan import Plan, plan_for
 from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
+
+if TYPE_CHECKING:
+    from tintype.trace.recording import Recording
 
 aten = torch.ops.aten
 
@@ -132,6 +135,8 @@ class Recorder(TorchDispatchMode):
         # those that changed nothing; see tintype.trace.conversions
         self.conversions: list[Conversion] = []
         self.observer = Observer()
+        # what this is part of, for who wants to suspend it
+        self.recording: Recording | None = None
 
     # --- entry ---------------------------------------------------------------------------------------------
 

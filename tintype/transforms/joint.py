@@ -42,9 +42,10 @@ from tintype.ir.signature import InputKind, InputSpec, TensorArgument
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
 from tintype.symbolic.location import location_in
-from tintype.trace.capture import Capture, capturing
+from tintype.trace.capture import Capture
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
+from tintype.trace.recording import Recording
 from tintype.transforms.drawn_again import number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
 
@@ -454,15 +455,12 @@ class _GraphDifferentiation:
         self.inputs: list[Any] = []
 
     def run(self) -> JointGraph:
-        session, self.context.session = self.context.session, self.recorder
-        try:
-            with torch.enable_grad(), onednn_off():
-                self._make_inputs()
-                with capturing(self.recorder):
-                    outputs = self._run_nodes()
-                    return self._differentiate(outputs)
-        finally:
-            self.context.session = session
+        recording = Recording(self.recorder)
+        with torch.enable_grad(), onednn_off(), recording.answering():
+            self._make_inputs()
+            with recording:
+                outputs = self._run_nodes()
+                return self._differentiate(outputs)
 
     def _make_inputs(self) -> None:
         for position, node in enumerate(placeholders(self.old)):

@@ -1,0 +1,60 @@
+"""What the arguments of a call are called: in programs, and in messages."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tintype import tree
+from tintype.ir.names import free_name
+
+
+def describe_path(path: tree.KeyPath) -> str:
+    """Where an input is, as the user wrote the call: ``*args[0]['a']`` or ``**kwargs['x']``."""
+    side = "*args" if path[0].idx == 0 else "**kwargs"
+    return side + tree.path_text(path[1:])
+
+
+def captured_argument_names(root: Any) -> list[str] | None:
+    """The names of the arguments of a program that was captured before, None for any other module."""
+    return list(root.argument_names) if is_captured_program(root) else None
+
+
+def is_captured_program(root: Any) -> bool:
+    """Whether a module is a program that was captured before."""
+    return getattr(type(root), "is_captured_program", False)
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function, or of what it wraps."""
+    try:
+        return inspect.signature(function)
+    except ValueError:  # it says that it wraps itself
+        return inspect.signature(function, follow_wrapped=False)
+
+
+def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
+    """The names of the positional arguments of a call, ``args_0`` for those that have none, then keywords."""
+    known = captured_argument_names(root)
+    if known is not None and len(known) == len(args) + len(kwargs):
+        return known
+    forward = root.forward
+    try:
+        parameters = list(signature_of(forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names: list[str] = []
+    # names that we make up must not be those of other arguments
+    taken = {*kwargs, *(parameter.name for parameter in parameters)}
+    for parameter in parameters:
+        if len(names) == len(args):
+            break
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [free_name(f"{parameter.name}_{i}", taken) for i in range(len(args) - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    names += [free_name(f"args_{i}", taken) for i in range(len(names), len(args))]
+    return names + list(kwargs)
