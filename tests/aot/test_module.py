@@ -174,3 +174,23 @@ def test_exports_for_compilers() -> None:
         tintype.aot.export_joint_simple(lambda x: (x.add_(1),), (y,))
     with pytest.raises(InvalidRequestError, match="not among its arguments"):
         tintype.aot.export_joint_simple(lambda x: (x + y,), (x,))
+
+
+class WrittenThenAssigned(torch.nn.Module):
+    """Its buffer is written to, and is another tensor from then on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        old = self.state
+        old.zero_()
+        self.state = old + x
+        return old
+
+
+def test_a_buffer_that_is_written_to_and_then_assigned_is_refused() -> None:
+    with pytest.raises(tintype.StateChangedError, match="writes to the buffer 'state' and then assigns") as caught:
+        tintype.aot.module(WrittenThenAssigned())(torch.ones(2))
+    assert caught.value.location is not None

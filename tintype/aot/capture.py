@@ -237,8 +237,8 @@ class Recording:
 class FunctionRecorder(JointRecorder):
     """Takes note of what happens to the geometry of inputs, too."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.makes_constant = False
 
     def constant(self, tensor: torch.Tensor) -> FakeTensor:
@@ -309,7 +309,19 @@ class FunctionCapture(JointCapture):
             ) from error
 
     def _can_assign(self, buffer: torch.Tensor, value: FakeTensor) -> bool:
-        """Refuse a buffer with a history: the next call's gradients would flow back into this call."""
+        """Refuse a buffer with a history: the next call's gradients would flow back into this call; and one that was
+        written to before, which its owner may still have."""
+        if self.recorder.fake_of(buffer).info.storage.written:
+            name = self.state.by_id[id(buffer)].target
+            self.recorder.problems.append(
+                StateChangedError(
+                    f"the function writes to the buffer {name!r} and then assigns another tensor to it, which a "
+                    "compiled function can't do both",
+                    location=self._code.assignment_to(name.rpartition(".")[2]) or self._made_at(value),
+                    remedy=f"write the new value too: self.{name}.copy_(value)",
+                )
+            )
+            return False
         if value.requires_grad and self.with_gradients and not value.is_leaf:
             name = self.state.by_id[id(buffer)].target
             self.recorder.problems.append(
@@ -473,7 +485,7 @@ class FunctionCapture(JointCapture):
         return roots
 
     def _plan(self, leaf: torch.Tensor, roots: dict[Storage, Any], bases: dict[int, int]) -> OutputPlan:
-        fake = leaf if type(leaf) is FakeTensor else self.recorder.fake_of(leaf)
+        fake = self.recorder.as_fake(leaf)
         source, root = roots.get(fake.info.storage) or (fake.node, fake)
         start = _start_of(fake.node)
         if start.op == "placeholder":  # one of several inputs that may share this memory

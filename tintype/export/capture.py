@@ -147,14 +147,17 @@ def capture_program(
     names = argument_names(module, args, kwargs)
     paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
 
+    for_training = stage is Stage.TRAINING
+
     def run(entries: Sequence[Any], context: FakeContext, *, keep: bool = False) -> tuple[CapturedGraph, InputSizes]:
         context.environment.before_plain = watch_plain_numbers
         inputs = InputSizes(context.environment, entries, paths)
-        capture = capture_class(module, args, kwargs, context, inputs.sizes_of, inputs.number_of)
+        capture = capture_class(
+            module, args, kwargs, context, inputs.sizes_of, inputs.number_of, is_for_training=for_training
+        )
         return run_capture(capture, inputs), inputs
 
     def run_capture(capture: Capture, inputs: InputSizes) -> CapturedGraph:
-        capture.recorder.is_for_training = stage is Stage.TRAINING
         with signatures_preserved(capture.modules, preserved, capture.recorder):
             return capture.run(after_inputs=inputs.finish)
 
@@ -163,7 +166,10 @@ def capture_program(
         inputs = InputSizes(context.environment, entries, paths)
         described = inputs.in_order(tree.leaves((args, kwargs)))  # symbols have the names that they had
         size_of = lambda position, _: described[call.positions[position]]  # noqa: E731
-        return run_capture(capture_class(module, call.args, call.kwargs, context, size_of, size_of), inputs)
+        capture = capture_class(
+            module, call.args, call.kwargs, context, size_of, size_of, is_for_training=for_training
+        )
+        return run_capture(capture, inputs)
 
     flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
     captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()), flags)

@@ -66,7 +66,7 @@ def written_names(operator: torch._ops.OpOverload) -> list[str]:
 @captures(target)
 def capture(recorder: Recorder, operator: torch._ops.OpOverload, **arguments: Any) -> tuple[Any, ...]:
     """A call in a program that was captured before."""
-    examples, _ = recorder.quietly(lambda: run(operator, **arguments))
+    examples, _ = recorder.unrecorded(lambda: run(operator, **arguments))
     _, nodes = recorder.convert(arguments.values())
     name = base_name(target)
     origin = recorder.origin_of(name)

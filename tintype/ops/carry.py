@@ -41,7 +41,7 @@ class Carry:
     def _contiguous(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        fake = value if type(value) is FakeTensor else self.recorder.fake_of(value)
+        fake = self.recorder.as_fake(value)
         if fake.info.is_contiguous() and not fake.info.conjugate and not fake.info.negative:
             return fake
         return self.recorder.resumed(

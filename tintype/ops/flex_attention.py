@@ -269,15 +269,15 @@ def _recorded(
 ) -> tuple[GraphModule, list[Any]]:
     """Record a function outside of any capture."""
     context = FakeContext()
-    recorder = Recorder(context, Graph(), OriginTracker(()))
+    graph = Graph()
     found: dict[Node, Any] = {}
 
     def lift(value: Any) -> Any:
-        node = add_placeholder(recorder.graph, f"buffer_{len(found)}")
+        node = add_placeholder(graph, f"buffer_{len(found)}")
         found[node] = value
         return context.fake_of(value, node)
 
-    recorder.lift_constant = lift
+    recorder = Recorder(context, graph, OriginTracker(()), lift_constant=lift)
     body = record_function(recorder, title, function, first, device, buffers)
     operands = body.inner.operands[len(first) + DIMENSIONS :]
     return body.finish(), [found[operand.node] for operand in operands]
@@ -366,7 +366,7 @@ def _results(query: TensorInfo, value: TensorInfo, gradient: bool) -> list[Tenso
 
 def as_fake(recorder: Recorder, tensor: Any) -> FakeTensor:
     """What stands for a tensor in the graph that is being recorded."""
-    return tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    return recorder.as_fake(tensor)
 
 
 def info_of_tensor(recorder: Recorder, tensor: Any) -> TensorInfo:

@@ -58,7 +58,7 @@ def capture(recorder: Recorder, operator: torch._ops.OpOverload, dtype: torch.dt
         return recorder.resumed(
             lambda: run(operator, dtype, *arguments)
         )  # autograd has the gradients of what it does
-    example, _ = recorder.quietly(lambda: run(operator, dtype, *arguments))
+    example, _ = recorder.unrecorded(lambda: run(operator, dtype, *arguments))
     result = make_fake(example.info.with_storage(None), recorder.context)
     _, nodes = recorder.convert(arguments)
     name = base_name(target)

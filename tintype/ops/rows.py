@@ -41,7 +41,7 @@ def check_rows(operator: str, leaves: Sequence[Any]) -> None:
 
 def as_fakes(recorder: Recorder, leaves: Sequence[Any]) -> list[FakeTensor]:
     """The tensors to go through; they have equally many rows."""
-    fakes = [leaf if type(leaf) is FakeTensor else recorder.fake_of(leaf) for leaf in leaves]
+    fakes = [recorder.as_fake(leaf) for leaf in leaves]
     for fake in fakes[1:]:
         condition = eq(fakes[0].info.sizes[0], fake.info.sizes[0])
         recorder.context.environment.require(condition, "the tensors have different numbers of rows")

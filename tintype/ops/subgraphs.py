@@ -198,7 +198,7 @@ def operand_nodes(recorder: Recorder, operands: Sequence[Any]) -> tuple[Any, ...
 
 def _operand_node(recorder: Recorder, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return (value if type(value) is FakeTensor else recorder.fake_of(value)).node
+        return (recorder.as_fake(value)).node
     if isinstance(value, SYMBOLIC):
         number = from_torch(value)
         return recorder.number_node(number) if isinstance(number, Expr) else number

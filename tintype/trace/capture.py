@@ -128,8 +128,13 @@ class Capture:
         context: FakeContext | None = None,
         sizes_of: SizesOf | None = None,
         number_of: NumberOf | None = None,
+        *,
+        is_for_training: bool = False,
+        program: Callable[..., Any] | None = None,
     ) -> None:
         self.root = root
+        # what runs the program: the model itself, or somebody who does what it would do
+        self.program = root if program is None else program
         self.args = args
         self.kwargs = kwargs
         self.context = context if context is not None else FakeContext()
@@ -139,10 +144,15 @@ class Capture:
         self.modules = named_modules(root)
         self.state = ModelState(root, self.modules)
         self.origins = OriginTracker(self.modules)
-        self.recorder = self.recorder_class(self.context, self.graph, self.origins)
+        self.recorder = self.recorder_class(
+            self.context,
+            self.graph,
+            self.origins,
+            lift_constant=self.lift_constant,
+            is_taken=self._is_taken,
+            is_for_training=is_for_training,
+        )
         self.recording = Recording(self.recorder)
-        self.recorder.lift_constant = self.lift_constant
-        self.recorder.is_taken = self._is_taken
         self.state_specs: list[InputSpec] = []
         self.input_specs: list[InputSpec] = []
         self.constants: dict[str, Any] = {}
@@ -370,7 +380,7 @@ class Capture:
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            return self.root(*args, **kwargs)
+            return self.program(*args, **kwargs)
         except Exception as error:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news
@@ -403,7 +413,7 @@ class Capture:
 
     def _output(self, leaf: Any) -> tuple[Any, ArgumentSpec]:
         if isinstance(leaf, torch.Tensor):
-            fake = leaf if type(leaf) is FakeTensor else self.recorder.fake_of(leaf)
+            fake = self.recorder.as_fake(leaf)
             return fake.node, TensorArgument(fake.node.name)
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             number = from_torch(leaf)
@@ -434,7 +444,7 @@ class Capture:
                 continue
             known = before is not MISSING and isinstance(before, torch.Tensor)
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
-                value = after if type(after) is FakeTensor else self.recorder.fake_of(after)
+                value = self.recorder.as_fake(after)
                 if self._can_assign(before, value):
                     assigned.append((self.state.by_id[id(before)].target, self.recorder.fake_of(before), value))
                 continue

@@ -22,7 +22,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.symbolic.location import user_location
 from tintype.trace.intercepts import intercept
 from tintype.trace.plan import ON_FIRST_USE
-from tintype.trace.recorder import Intercept, Recorder
+from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
 collectives = torch.ops.c10d
@@ -41,7 +41,7 @@ class _Group:
         self.size = unboxed.size()
 
 
-_BY_NAME: dict[str, Intercept] = {}
+_BY_NAME: dict[str, Callable[..., Any]] = {}
 
 
 def _on(*names: str) -> Callable[[Any], Any]:

@@ -14,8 +14,9 @@ from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import product
+from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.intercepts import intercept
-from tintype.trace.recorder import NOT_HANDLED, Recorder
+from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
 

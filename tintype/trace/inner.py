@@ -22,8 +22,9 @@ from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
-from tintype.trace.recorder import NOT_HANDLED, Recorder
-from tintype.trace.values import known_value
+from tintype.trace.calls import NOT_HANDLED
+from tintype.trace.known_values import known_value
+from tintype.trace.recorder import Recorder
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -36,7 +37,13 @@ class InnerRecorder(Recorder):
     """
 
     def __init__(self, parent: Recorder) -> None:
-        super().__init__(parent.context, Graph(), parent.origins)
+        super().__init__(
+            parent.context,
+            Graph(),
+            parent.origins,
+            lift_constant=self._lift,
+            is_for_training=parent.is_for_training,
+        )
         self.parent = parent
         self.problems = parent.problems
         self.replayed = parent.replayed
@@ -44,8 +51,6 @@ class InnerRecorder(Recorder):
         self.observer = parent.observer
         self.state_writes = parent.state_writes
         self.keeps_conversions = parent.keeps_conversions
-        self.is_for_training = parent.is_for_training
-        self.lift_constant = self._lift
         self.numbers.fetch = self._fetch
         self._function_mode = parent._function_mode
         self.operands: list[Any] = []
@@ -60,7 +65,7 @@ class InnerRecorder(Recorder):
     def add_operand(self, value: Any) -> Any:
         """An input that stands for a tensor or a symbolic number of the graph around; the value to compute with."""
         if isinstance(value, torch.Tensor):
-            return self._local(value if type(value) is FakeTensor else self.parent.fake_of(value))
+            return self._local(self.parent.as_fake(value))
         if isinstance(value, Node):  # an object
             return self._add_object(value)
         assert isinstance(value, _SYMBOLIC)
@@ -166,7 +171,7 @@ class InnerRecorder(Recorder):
 
     def constant_of(self, node: Node) -> torch.Tensor | None:
         outer = self._outer_values.get(node)
-        return None if outer is None else known_value(self.parent, outer)
+        return None if outer is None else known_value(self.parent.constant_of, outer)
 
     # --- the run -------------------------------------------------------------------------------------------
 

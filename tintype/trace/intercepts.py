@@ -19,9 +19,10 @@ from tintype.symbolic import Expr, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import decided_same
+from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.conversions import unchanged
 from tintype.trace.plan import handle_by, plan_for
-from tintype.trace.recorder import NOT_HANDLED, Recorder
+from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
 
@@ -58,7 +59,7 @@ def _convert(
     pin_memory: bool | None = None,
 ) -> Any:
     """A conversion; one that changes nothing is an alias of its argument, see :mod:`tintype.trace.conversions`."""
-    fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    fake = recorder.as_fake(tensor)
     info = fake.info
     options: dict[str, Any] = {}
     if dtype is not None:
@@ -173,7 +174,7 @@ def _idle_dropout(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     tensor, p, train = arguments
     if (train and p != 0) or not recorder.is_for_training or not recorder.is_recording:
         return NOT_HANDLED
-    fake = tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)
+    fake = recorder.as_fake(tensor)
     result = make_fake(fake.info.with_storage(fake.info.storage), recorder.context)
     meta = NodeMeta({"val": result}, recorder.origin_of("dropout"))
     name = plan_for(func).name
@@ -221,7 +222,7 @@ def _detach_what_was_made(recorder: Recorder, func: Any, args: Any, kwargs: Any)
 
 
 def _info_of(recorder: Recorder, tensor: Any) -> Any:
-    return (tensor if type(tensor) is FakeTensor else recorder.fake_of(tensor)).info
+    return (recorder.as_fake(tensor)).info
 
 
 @intercept(aten.sym_size.int, aten.size.int)
@@ -237,7 +238,7 @@ def _stride(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 @intercept(*QUESTIONS)
 def _question(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """What torch asks of tensors with symbolic sizes."""
-    tensor = args[0] if type(args[0]) is FakeTensor else recorder.fake_of(args[0])
+    tensor = recorder.as_fake(args[0])
     return answer(func, (tensor, *args[1:], *kwargs.values()))
 
 

@@ -15,10 +15,11 @@ from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import is_zero, product
+from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.conversions import is_converted
 from tintype.trace.intercepts import intercept
 from tintype.trace.plan import functional_counterpart, plan_for
-from tintype.trace.recorder import NOT_HANDLED, Recorder
+from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
 

@@ -23,26 +23,25 @@ from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tintype.errors import (
-    CaptureError,
-    DataDependentError,
     TintypeError,
     UnsupportedInputError,
     UnsupportedOperatorError,
-    raise_all,
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
-from tintype.fake.meta_kernels import NoMetaKernel, freeze, infer
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.effects import starts_anew
 from tintype.ir.graph import append_call, append_item, meta_of, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.signature import StateWrite
-from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location
+from tintype.trace.answers import Answers
+from tintype.trace.calls import NOT_HANDLED, Call, NeedsRecordingError
 from tintype.trace.expected_failures import may_be_stretched, note_failure
 from tintype.trace.function_mode import SymbolicFunctionMode
+from tintype.trace.kernels import infer
 from tintype.trace.modes import Modes
 from tintype.trace.number_methods import number_methods
 from tintype.trace.numbers import Numbers
@@ -66,10 +65,6 @@ _pop = torch._C._pop_torch_dispatch_stack
 _below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
 _is_grad_enabled = torch.is_grad_enabled
 
-# Handles an operator by itself; None means: not this time, go on as usual.
-Intercept = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
-NOT_HANDLED = object()
-
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
@@ -81,11 +76,7 @@ class Conversion:
     storage: Storage
 
 
-class NeedsRecordingError(Exception):
-    """A kernel that was run unrecorded asked about data; recorded, the answer may be known."""
-
-
-class Recorder(TorchDispatchMode):
+class Recorder(Answers, TorchDispatchMode):
     """Records one program into one graph."""
 
     supports_higher_order_operators = True
@@ -93,16 +84,22 @@ class Recorder(TorchDispatchMode):
     below_autograd = True
     # whether a conversion that changes nothing is recorded, so that the program can be moved to another device
     keeps_conversions = True
-    # whether the program is for training: dropout that drops nothing is recorded, so that tools which switch it on
-    # find it, and state is written to as autograd sees it
-    is_for_training = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # torch would wrap every operator call to keep dynamo out of it; nothing here uses dynamo
         return False
 
-    def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
+    def __init__(
+        self,
+        context: FakeContext,
+        graph: Graph,
+        origins: OriginTracker,
+        *,
+        lift_constant: Callable[[Any], Any] | None = None,
+        is_taken: Callable[[str], bool] | None = None,
+        is_for_training: bool = False,
+    ) -> None:
         super().__init__()
         self.context = context
         self.graph = graph
@@ -111,12 +108,16 @@ class Recorder(TorchDispatchMode):
         self.problems: list[TintypeError] = []
         # while a retraced program runs, its nodes' origins stand in for the call stack
         self.replayed: NodeMeta | None = None
+        # whether the program is for training: dropout that drops nothing is recorded, so that tools which switch it
+        # on find it, and state is written to as autograd sees it
+        self.is_for_training = is_for_training
         self._recording = True
         self._written: list[Storage] | None = None
         self._met_by_autocast = False
         self._lifted: dict[int, tuple[Any, FakeTensor]] = {}
         self._reals: dict[int, torch.Tensor] = {}  # the same the other way round, made when it is asked for
-        self.lift_constant: Callable[[Any], Any] = _refuse_constant
+        # makes an input of the graph of a tensor or an object that turned up
+        self.lift_constant = lift_constant or _refuse_constant
         self.constant_inputs: dict[Node, torch.Tensor] = {}
         self.modes = Modes(torch.is_grad_enabled())
         # state that gets its new value in another way than by a write that autograd sees
@@ -124,7 +125,7 @@ class Recorder(TorchDispatchMode):
         self._function_mode: SymbolicFunctionMode | None = None
         self._helped = ExitStack()
         # whether something else of the program has a name that a graph inside of it is to have
-        self.is_taken: Callable[[str], bool] = lambda name: False
+        self.is_taken = is_taken or (lambda name: False)
         # inputs whose geometry was changed, where that is possible: tensor, operator, arguments
         self.geometry_changes: list[tuple[FakeTensor, Any, tuple[Any, ...]]] = []
         self._graph_counts: dict[str, int] = {}
@@ -181,16 +182,15 @@ class Recorder(TorchDispatchMode):
             kwarg_infos = dict(zip(kwargs, values, strict=True))
             kwarg_nodes = dict(zip(kwargs, value_nodes, strict=True))
         if plan.writes:
-            return self._write(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes)
+            return self._write(Call(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes))
+        results = None
         if plan.rule is not None:
             try:
                 results = plan.rule(*infos, **kwarg_infos)
             except NotImplementedError:
-                results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
-        elif plan.returns_nothing:
-            results = None
-        else:
-            results = self.infer(func, plan, infos, kwarg_infos, args, kwargs)
+                results = infer(self, Call(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes))
+        elif not plan.returns_nothing:
+            results = infer(self, Call(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes))
         if results is NOT_HANDLED:
             return self.expand(func, args, kwargs)
         if plan.hidden_writes and infos[5]:
@@ -211,7 +211,7 @@ class Recorder(TorchDispatchMode):
                     self.numbers.define_sizes(fake.node, results.sizes)
             return fake
         return self._record_several(
-            func, plan, nodes, kwarg_nodes, results, grad, dict(zip(map(id, infos), args, strict=True))
+            Call(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes), results, grad
         )
 
     @property
@@ -299,6 +299,10 @@ class Recorder(TorchDispatchMode):
             self._lifted[id(real)] = known = (real, fake)
         return known[1]
 
+    def as_fake(self, tensor: Any) -> FakeTensor:
+        """A tensor, or what an operator takes for one, as a fake."""
+        return tensor if type(tensor) is FakeTensor else self.fake_of(tensor)
+
     def is_lifted(self, real: torch.Tensor) -> bool:
         """Whether there is a fake that stands for a real tensor."""
         return id(real) in self._lifted
@@ -323,103 +327,29 @@ class Recorder(TorchDispatchMode):
 
     # --- results -------------------------------------------------------------------------------------------
 
-    def infer(
-        self, func: Any, plan: Plan, infos: list[Any], kwarg_infos: dict[str, Any], args: Any, kwargs: Any
-    ) -> Any:
-        """The results of an operator without a shape rule."""
-        custom = _fake_kernel(func)
-        if custom is not None:
-            try:
-                return self._run_fake_kernel(custom, args, kwargs)
-            except RuntimeError as error:
-                if "no fake impl registered" not in str(error):
-                    raise
-                raise _unknown_result(func, str(error)) from error
-        if plan.composite:
-            return self._infer_composite(func, infos, kwarg_infos, args, kwargs)
-        try:
-            return infer(func, infos, kwarg_infos, self.context.inferred)
-        except NoMetaKernel as error:
-            decomposition = torch._decomp.decomposition_table.get(func)
-            if decomposition is not None:
-                return self._run_fake_kernel(decomposition, args, kwargs)
-            raise _unknown_result(func, str(error)) from error
-
-    def _run_fake_kernel(self, kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Results by running Python code on fakes, unrecorded."""
-        with torch._library.fake_impl.set_ctx_getter(lambda: _FakeKernelContext(self.context)):
-            try:
-                results, _ = self.quietly(lambda: kernel(*args, **kwargs))
-            except NeedsRecordingError as error:
-                raise DataDependentError(
-                    f"{error}: a fake kernel has no data to look at",
-                    location=user_location(),
-                    remedy="describe the result by the sizes and dtypes of the arguments alone",
-                ) from error
-        return _to_infos(results, self)
-
-    def _infer_composite(
-        self, func: Any, infos: list[Any], kwarg_infos: dict[str, Any], args: Any, kwargs: Any
-    ) -> Any:
-        """Results of a composite operator by its kernel; NOT_HANDLED if it turns out to alias or write."""
-        cache = self.context.inferred
-        key: Any
-        try:
-            key = (func, freeze(infos), tuple((k, freeze(v)) for k, v in kwarg_infos.items()))
-            template = cache.get(key)
-        except TypeError:
-            key = template = None
-        if template is not None:
-            return _from_template(template)
-        symbols = len(self.context.environment.symbols)
-        try:
-            results, written = self.quietly(lambda: func.decompose(*args, **kwargs))
-        except NeedsRecordingError:
-            return NOT_HANDLED
-        if len(self.context.environment.symbols) != symbols:
-            return NOT_HANDLED  # numbers that depend on data must come from nodes
-        results = _to_infos(results, self)
-        inputs = {info.storage for info in flat_infos([infos, list(kwarg_infos.values())])}
-        aliases = any(info.storage in inputs for info in flat_infos(results))
-        if aliases or any(storage in inputs for storage in written):
-            results = NOT_HANDLED
-        if key is not None:
-            cache[key] = results
-        return _from_template(results)
-
-    def _record_one(
-        self, func: Any, plan: Plan, nodes: list[Any], kwarg_nodes: dict[str, Any], info: TensorInfo
-    ) -> FakeTensor:
+    def _record_one(self, call: Call, info: TensorInfo) -> FakeTensor:
         """Record an operator with one new tensor as its result."""
         fake = make_fake(info, self.context)
         if self._recording:
-            meta = NodeMeta({"val": fake}, self._origin(plan.name))
-            fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
+            fake.node = self._append(call, NodeMeta({"val": fake}, self._origin(call.plan.name)))
         return fake
 
-    def _record_several(
-        self,
-        func: Any,
-        plan: Plan,
-        nodes: list[Any],
-        kwarg_nodes: dict[str, Any],
-        results: Any,
-        grad: bool,
-        arguments: dict[int, Any],
-    ) -> Any:
-        """Record an operator with several results; ``arguments`` finds those that are arguments by their info."""
-        node = None
-        origin = None
+    def _append(self, call: Call, meta: NodeMeta | None = None) -> Node:
+        return append_call(self.graph, call.operator, tuple(call.nodes), call.kwarg_nodes, call.plan.name, meta)
+
+    def _record_several(self, call: Call, results: Any, grad: bool) -> Any:
+        """Record an operator with several results, some of which may be its arguments."""
+        func, node, origin = call.operator, None, None
         if self._recording:
-            node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
-            origin = self._origin(plan.name)
+            node = self._append(call)
+            origin = self._origin(call.plan.name)
         if results is None:
             if node is not None:
                 node.meta = NodeMeta({"val": None}, origin)
             return None
         if not isinstance(results, (list, tuple)):
             return plain_result(self, func, node, results, origin)
-        fakes = self._record_items(func, node, results, grad, arguments, origin)
+        fakes = self._record_items(func, node, results, grad, call.given(), origin)
         return fakes if returns_list(func) else tuple(fakes)
 
     def _record_items(
@@ -451,47 +381,29 @@ class Recorder(TorchDispatchMode):
 
     # --- mutation ------------------------------------------------------------------------------------------
 
-    def _write(
-        self,
-        func: Any,
-        plan: Plan,
-        args: Any,
-        kwargs: dict[str, Any],
-        infos: list[Any],
-        nodes: list[Any],
-        kwarg_infos: dict[str, Any],
-        kwarg_nodes: dict[str, Any],
-    ) -> Any:
+    def _write(self, call: Call) -> Any:
         """An operator that writes to arguments, as its schema says."""
-        written = [
-            (args[where], infos[where]) if isinstance(where, int) else (kwargs.get(where), kwarg_infos.get(where))
-            for where in plan.writes
-            if not isinstance(where, int) or where < len(args)
-        ]
-        if must_grow(func, plan, infos, kwarg_infos, written, self.context.inferred):
+        func, plan = call.operator, call.plan
+        written = call.written()
+        if must_grow(func, plan, call.infos, call.kwarg_infos, written, self.context.inferred):
             from tintype.trace.metadata_writes import write_resized
 
-            return write_resized(self, func, args, kwargs, [value for value, _ in written])
+            return write_resized(self, func, call.args, call.kwargs, [value for value, _ in written])
         self.mark_written([info.storage for info in flat_infos([info for _, info in written])])
         if len(func._schema.returns) == len(written) and plan.aliases:
-            return self._record_write(func, plan, nodes, kwarg_nodes, [value for value, _ in written])
+            return self._record_write(call, [value for value, _ in written])
         # returns something else besides (or instead of) what it writes to
-        results = None if plan.returns_nothing else self.infer(func, plan, infos, kwarg_infos, args, kwargs)
-        if type(results) is TensorInfo and results not in infos:
-            return self._record_one(func, plan, nodes, kwarg_nodes, results)
-        arguments = dict(zip(map(id, infos), args, strict=True))
-        outcome = self._record_several(
-            func, plan, nodes, kwarg_nodes, None if results is None else as_sequence(results), False, arguments
-        )
+        results = None if plan.returns_nothing else infer(self, call)
+        if type(results) is TensorInfo and results not in call.infos:
+            return self._record_one(call, results)
+        outcome = self._record_several(call, None if results is None else as_sequence(results), False)
         return outcome[0] if type(results) is TensorInfo else outcome
 
-    def _record_write(
-        self, func: Any, plan: Plan, nodes: list[Any], kwarg_nodes: dict[str, Any], written: list[Any]
-    ) -> Any:
+    def _record_write(self, call: Call, written: list[Any]) -> Any:
         if self._recording:
-            node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name)
-            origin = self._origin(plan.name)
-            fakes = [value if type(value) is FakeTensor else self.fake_of(value) for value in written]
+            node = self._append(call)
+            origin = self._origin(call.plan.name)
+            fakes = [self.as_fake(value) for value in written]
             node.meta = NodeMeta({"val": fakes[0] if len(fakes) == 1 else tuple(fakes)}, origin)
             for index, fake in enumerate(fakes):
                 fake.node = node if len(fakes) == 1 else append_item(self.graph, node, index)
@@ -516,7 +428,7 @@ class Recorder(TorchDispatchMode):
         self._met_by_autocast = False
         try:
             with self.modes.autocast_on():
-                self.quietly(lambda: func.decompose(*args, **kwargs))
+                self.unrecorded(lambda: func.decompose(*args, **kwargs))
         except NeedsRecordingError:
             return True
         return self._met_by_autocast
@@ -553,7 +465,7 @@ class Recorder(TorchDispatchMode):
         finally:
             _pop(None)
 
-    def quietly(self, function: Callable[[], Any]) -> tuple[Any, list[Storage]]:
+    def unrecorded(self, function: Callable[[], Any]) -> tuple[Any, list[Storage]]:
         """Run a function on fakes without recording; returns its result and the storages it wrote to."""
         recording, written = self._recording, self._written
         self._recording, self._written = False, []
@@ -599,102 +511,17 @@ class Recorder(TorchDispatchMode):
     def record_as(self, func: Any, args: Any, kwargs: dict[str, Any], results: Any) -> Any:
         """Record an operator whose results are known already; their sizes define new symbols."""
         _, nodes = self.convert(args)
-        _, values = self.convert(kwargs.values())
-        kwarg_nodes = dict(zip(kwargs, values, strict=True))
-        plan = plan_for(func)
+        values, value_nodes = self.convert(kwargs.values())
+        kwarg_nodes = dict(zip(kwargs, value_nodes, strict=True))
+        # what is known is new, and none of the arguments
+        call = Call(func, plan_for(func), (), kwargs, [], nodes, dict(zip(kwargs, values, strict=True)), kwarg_nodes)
         single = type(results) is TensorInfo
-        if not single:
-            fakes = self._record_several(func, plan, nodes, kwarg_nodes, results, False, {})
-        else:
-            fakes = make_fake(results, self.context)
-            if self._recording:
-                meta = NodeMeta({"val": fakes}, self._origin(plan.name))
-                fakes.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
+        fakes = self._record_one(call, results) if single else self._record_several(call, results, False)
         if self._recording and results is not None:
             self.watch_functions()
             for fake in [fakes] if single else fakes:
                 self.numbers.define_sizes(fake.node, fake.info.sizes)
         return fakes
-
-    def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor:
-        """The data of a fake that the program asks for; refused where it is not constant."""
-        from tintype.trace.values import known_value
-
-        value = known_value(self, fake)
-        if value is None:
-            raise DataDependentError(
-                f"the program asks for the data of a tensor ({purpose}), which is only known when it runs",
-                location=user_location(),
-                remedy="compute with torch operators, or wrap the code into a custom operator",
-            )
-        return value
-
-    def values_of(self, fake: FakeTensor) -> Any:
-        """The elements of a fake as nested lists."""
-        if not fake.info.sizes:
-            return self.inside(fake.item)
-        return [self.values_of(row) for row in self.inside(lambda: torch.unbind(fake))]
-
-    def constant_of(self, node: Node) -> torch.Tensor | None:
-        """The tensor behind a constant input of the graph."""
-        return self.constant_inputs.get(node)
-
-    def record_number(self, func: Any, fake: FakeTensor) -> Any:
-        """A number that is only known when the program runs, as an operator gives it."""
-        environment = self.context.environment
-        dtype = fake.info.dtype
-        if dtype is torch.bool:
-            number = environment.unbacked_bool()
-        elif dtype.is_floating_point:
-            number = environment.unbacked_float()
-        elif dtype.is_complex:
-            raise DataDependentError(
-                "the program asks for the value of a complex tensor, which is only known when it runs",
-                location=user_location(),
-                remedy="ask for its real and imaginary parts one by one",
-            )
-        else:
-            number = environment.unbacked_int()
-        result = to_torch(number)
-        if self._recording:
-            self.watch_functions()
-            node = append_call(self.graph, func, (fake.node,), {}, plan_for(func).name)
-            node.meta = NodeMeta({"val": result}, self._origin(plan_for(func).name))
-            self.numbers.define(number, node)
-        return result
-
-    def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-        """Whether a tensor that the program was given may get another size or other strides (``x.t_()``)."""
-        return False
-
-    def data_dependent(self, question: str, remedy: str) -> bool:
-        """Note that the program branches on data, and go on as if the answer were yes.
-
-        Going on finds the other problems of the program. A question from the same line again means a loop
-        that may never end: then it is time to report.
-        """
-        if not self._recording:
-            raise NeedsRecordingError(question)
-        location = user_location()
-        problem = DataDependentError(
-            f"{question}, which is only known when the program runs", location=location, remedy=remedy
-        )
-        asked_again = any(known.location == location for known in self.problems)
-        if not asked_again:
-            self.problems.append(problem)
-        if asked_again or location is None:
-            raise_all(self.problems)
-        return True
-
-    def has_hook(self, kind: str, hook: Any) -> None:
-        """The program wants to hear of a gradient, which autograd alone could tell it."""
-        if self.below_autograd and self._recording:
-            self.modes.lost_gradients.add_hook(kind, hook)
-
-    def compares_objects(self) -> None:
-        """The program asks which of its tensors are one object."""
-        if self._recording:
-            self.observer.compares_objects(user_location())
 
     def class_of(self, fake: FakeTensor) -> Any:
         """The class that a tensor has for the program, which asked for it."""
@@ -704,54 +531,9 @@ class Recorder(TorchDispatchMode):
         """The program asked a tensor for what may be different when it runs."""
         return self.observer.asked(self, fake, fact, arguments, answer) if self._recording else answer
 
-    def copy_of(self, fake: FakeTensor) -> FakeTensor:
-        """A deep copy that the program asked for (``copy.deepcopy``)."""
-        self._refuse_copy_with_gradient(fake)
-        return self.inside(lambda: aten.clone.default(aten.detach.default(fake)))
-
-    def alias_of(self, fake: FakeTensor) -> FakeTensor:
-        """A shallow copy that the program asked for (``copy.copy``)."""
-        self._refuse_copy_with_gradient(fake)
-        return self.inside(lambda: aten.detach.default(fake))
-
-    def _refuse_copy_with_gradient(self, fake: FakeTensor) -> None:
-        """Copies have no history, and their flag makes them leaves of their own, which a program can't have."""
-        if fake.info.requires_grad:
-            raise CaptureError(
-                "the program copies a tensor that requires a gradient (copy.copy, copy.deepcopy), which can't be "
-                "captured",
-                location=user_location(),
-                remedy="write what is meant: x.clone(), x.detach() or x.detach().clone()",
-            )
-
-
-def _unknown_result(func: Any, reason: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(
-        f"the result of {func} can't be known without running it: it has neither a shape rule nor a meta kernel "
-        f"({first_sentence(reason)})",
-        location=user_location(),
-        remedy=f"register one: torch.library.register_fake({func.name()!r}, ...)",
-    )
-
-
-def first_sentence(text: str) -> str:
-    """The beginning of a long message."""
-    return text.strip().partition("\n")[0].partition(". ")[0].rstrip(".")
-
-
-class _FakeKernelContext:
-    """What ``torch.library.get_ctx()`` gives the fake kernel of a custom operator."""
-
-    def __init__(self, context: FakeContext) -> None:
-        self._environment = context.environment
-
-    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
-        """A size that only the data decide."""
-        return to_torch(self._environment.unbacked_int(lower=min, upper=max))
-
-    def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
-        """The old name of :meth:`new_dynamic_size`."""
-        return self.new_dynamic_size(min=min, max=max)
+    def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        """Whether a tensor that the program was given may get another size or other strides (``x.t_()``)."""
+        return False
 
 
 def active_recorder() -> Recorder | None:
@@ -776,30 +558,3 @@ def _any_requires_grad(infos: list[Any]) -> bool:
         elif kind is list and _any_requires_grad(info):
             return True
     return False
-
-
-def _to_infos(value: Any, recorder: Recorder) -> Any:
-    if isinstance(value, torch.Tensor):
-        return (value if type(value) is FakeTensor else recorder.fake_of(value)).info
-    if isinstance(value, (list, tuple)):
-        return [_to_infos(item, recorder) for item in value]
-    if isinstance(value, _SYMBOLIC):
-        return from_torch(value)
-    return value
-
-
-def _from_template(results: Any) -> Any:
-    """Fresh infos from cached ones: a description is shared by all tensors that look alike, a storage not."""
-    if type(results) is TensorInfo:
-        return results.with_storage(None)
-    if isinstance(results, (list, tuple)):
-        return [_from_template(item) for item in results]
-    return results
-
-
-def _fake_kernel(func: Any) -> Callable[..., Any] | None:
-    """The function that the author of a custom operator registered for this purpose."""
-    if func.namespace == "aten":
-        return None
-    name = func.name().partition(".")[0]
-    return torch._library.simple_registry.singleton.find(name).fake_impl.kernel

@@ -75,12 +75,12 @@ class Decomposer(Recorder):
         self,
         context: FakeContext,
         graph: Graph,
-        origins: OriginTracker,
         table: Table,
         preserved: frozenset[Any],
         keep_core: bool,
+        **options: Any,
     ) -> None:
-        super().__init__(context, graph, origins)
+        super().__init__(context, graph, OriginTracker(()), **options)
         self.table = table
         self.preserved = preserved
         self.keep_core = keep_core
@@ -247,10 +247,16 @@ class Decomposition:
         self.user_inputs = frozenset(user_inputs)
         self.graph = Graph()
         self.context = context
-        self.recorder = Decomposer(context, self.graph, OriginTracker(()), table, preserved, keep_core)
-        self.recorder.lift_constant = self._spell_constant if inside else self._lift_constant
         names = {*taken, *(str(node.target) for node in graph.find_nodes(op="get_attr"))}
-        self.recorder.is_taken = names.__contains__
+        self.recorder = Decomposer(
+            context,
+            self.graph,
+            table,
+            preserved,
+            keep_core,
+            lift_constant=self._spell_constant if inside else self._lift_constant,
+            is_taken=names.__contains__,
+        )
         self.lifted: list[tuple[Node, torch.Tensor]] = []
         self.values: dict[Node, Any] = {}
         self.moved: set[Node] = set()

@@ -42,6 +42,7 @@ from tintype.ir.signature import InputKind, InputSpec, TensorArgument
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
 from tintype.symbolic.location import location_in
+from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
@@ -69,8 +70,8 @@ class JointRecorder(Recorder):
     below_autograd = False
     keeps_conversions = False
 
-    def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker) -> None:
-        super().__init__(context, graph, origins)
+    def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker, **options: Any) -> None:
+        super().__init__(context, graph, origins, **options)
         self.in_backward = False
         self._forward_origins: dict[int, Origin] = {}
         self._backward_origins: dict[int, Origin] = {}
@@ -110,17 +111,17 @@ class JointRecorder(Recorder):
         if id(real) not in self._real:
             self._real[id(real)] = _RealTensor(real)
 
-    def _write(self, func: Any, plan: Any, args: Any, kwargs: dict[str, Any], *rest: Any) -> Any:
-        for where in plan.writes:
-            value = kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args) else None
+    def _write(self, call: Call) -> Any:
+        for where in call.plan.writes:
+            value = call.argument(where)
             if isinstance(value, torch.Tensor) and type(value) is not FakeTensor and value._is_view():
-                if any(isinstance(other, torch.Tensor) and other.requires_grad for other in args):
+                if any(isinstance(other, torch.Tensor) and other.requires_grad for other in call.args):
                     raise MutationError(
                         "the program writes a value with a gradient to a tensor of the model that is a view of "
                         "another one, which a joint graph can't capture",
                         remedy="register the whole tensor as the buffer and write to a slice of it",
                     )
-        return super()._write(func, plan, args, kwargs, *rest)
+        return super()._write(call)
 
     def has_new_history(self, real: torch.Tensor) -> bool:
         """Whether autograd saw a write to a tensor of the model."""
@@ -170,10 +171,7 @@ class JointRecorder(Recorder):
             ) from error
         finally:
             self.in_backward = False
-        return [None if result is None else self._as_fake(result) for result in results]
-
-    def _as_fake(self, tensor: torch.Tensor) -> FakeTensor:
-        return tensor if type(tensor) is FakeTensor else self.fake_of(tensor)
+        return [None if result is None else self.as_fake(result) for result in results]
 
 
 @contextlib.contextmanager
@@ -528,7 +526,7 @@ class _GraphDifferentiation:
 
     def _node_of(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return (value if type(value) is FakeTensor else self.recorder.fake_of(value)).node
+            return (self.recorder.as_fake(value)).node
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             number = from_torch(value)
             return self.recorder.number_node(number) if not isinstance(number, (int, float, bool)) else number
