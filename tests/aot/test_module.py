@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tintype
-from tintype.errors import InvalidRequestError
+from tintype.errors import InvalidRequestError, StateChangedError
 
 
 class Tied(nn.Module):
@@ -191,6 +191,6 @@ class WrittenThenAssigned(torch.nn.Module):
 
 
 def test_a_buffer_that_is_written_to_and_then_assigned_is_refused() -> None:
-    with pytest.raises(tintype.StateChangedError, match="writes to the buffer 'state' and then assigns") as caught:
+    with pytest.raises(StateChangedError, match="writes to the buffer 'state' and then assigns") as caught:
         tintype.aot.module(WrittenThenAssigned())(torch.ones(2))
     assert caught.value.location is not None
