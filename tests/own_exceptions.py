@@ -17,7 +17,7 @@ import pytest
 
 import tintype
 from tintype.aot.function import CompiledFunction
-from tintype.export import capture, decompose, joint, unflatten
+from tintype.export import decompose, exporting, joint, unflatten
 from tintype.export.program import ExportedProgram
 
 _OWN = os.path.dirname(os.path.abspath(tintype.__file__)) + os.sep
@@ -62,7 +62,7 @@ def raises_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
 def watch_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the check around what captures programs, makes something of them or runs them."""
     for owner, name in (
-        (capture, "capture_program"),
+        (exporting, "capture_program"),
         (decompose, "decompose_program"),
         (joint, "_joint_program"),
         (unflatten.Unflattening, "__init__"),

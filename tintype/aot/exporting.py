@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule
 
 from tintype.errors import InvalidRequestError
-from tintype.export.capture import export
+from tintype.export.exporting import export
 from tintype.export.joint import export_joint
 from tintype.ir.graph import graph_module
 from tintype.ir.signature import MUTATION_KINDS, ExportGraphSignature, InputKind

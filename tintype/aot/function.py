@@ -14,14 +14,16 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
+from tintype.aot.arguments import Arguments, SharedMemoryError
 from tintype.aot.calls import TOLD_BY_KEYS, Offsets, attached_to, key_of, modes, offsets_of, state_key, value_key
-from tintype.aot.capture import Arguments, Recording, SharedMemoryError, record, refuse_shared_memory
 from tintype.aot.containers import are_changed
+from tintype.aot.function_capture import record, refuse_shared_memory
 from tintype.aot.reads import Reads
+from tintype.aot.recorded_function import RecordedFunction
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
-from tintype.export.capture import EntryPoint
 from tintype.export.codegen import compile_graph
+from tintype.export.exporting import EntryPoint
 from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
 from tintype.ir.observations import SURROUNDINGS, answer_of, same_answer
 from tintype.ir.operators import declaration_of
@@ -174,7 +176,7 @@ class CompiledFunction:
                     return entry, state
         return self._add(key, leaves, spec)
 
-    def _state_of(self, recording: Recording) -> list[torch.Tensor]:
+    def _state_of(self, recording: RecordedFunction) -> list[torch.Tensor]:
         return [self._state.get(source) if isinstance(source, str) else source for source in recording.state]
 
     def _add(self, key: Any, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CachedGraphs, list[torch.Tensor]]:
@@ -267,7 +269,7 @@ class CompiledFunction:
 
         return call
 
-    def _build(self, recording: Recording) -> CompiledGraphs:
+    def _build(self, recording: RecordedFunction) -> CompiledGraphs:
         epilogue = Epilogue(recording)
         value_count = set_outputs(recording, epilogue.numbers)
         graph = recording.captured.graph
@@ -292,7 +294,7 @@ class CompiledFunction:
     def _compile_backward(self, graph: Graph) -> Callable[..., Any]:
         return _compile_graph(graph, self._bw_compiler)
 
-    def _decomposed(self, recording: Recording, graph: Graph) -> Graph:
+    def _decomposed(self, recording: RecordedFunction, graph: Graph) -> Graph:
         names = [node.name for node in placeholders(graph)]
         decomposed, lifted = decompose_graph(
             graph, recording.captured.context, self._decompositions, frozenset(), names

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
-from tintype.aot.capture import OutputPlan, Recording
+from tintype.aot.recorded_function import OutputPlan, RecordedFunction
 from tintype.errors import CaptureError
 from tintype.export.owned_state import as_replacement, write_untracked
 from tintype.fake.info import TensorInfo, preserved_strides
@@ -51,7 +51,7 @@ class CompiledGraphs:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: RecordedFunction,
         partition: Partition | None,
         forward: Callable[..., Any],
         compile_backward: Callable[[Graph], Callable[..., Any]],
@@ -335,7 +335,7 @@ class Epilogue:
     autograd on. ``numbers`` are nodes of the joint graph that the forward graph has to return as well.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: RecordedFunction) -> None:
         self.recording = recording
         self.graph = Graph()
         self.numbers: list[Node] = []
@@ -452,7 +452,7 @@ def _is_returned_by_graph(node: Node) -> bool:
     return isinstance(call, Node) and declaration_of(call) is not None
 
 
-def set_outputs(recording: Recording, numbers: Sequence[Node]) -> int:
+def set_outputs(recording: RecordedFunction, numbers: Sequence[Node]) -> int:
     """Let the joint graph return new values of inputs, results and numbers, then gradients; returns how many
     values."""
     values = [*(write.value for write in recording.writes), *recording.results, *numbers]

@@ -6,7 +6,7 @@ import sys
 import types
 from typing import Any
 
-from tintype.export.capture import export, export_for_training, suggest_dynamic_shapes
+from tintype.export.exporting import export, export_for_training, suggest_dynamic_shapes
 from tintype.export.joint import export_joint
 from tintype.export.program import ExportedProgram
 from tintype.export.stage import Stage

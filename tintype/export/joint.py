@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import InvalidRequestError
-from tintype.export.capture import capture_program
+from tintype.export.exporting import capture_program
 from tintype.export.learned import assert_learned, contract_in
 from tintype.export.program import CallSpec, ExportedProgram, copy_program, verified_copy
 from tintype.export.stage import Stage

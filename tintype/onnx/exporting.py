@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tintype.export.capture import export as capture
+from tintype.export.exporting import export as capture
 from tintype.export.program import ExportedProgram
 from tintype.ir.process_switches import collector_paused
 from tintype.onnx.assembly import assemble

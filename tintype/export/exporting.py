@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -17,17 +14,17 @@ from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.errors import ConstraintViolationError, InvalidRequestError
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
+from tintype.export.example_call import ExampleCall
 from tintype.export.input_sizes import InputSizes
-from tintype.export.key_order import Reordered, order_observations
+from tintype.export.key_order import order_observations
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.learned import assertion_text
 from tintype.export.lost_state import warn_of_lost_state
-from tintype.export.module_calls import root_signature, signatures_preserved, take_signatures, with_signatures
+from tintype.export.module_calls import root_signature, take_signatures, with_signatures
 from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry
 from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.export.stage import Stage
-from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -35,12 +32,9 @@ from tintype.ir.observations import Observation
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
-from tintype.trace.argument_names import argument_names, is_captured_program
+from tintype.trace.argument_names import is_captured_program
 from tintype.trace.capture import Capture, CapturedGraph
 from tintype.trace.conversions import settle_conversions
-from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
-from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
-from tintype.trace.recording import one_at_a_time
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
@@ -144,101 +138,55 @@ def capture_program(
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
     if has_uninitialized_state(module):
         module = initialized_copy(module, args, kwargs)
-    names = argument_names(module, args, kwargs)
-    paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
-
-    for_training = stage is Stage.TRAINING
-
-    def run(entries: Sequence[Any], context: FakeContext, *, keep: bool = False) -> tuple[CapturedGraph, InputSizes]:
-        context.environment.before_plain = watch_plain_numbers
-        inputs = InputSizes(context.environment, entries, paths)
-        capture = capture_class(
-            module, args, kwargs, context, inputs.sizes_of, inputs.number_of, is_for_training=for_training
-        )
-        return run_capture(capture, inputs), inputs
-
-    def run_capture(capture: Capture, inputs: InputSizes) -> CapturedGraph:
-        with signatures_preserved(capture.modules, preserved, capture.recorder):
-            return capture.run(after_inputs=inputs.finish)
-
-    def run_reordered(call: Reordered) -> CapturedGraph:
-        context = FakeContext()
-        inputs = InputSizes(context.environment, entries, paths)
-        described = inputs.in_order(tree.leaves((args, kwargs)))  # symbols have the names that they had
-        size_of = lambda position, _: described[call.positions[position]]  # noqa: E731
-        capture = capture_class(
-            module, call.args, call.kwargs, context, size_of, size_of, is_for_training=for_training
-        )
-        return run_capture(capture, inputs)
-
-    flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
-    captured, inputs = with_symbolic_sequences(lambda: run(entries, FakeContext()), flags)
-    captured.observations += order_observations(
-        module, args, kwargs, captured, lambda call: with_symbolic_sequences(lambda: run_reordered(call), flags)
+    call = ExampleCall(
+        module,
+        args,
+        kwargs,
+        entries,
+        capture_class=capture_class,
+        preserved=preserved,
+        is_for_training=stage is Stage.TRAINING,
     )
-    warn_of_lost_state(
-        module, captured, lambda: with_symbolic_sequences(lambda: run(entries, FakeContext()), flags)[0]
-    )
-    functional = stage is Stage.FUNCTIONAL
-    if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):
-        captured.output_specs = _renamed_outputs(captured)
-    if functional:
-        _make_functional(captured, tidy)
-    try:
-        if inputs.dynamic:
-            environment = captured.context.environment
-            # what a program that was captured before asserts, it goes on to assert
-            complex_as_assertions |= is_captured_program(module)
-            check_constraints(environment, inputs.dynamic, complex_as_assertions=complex_as_assertions)
-    except ConstraintViolationError as error:
-        if not refuses_what_is_left_out(
-            entries, error.suggested_fixes, lambda *probe: run(probe[0], FakeContext(probe[1]))[0]
-        ):
-            error.suggested = with_fixes(module, args, kwargs, entries, error.suggested_fixes)
-            raise
+    captured, inputs = call.capture()
+    captured.observations += order_observations(module, args, kwargs, captured, call.capture_reordered)
+    warn_of_lost_state(module, captured, lambda: call.capture()[0])
+    _settle(captured, stage, tidy)
+    _keep_promises(call, captured, inputs, complex_as_assertions)
     _write_assertions(captured, inputs)
-    program = _program_from(captured, stage, (tuple(args), dict(kwargs)), inputs.dynamic)
+    program = _program_from(captured, stage, (args, kwargs), inputs.dynamic)
     program.validate()
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
     return program
 
 
-def _make_functional(captured: CapturedGraph, tidy: Callable[[Graph], None] | None) -> None:
-    """Before promises are checked: what functionalization decides about sizes is part of what the program needs."""
-    mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
-    if tidy is not None:
-        tidy(captured.graph)
-    captured.output_specs = [*mutations, *_renamed_outputs(captured)]
+def _settle(captured: CapturedGraph, stage: Stage, tidy: Callable[[Graph], None] | None) -> None:
+    """Let a recorded graph be one of its stage. Before promises are checked: what functionalization decides about
+    sizes is part of what the program needs."""
+    functional = stage is Stage.FUNCTIONAL
+    if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):
+        captured.output_specs = _renamed_outputs(captured)
+    if functional:
+        mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
+        if tidy is not None:
+            tidy(captured.graph)
+        captured.output_specs = [*mutations, *_renamed_outputs(captured)]
 
 
-def with_symbolic_sequences(run: Callable[[], Any], flags: PlainFlags | None = None) -> Any:
-    """Run a capture, again and again while functions turn up that make sequences of lengths that vary, or flags of
-    sizes; ``flags`` are those that are known to be needed."""
-    flags = PlainFlags() if flags is None else flags
-    with one_at_a_time, _library_forms():
-        while True:
-            try:
-                with rewritten(_make_sequences), flags.answered():
-                    return run()
-            except NeedsRewriting as need:
-                _make_sequences.add(need.function)
-            except NeedsPlainFlags as need:
-                flags.add(need)
-
-
-def _library_forms() -> AbstractContextManager[None]:
-    """Functions of libraries in the form that decides least."""
-    if "transformers" not in sys.modules:
-        return nullcontext()
-    from tintype.interop.general_forms import general_forms
-
-    return general_forms()
-
-
-# Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next
-# capture may begin with them.
-_make_sequences: weakref.WeakSet[Any] = weakref.WeakSet()
+def _keep_promises(
+    call: ExampleCall, captured: CapturedGraph, inputs: InputSizes, complex_as_assertions: bool
+) -> None:
+    """Hold the sizes that a program needs against those that were promised."""
+    if not inputs.dynamic:
+        return
+    # what a program that was captured before asserts, it goes on to assert
+    complex_as_assertions |= is_captured_program(call.module)
+    try:
+        check_constraints(captured.context.environment, inputs.dynamic, complex_as_assertions=complex_as_assertions)
+    except ConstraintViolationError as error:
+        if not refuses_what_is_left_out(call.entries, error.suggested_fixes, call.capture_with):
+            error.suggested = with_fixes(call.module, call.args, call.kwargs, call.entries, error.suggested_fixes)
+            raise
 
 
 def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:
@@ -252,13 +200,6 @@ def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:
             (guard.condition, assertion_text(guard)) for guard in complex_guards(environment, inputs.dynamic)
         ]
     AssertionWriter(captured.graph, environment).write(conditions)
-
-
-def _source(path: tree.KeyPath, names: list[str]) -> str:
-    """An input as the user calls it: ``x`` or ``inputs['a'][0]``."""
-    in_kwargs, position = path[0].idx, path[1]
-    root = str(position.key) if in_kwargs else names[position.idx]
-    return root + tree.path_text(path[2:])
 
 
 def _check_strict(strict: bool) -> None:

@@ -1,4 +1,4 @@
-"""Recording a function for a runtime that must behave as eager mode does.
+"""RecordedFunction a function for a runtime that must behave as eager mode does.
 
 Besides the joint graph, the runtime needs to know what became of the caller's tensors: which were written to, and
 which outputs are, or share memory with, inputs, intermediates or each other. All of that is read off the fakes that
@@ -17,7 +17,8 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
-from tintype.aot.calls import attach, attached_to
+from tintype.aot.arguments import Arguments, SharedMemoryError
+from tintype.aot.recorded_function import GeometryChange, InputWrite, OutputPlan, RecordedFunction
 from tintype.errors import CaptureError, MutationError, StateChangedError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
@@ -63,175 +64,6 @@ _BACKWARD_REFUSED = re.compile("modified by an inplace operation|modified inplac
 
 # what autograd says when it is asked about one of several views of what was written to since
 _VIEW_SPOILED = re.compile("another view of its base has been modified inplace")
-
-
-class SharedMemoryError(Exception):
-    """Inputs share memory that the function writes to: they have to be captured as views of one tensor.
-
-    ``groups`` are the positions of such inputs."""
-
-    def __init__(self, groups: list[list[int]]) -> None:
-        super().__init__(groups)
-        self.groups = groups
-
-
-@dataclasses.dataclass
-class InputWrite:
-    """An input of the graph that got another value, which is an output of the graph."""
-
-    position: int
-    # autograd saw the write: the caller's tensor gets the history of its new value
-    tracked: bool
-    how: StateWrite
-    value: Node
-
-
-@dataclasses.dataclass
-class GeometryChange:
-    """An operator that gave the caller's tensor another size or other strides (``x.t_()``)."""
-
-    position: int
-    operator: Any
-    arguments: tuple[Any, ...]
-
-
-@dataclasses.dataclass
-class OutputPlan:
-    """Where an output comes from.
-
-    ``constant``: it is ``value``. ``argument``: it is the argument at that position. ``state``: it is the tensor that
-    this input of the graph stands for. ``same``: it is the output at that position. ``result``: it is the result at
-    that position. ``view``: it is the view at that position, of an input or a result.
-    """
-
-    kind: str
-    value: Any = None
-    requires_grad: bool = False
-    is_leaf: bool = False
-    # a view of a view that was made while gradients were disabled: gradients end there
-    is_cut_off: bool = False
-    is_parameter: bool = False
-    # position of the result that has the history of a view which got another one by a write to it after detach()
-    history: int | None = None
-
-
-class Arguments:
-    """The flat arguments of a call, as the function gets them: tensors that are inputs of the graph, views of such
-    tensors, and constants.
-
-    A tensor that is given twice is one input. Tensors that share memory which the function writes to are views of one
-    input (see :class:`SharedMemoryError`).
-    """
-
-    def __init__(self, leaves: Sequence[Any], merged: Sequence[Sequence[int]] = ()) -> None:
-        self.leaves = list(leaves)
-        self.inputs: list[torch.Tensor] = []
-        # for each leaf: the input that it is or is a view of; None for constants
-        self.sources: list[int | None] = [None] * len(self.leaves)
-        self.members: set[int] = set()
-        # tensors whose version counter does not tell of writes to the input that they are views of
-        self.unaware: list[torch.Tensor] = []
-        # whether the function changes containers among the arguments; then it returns all of them besides its result
-        self.are_changed = False
-        # which fake stands for which leaf; filled while the function runs
-        self.positions: dict[int, int] = {}
-        self.fakes: list[Any] = []
-        seen: dict[int, int] = {}
-        for group in merged:
-            tensors = [self.leaves[position] for position in group]
-            base = common_base(tensors)
-            if base is not tensors[0] and base is not tensors[0]._base:
-                self.unaware += {id(tensor): tensor for tensor in tensors}.values()
-            for position in group:
-                self.sources[position] = len(self.inputs)
-                self.members.add(position)
-                seen.setdefault(id(self.leaves[position]), position)
-            self.inputs.append(base)
-        for position, leaf in enumerate(self.leaves):
-            if not isinstance(leaf, torch.Tensor) or self.sources[position] is not None:
-                continue
-            first = seen.setdefault(id(leaf), position)
-            if first == position:
-                self.sources[position] = len(self.inputs)
-                self.inputs.append(leaf)
-            else:
-                self.sources[position] = self.sources[first]
-                if first in self.members:
-                    self.members.add(position)
-
-    def rebuild(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
-        """The leaves for other tensors in the place of the inputs."""
-        rebuilt: list[Any] = []
-        made: dict[int, Any] = {}
-        for position, leaf in enumerate(self.leaves):
-            source = self.sources[position]
-            if source is None:
-                rebuilt.append(leaf)
-                continue
-            if id(leaf) not in made:
-                value = inputs[source]
-                if position in self.members:
-                    value = value.as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
-                attach(value, attached_to(leaf))
-                made[id(leaf)] = value
-                self.positions[id(value)] = position
-            rebuilt.append(made[id(leaf)])
-        self.fakes = list(made.values())  # their identities count
-        return rebuilt
-
-
-def common_base(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """One tensor that all of the given ones, which share memory, are views of."""
-    bases = [tensor if tensor._base is None else tensor._base for tensor in tensors]
-    if all(base is bases[0] for base in bases):
-        return bases[0]
-    first = tensors[0]
-    if any(tensor.requires_grad for tensor in tensors) or any(tensor.dtype is not first.dtype for tensor in tensors):
-        raise MutationError(
-            "inputs share memory without being views of each other, the function writes to it, and they require "
-            "gradients or have several dtypes",
-            remedy="pass copies (clone()), or views of one tensor",
-        )
-    # a tensor of our own over the same memory: nobody's version counter tells of writes to it
-    whole = torch.empty(0, dtype=first.dtype, device=first.device)
-    count = first.untyped_storage().nbytes() // first.dtype.itemsize
-    return whole.set_(first.untyped_storage(), 0, (count,), (1,))
-
-
-@dataclasses.dataclass
-class Recording:
-    """A function as a joint graph: inputs, then tangents, to new values of inputs, results, views and gradients."""
-
-    captured: CapturedGraph
-    # the graph's inputs before the caller's: a path in the module, or a tensor that was found elsewhere
-    state: list[str | torch.Tensor]
-    writes: list[InputWrite]
-    geometry_changes: list[GeometryChange]
-    # positions of inputs that lose their history before they are written to, and in the end
-    detached_first: list[int]
-    detached: list[int]
-    # positions of inputs that the function lets require a gradient
-    new_leaves: list[int]
-    results: list[Node]
-    # the nodes that results are or were copied from; None for those that only lend their history
-    originals: list[Node | None]
-    views: list[Node]
-    plans: list[OutputPlan]
-    # positions of the values (written inputs first, then results) that have tangents, and of inputs with gradients
-    tangents: list[int]
-    gradient_inputs: list[int]
-    gradients: list[Node]
-    out_spec: tree.TreeSpec
-    grad_enabled_after: bool
-    # tensors whose gradient the function looked at, and what that was
-    gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]]
-    # why there is no backward, where eager mode would raise that
-    backward_error: str | None
-
-    @property
-    def input_count(self) -> int:
-        """How many inputs the graph has, tangents not counted."""
-        return len(self.captured.input_specs)
 
 
 class FunctionRecorder(JointRecorder):
@@ -594,7 +426,7 @@ def _start_of(node: Node) -> Node:
 
 def record(
     root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool, functions: Sequence[FunctionType]
-) -> Recording:
+) -> RecordedFunction:
     """Record a module that takes the inputs of ``arguments`` and may call the given functions of the user's."""
     with one_at_a_time:
         capture = FunctionCapture(
@@ -636,7 +468,7 @@ def record(
     lenders = {plan.history for plan in capture.plans}
     if not any(found):
         order = [] if capture.backward_error is None else order
-    return Recording(
+    return RecordedFunction(
         captured,
         [_state_source(capture, spec, node) for spec, node in _state(captured, inputs)],
         writes,
@@ -700,7 +532,9 @@ def _check_shared_memory(captured: CapturedGraph, inputs: list[Node]) -> None:
         raise SharedMemoryError(shared)
 
 
-def refuse_shared_memory(recording: Recording, state: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+def refuse_shared_memory(
+    recording: RecordedFunction, state: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> None:
     """Refuse a call in which memory that is written to is also that of another tensor, in a way that graphs don't
     know: an argument that is state of the module as well, or two tensors over the same memory of somebody else's."""
     count = len(state)

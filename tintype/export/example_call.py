@@ -1,0 +1,132 @@
+"""A model with the call that it is exported by: something that can be captured, as often as needed.
+
+One capture makes the program. Others find out what the first one can't tell: whether the order of keys makes another
+program (:mod:`~tintype.export.key_order`), whether the second call of the model would be one
+(:mod:`~tintype.export.lost_state`), and which sizes the program refuses (:mod:`~tintype.export.refused_sizes`).
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from tintype import tree
+from tintype.export.input_sizes import InputSizes
+from tintype.export.key_order import Reordered
+from tintype.export.module_calls import signatures_preserved
+from tintype.fake.context import FakeContext
+from tintype.symbolic.environment import Environment
+from tintype.trace.argument_names import argument_names
+from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
+from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
+from tintype.trace.recording import one_at_a_time
+
+
+class ExampleCall:
+    """A model, the arguments of a call, and what was said about their sizes (``entries``, one per leaf)."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        entries: Sequence[Any],
+        *,
+        capture_class: Callable[..., Capture] = Capture,
+        preserved: Sequence[str] = (),
+        is_for_training: bool = False,
+    ) -> None:
+        self.module = module
+        self.args = args
+        self.kwargs = kwargs
+        self.entries = entries
+        self._capture_class = capture_class
+        self._preserved = preserved
+        self._is_for_training = is_for_training
+        names = argument_names(module, args, kwargs)
+        self._paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
+        self._flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
+
+    def capture(self) -> tuple[CapturedGraph, InputSizes]:
+        """Capture the call; also gives the sizes of its inputs."""
+        return _with_symbolic_sequences(lambda: self._run(self.entries, FakeContext()), self._flags)
+
+    def capture_reordered(self, call: Reordered) -> CapturedGraph:
+        """The same with dictionaries of the arguments in another order."""
+        return _with_symbolic_sequences(lambda: self._run_reordered(call), self._flags)
+
+    def capture_with(self, entries: Sequence[Any], environment: Environment) -> CapturedGraph:
+        """The same with something else said about sizes; what is found out stands in ``environment``, also if the
+        capture fails."""
+        return self._run(entries, FakeContext(environment))[0]
+
+    def _run(self, entries: Sequence[Any], context: FakeContext) -> tuple[CapturedGraph, InputSizes]:
+        context.environment.before_plain = watch_plain_numbers
+        inputs = InputSizes(context.environment, entries, self._paths)
+        return self._record(self.args, self.kwargs, inputs, context, inputs.sizes_of, inputs.number_of), inputs
+
+    def _run_reordered(self, call: Reordered) -> CapturedGraph:
+        context = FakeContext()
+        inputs = InputSizes(context.environment, self.entries, self._paths)
+        described = inputs.in_order(tree.leaves((self.args, self.kwargs)))  # symbols have the names that they had
+
+        def size_of(position: int, _: Any) -> Any:
+            return described[call.positions[position]]
+
+        return self._record(call.args, call.kwargs, inputs, context, size_of, size_of)
+
+    def _record(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: InputSizes,
+        context: FakeContext,
+        sizes_of: Any,
+        number_of: Any,
+    ) -> CapturedGraph:
+        capture = self._capture_class(
+            self.module, args, kwargs, context, sizes_of, number_of, is_for_training=self._is_for_training
+        )
+        with signatures_preserved(capture.modules, self._preserved, capture.recorder):
+            return capture.run(after_inputs=inputs.finish)
+
+
+def _with_symbolic_sequences(run: Callable[[], Any], flags: PlainFlags) -> Any:
+    """Run a capture, again and again while functions turn up that make sequences of lengths that vary, or flags of
+    sizes; ``flags`` are those that are known to be needed."""
+    with one_at_a_time, _library_forms():
+        while True:
+            try:
+                with rewritten(_make_sequences), flags.answered():
+                    return run()
+            except NeedsRewriting as need:
+                _make_sequences.add(need.function)
+            except NeedsPlainFlags as need:
+                flags.add(need)
+
+
+def _library_forms() -> AbstractContextManager[None]:
+    """Functions of libraries in the form that decides least."""
+    if "transformers" not in sys.modules:
+        return nullcontext()
+    from tintype.interop.general_forms import general_forms
+
+    return general_forms()
+
+
+# Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next
+# capture may begin with them.
+_make_sequences: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _source(path: tree.KeyPath, names: list[str]) -> str:
+    """An input as the user calls it: ``x`` or ``inputs['a'][0]``."""
+    in_kwargs, position = path[0].idx, path[1]
+    root = str(position.key) if in_kwargs else names[position.idx]
+    return root + tree.path_text(path[2:])
