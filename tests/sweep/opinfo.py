@@ -36,7 +36,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write a page with the counts and refusals")
     parser.add_argument("--limit-samples", type=int, default=25, metavar="N", help="per operator; 0: all of them")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="per operator")
-    parser.add_argument("--memory", type=int, default=12, metavar="GB", help="per operator")
+    parser.add_argument("--memory", type=int, default=12, metavar="GB", help="per operator; 0: no limit")
+    parser.add_argument("--device", default="cpu", help="where the samples lie; on a GPU with --memory 0")
     parser.add_argument("--trace", action="store_true", help="print the traceback of each kind of problem")
     return parser.parse_args()
 
@@ -59,7 +60,7 @@ def sweep(operators: list[Any], options: argparse.Namespace) -> Iterator[Operato
     def work(number: int) -> Iterator[Outcome]:
         quiet()
         operator = operators[number]
-        for case in cases_of(operator, options.limit_samples):
+        for case in cases_of(operator, options.limit_samples, options.device):
             yield from judge(operator, case)
 
     finished_jobs = run_jobs(
@@ -70,12 +71,12 @@ def sweep(operators: list[Any], options: argparse.Namespace) -> Iterator[Operato
         memory=options.memory * GIGABYTE,
     )
     for finished in finished_jobs:
-        yield as_report(operators[finished.job], finished)
+        yield as_report(operators[finished.job], finished, options.device)
 
 
-def as_report(operator: Any, finished: Finished) -> OperatorReport:
+def as_report(operator: Any, finished: Finished, device: str) -> OperatorReport:
     """The report of an operator whose process has ended, maybe badly."""
-    dtype = str(dtype_for(operator)).removeprefix("torch.")
+    dtype = str(dtype_for(operator, device)).removeprefix("torch.")
     report = OperatorReport(operator.full_name, dtype, finished.seconds, finished.messages)
     if finished.failure is not None:
         last = f"after {report.outcomes[-1].case}" if report.outcomes else "at the start"

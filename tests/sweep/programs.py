@@ -84,18 +84,18 @@ def seed() -> None:
     random.seed(SEED)
 
 
-def dtype_for(operator: Any) -> torch.dtype | None:
-    """The dtype to ask for samples in; None where the operator has no kernel for the CPU."""
-    return next((dtype for dtype in DTYPES if operator.supports_dtype(dtype, "cpu")), None)
+def dtype_for(operator: Any, device: str = "cpu") -> torch.dtype | None:
+    """The dtype to ask for samples in; None where the operator has no kernel for the device."""
+    return next((dtype for dtype in DTYPES if operator.supports_dtype(dtype, device)), None)
 
 
-def cases_of(operator: Any, limit: int) -> list[Case]:
+def cases_of(operator: Any, limit: int, device: str = "cpu") -> list[Case]:
     """The programs of an operator: its samples, and its in-place variant on those that fit."""
     seed()
-    dtype = dtype_for(operator)
+    dtype = dtype_for(operator, device)
     if dtype is None:
         return []
-    samples = list(operator.sample_inputs(device="cpu", dtype=dtype, requires_grad=False))
+    samples = list(operator.sample_inputs(device=device, dtype=dtype, requires_grad=False))
     cases = []
     for number in spread(len(samples), limit):
         sample = samples[number]
