@@ -11,7 +11,9 @@ import argparse
 import fnmatch
 import json
 import sys
-from collections.abc import Iterator
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write a page with the counts and refusals")
     parser.add_argument("--limit-samples", type=int, default=25, metavar="N", help="per operator; 0: all of them")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="per operator")
-    parser.add_argument("--memory", type=int, default=12, metavar="GB", help="per operator; 0: no limit")
-    parser.add_argument("--device", default="cpu", help="where the samples lie; on a GPU with --memory 0")
+    parser.add_argument("--memory", type=int, default=12, metavar="GB", help="per operator")
+    parser.add_argument("--device", default="cpu", help="where the samples lie; other ones are swept in one process")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth operator, from the Ith on")
     parser.add_argument("--trace", action="store_true", help="print the traceback of each kind of problem")
     return parser.parse_args()
 
@@ -63,6 +66,10 @@ def sweep(operators: list[Any], options: argparse.Namespace) -> Iterator[Operato
         for case in cases_of(operator, options.limit_samples, options.device):
             yield from judge(operator, case)
 
+    if options.device != "cpu":  # its driver does not survive a fork
+        for number, operator in enumerate(operators):
+            yield as_report(operator, in_this_process(number, work), options.device)
+        return
     finished_jobs = run_jobs(
         range(len(operators)),
         work,
@@ -72,6 +79,18 @@ def sweep(operators: list[Any], options: argparse.Namespace) -> Iterator[Operato
     )
     for finished in finished_jobs:
         yield as_report(operators[finished.job], finished, options.device)
+
+
+def in_this_process(number: int, work: Callable[[int], Iterator[Outcome]]) -> Finished:
+    """Judge an operator here."""
+    messages: list[Outcome] = []
+    started = time.monotonic()
+    try:
+        messages.extend(work(number))
+        failure = None
+    except Exception:
+        failure = traceback.format_exc(limit=-4)
+    return Finished(number, messages, failure, time.monotonic() - started)
 
 
 def as_report(operator: Any, finished: Finished, device: str) -> OperatorReport:
@@ -100,7 +119,8 @@ def main() -> int:
     torch.set_num_threads(1)
     leave_the_seed_alone()
     tintype.export(torch.nn.ReLU(), (torch.ones(2),)).run_decompositions()  # loaded once, for all processes
-    operators = selected(options.only)
+    part, parts = map(int, options.part.split("/"))
+    operators = selected(options.only)[part::parts]
     reports = []
     for count, report in enumerate(sweep(operators, options), 1):
         reports.append(report)

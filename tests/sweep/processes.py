@@ -96,8 +96,7 @@ def run_jobs(
 
 def _work(job: Any, work: Callable[[Any], Iterable[Any]], memory: int, sender: Any) -> None:
     """In the new process: do the job and send its results one by one."""
-    if memory:  # a GPU's driver reserves more addresses than there is memory
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 2)
