@@ -137,7 +137,7 @@ def run_if(interpreter: Interpreter, statement: Statement, environment: Environm
     wanted = [
         position
         for position, unique in enumerate(statement.outputs)
-        if unique in statement.procedure.used and not outside[position]
+        if statement.procedure.uses[unique] and not outside[position]
     ]
 
     def side(block: Block) -> Callable[[], list[Any]]:

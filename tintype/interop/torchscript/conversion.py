@@ -16,6 +16,7 @@ from tintype.interop.torchscript import objects as _objects  # noqa: F401
 from tintype.interop.torchscript import tensors as _tensors  # noqa: F401
 from tintype.interop.torchscript.control_flow import ScriptRaisedError
 from tintype.interop.torchscript.interpreter import Interpreter
+from tintype.interop.torchscript.memory import refuse_written
 from tintype.interop.torchscript.mirror import Mirror, is_kept_number, keep_number
 from tintype.interop.torchscript.operators import UnsupportedStatementError
 from tintype.interop.torchscript.reachable import reachable, unsupported
@@ -152,6 +153,7 @@ class _Entry:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         interpreter = self.interpreter
         values = self._values(args, kwargs)
+        interpreter.given = values
         for mirror in interpreter.mirroring.mirrors.values():
             for name in mirror.numbers:  # here, where it can be used in every branch
                 interpreter.attributes_of(mirror).get(name)
@@ -165,6 +167,7 @@ class _Entry:
             raise_all(unsupported(interpreter, self.procedure, self.mirror))
             raise
         self._write_state()
+        refuse_written(interpreter)
         return result(given)
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -41,6 +41,11 @@ class Interpreter:
         # how many calls are running, and the block of the first
         self.depth = 0
         self.outermost: Block | None = None
+        self.environments: list[Environment] = []
+        # memory that a variable may be after a recorded loop, with the loop's line; see memory.py
+        self.not_to_be_written: list[Any] = []
+        # the tensors that the script was called with
+        self.given: list[Any] = []
         # attributes as they were when the run began, which somebody has asked for
         self.loaded: dict[tuple[int, str], Any] = {}
         self.root: torch.nn.Module | None = None
@@ -57,7 +62,7 @@ class Interpreter:
         self.attributes, self.numbers = {}, {}
         self.set_anew, self.was_read = set(), set()
         self.loaded = {}
-        self.depth = 0
+        self.depth, self.environments, self.given, self.not_to_be_written = 0, [], [], []
         self.repeated = 0
         recorder = active_recorder()
         try:
@@ -85,12 +90,14 @@ class Interpreter:
         if not self.depth:
             self.outermost = procedure.block
         self.depth += 1
+        self.environments.append(environment)
         try:
             results = self.run_block(procedure.block, environment)
         except control_flow.NotAlikeError as error:
             raise error.as_refusal() from None
         finally:
             self.depth -= 1
+            self.environments.pop()
         return results[0] if len(results) == 1 else tuple(results)
 
     def run_block(self, block: Block, environment: Environment, start: int = 0, then: Then | None = None) -> Any:

@@ -22,11 +22,13 @@ from tintype.interop.torchscript.control_flow import (
     known_truth,
 )
 from tintype.interop.torchscript.heap import APPENDING, ScriptList
+from tintype.interop.torchscript.memory import LoopMemory
 from tintype.interop.torchscript.operators import called
 from tintype.interop.torchscript.values import UNINITIALIZED
 from tintype.ops.scan import scan
 from tintype.ops.while_loop import while_loop
 from tintype.symbolic.location import user_location
+from tintype.trace.recorder import active_recorder
 
 if TYPE_CHECKING:
     from tintype.interop.torchscript.interpreter import Environment, Interpreter
@@ -151,6 +153,7 @@ class Recording:
         self.appended: dict[int, tuple[ScriptList, int]] = {}
         # variables that begin as a container and are other ones later, carried by their content
         self.opened: set[int] = set()
+        self.memory: LoopMemory | None = None
         # variables that have no value before the first step, with what makes one that nobody looks at
         self.missing: dict[int, Any] = {}
 
@@ -189,6 +192,9 @@ class Recording:
     def _record(self) -> None:
         loop = self.loop
         leaves, form = self._carried()
+        recorder = active_recorder()
+        assert recorder is not None
+        self.memory = LoopMemory(recorder, self.interpreter, loop.statement, leaves)
         limited = not (isinstance(loop.limit, int) and loop.limit >= _NO_LIMIT)
         if limited and not loop.ends_early() and known_truth(loop.goes_on) is True:
             results = self._scan(leaves, form) if self.appended else self._count(leaves, form)
@@ -201,6 +207,8 @@ class Recording:
         else:
             results = self._while(leaves, form, limited)
         loop.interpreter.statement = loop.statement
+        if not self.appended:
+            self.memory.mark(results)
         values, places = put_together(form, results, self.heap)
         self.changed.make(self.heap, places)
         for (position, _), value in zip(self._varying(), values, strict=True):
@@ -222,6 +230,7 @@ class Recording:
         numbers = aten.arange.start(loop.step, loop.limit, dtype=torch.int64, device=_CPU)
         last, rows = scan(step, (nothing, *leaves), numbers)
         rows = list(rows)
+        self.memory.mark([*last[1:], *rows])
         for container, growth in self.appended.values():
             self.heap.changes(container)
             container.rows = tuple(rows[:growth])
@@ -266,6 +275,7 @@ class Recording:
     def _step(self, carried: list[Any], number: Any, form: Form) -> tuple[Any, list[Any], list[Any]]:
         """Run the body once, on values that stand for those of any step."""
         loop, heap = self.loop, self.heap
+        entered = list(carried)
         heap.enter()
         try:
             values, places = put_together(form, carried, heap)
@@ -286,8 +296,12 @@ class Recording:
                     f"every step of a recorded loop raises: {error.message}", location=user_location()
                 ) from None
             rows = self._look()
-            following = [value for position, value in enumerate(given) if not self.unchanged[position]]
-            return goes_on, self._taken_apart(following, form), rows
+            following = self._taken_apart(
+                [value for position, value in enumerate(given) if not self.unchanged[position]], form
+            )
+            assert self.memory is not None
+            self.memory.look(entered, [*following, *rows])
+            return goes_on, following, rows
         finally:
             heap.leave()
 

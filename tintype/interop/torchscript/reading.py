@@ -7,6 +7,7 @@ times in a loop, sees statements with numbers for the values that they take and 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -101,17 +102,17 @@ class Block:
         self.statements: list[Statement] = [Statement(node, procedure) for node in block.nodes()]
         self.outputs: tuple[int, ...] = tuple(value.unique() for value in block.outputs())
         for statement in self.statements:
-            procedure.used.update(statement.inputs)
-        procedure.used.update(self.outputs)
+            procedure.uses.update(statement.inputs)
+        procedure.uses.update(self.outputs)
 
 
 class Procedure:
-    """A method or function: ``title`` is its name, ``used`` are the values that somebody takes."""
+    """A method or function: ``title`` is its name, ``uses`` says how often values are taken."""
 
     def __init__(self, graph: Any, title: str) -> None:
         self.graph = graph  # owns the nodes
         self.title = title
-        self.used: set[int] = set()
+        self.uses: Counter[int] = Counter()
         self.block = Block(graph.block() if callable(getattr(graph, "block", None)) else graph, self)
         self.input_types = [value.type() for value in graph.inputs()]
         self.calls: dict[Any, Procedure] = {}
