@@ -28,6 +28,8 @@ from tests.sweep.programs import cases_of, dtype_for
 from tests.sweep.report import OperatorReport, SweepReport
 
 GIGABYTE = 1 << 30
+# Their kernels fail on a GPU where a kernel on the processor raises, and nothing runs on it afterwards.
+SPOIL_A_DEVICE = ("_segment_reduce", "jiterator")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -120,7 +122,10 @@ def main() -> int:
     leave_the_seed_alone()
     tintype.export(torch.nn.ReLU(), (torch.ones(2),)).run_decompositions()  # loaded once, for all processes
     part, parts = map(int, options.part.split("/"))
-    operators = selected(options.only)[part::parts]
+    operators = selected(options.only)
+    if options.device != "cpu":
+        operators = [operator for operator in operators if not operator.name.startswith(SPOIL_A_DEVICE)]
+    operators = operators[part::parts]
     reports = []
     for count, report in enumerate(sweep(operators, options), 1):
         reports.append(report)

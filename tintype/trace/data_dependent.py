@@ -157,9 +157,12 @@ def _unique_rows(
     count = _new_size(recorder, length)
     sizes = (*info.sizes[:where], count, *info.sizes[where + 1 :])
     order = [where, *(d for d in range(info.dim) if d != where)]  # the kernel works on rows
+    on_gpu = info.device.type == "cuda"
+    inverse = (length,) if not on_gpu or chosen.get("return_inverse") else (0,)
+    counts = (count,) if not on_gpu or chosen.get("return_counts") else (0,)
     results = [
-        fresh(sizes, info.dtype, info.device, strides=strides_in_order(sizes, order)),
-        fresh((length,), torch.int64, info.device),
-        fresh((count,), torch.int64, info.device),
+        fresh(sizes, info.dtype, info.device, strides=None if on_gpu else strides_in_order(sizes, order)),
+        fresh(inverse, torch.int64, info.device),
+        fresh(counts, torch.int64, info.device),
     ]
     return recorder.record_as(func, args, kwargs, results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tintype.errors import UnsupportedInputError
-from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.info import TensorInfo, preserved_strides, strides_in_order
 from tintype.fake.promotion import real_of
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
@@ -13,6 +13,11 @@ from tintype.symbolic import Size
 from tintype.symbolic.sizes import at_least, contiguous_strides, is_one, is_zero, require_same, same
 
 _FUSED_DTYPES = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
+_FUSED_ON_GPU = frozenset({torch.float32, torch.bfloat16, torch.float16})
+
+
+def _has_kernel_on_gpu() -> bool:
+    return torch._C._get_flash_sdp_enabled() or torch._C._get_mem_efficient_sdp_enabled()
 
 
 @rule("scaled_dot_product_attention")
@@ -50,6 +55,10 @@ def scaled_dot_product_attention(
         )
     sizes = (*batch, first[-2], third[-1])
     strides = contiguous_strides(sizes)
+    if query.device.type == "cuda":
+        if len(sizes) == 4 and query.dtype in _FUSED_ON_GPU and _has_kernel_on_gpu():
+            strides = strides_in_order(sizes, (0, 2, 1, 3))  # heads lie inside of the sequence
+        return TensorInfo(sizes, strides, query.dtype, query.device)
     # the fused kernel lays its result out like the query, the plain one makes a contiguous result
     if query.strides != strides and _is_fused(query, key, value, attn_mask, dropout_p, enable_gqa):
         strides = preserved_strides(first, query.strides)

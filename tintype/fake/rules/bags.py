@@ -39,10 +39,15 @@ def _bags(
         raise RuntimeError("embedding_bag: weight has to be a matrix, indices and offsets have to be 1D tensors")
     count = offsets.sizes[0]
     bags = count - 1 if include_last_offset else count
+    if weight.device.type == "cuda":
+        width = weight.sizes[1]
+        largest: tuple[Size, ...] = (bags, width) if mode == _MAXIMUM else (0,)
+        shapes = (indices.sizes, offsets.sizes, largest)
+        return (weight.fresh((bags, width)), *(indices.fresh(shape) for shape in shapes))
     fast = _is_fast(weight, mode, per_sample_weights, padding_idx)
     # without a gradient to compute, sums keep a counter for every offset
     counted = bags if for_gradient or mode != _SUM else count
-    largest: tuple[Size, ...] = (bags, weight.sizes[1]) if mode == _MAXIMUM else (counted,)
+    largest = (bags, weight.sizes[1]) if mode == _MAXIMUM else (counted,)
     dtype = offsets.dtype
     return (
         weight.fresh((bags, weight.sizes[1])),

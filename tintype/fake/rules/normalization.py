@@ -206,7 +206,8 @@ def native_batch_norm(
     _check_channels(channels, weight, bias, running_mean, running_var)
     parameter = weight or running_mean
     dtype = _statistics_dtype(input, parameter)
-    saved: tuple[Size, ...] = (channels,) if training else (0,)
+    # on a GPU they are there in any case, and are not looked at
+    saved: tuple[Size, ...] = (channels,) if training or input.device.type == "cuda" else (0,)
     return (
         fresh_in_format_of(input, input.sizes),
         _fresh(saved, dtype, input.device),

@@ -79,7 +79,8 @@ def columns_to_image(
 
 @rule("max_unpool2d")
 def max_unpool2d(self: TensorInfo, indices: TensorInfo, output_size: Sequence[Size]) -> TensorInfo:
-    return fresh_in_format_of(self, (*self.sizes[:-2], *output_size))
+    sizes = (*self.sizes[:-2], *output_size)
+    return self.fresh(sizes) if self.device.type == "cuda" else fresh_in_format_of(self, sizes)
 
 
 @rule("channel_shuffle", "native_channel_shuffle")

@@ -151,4 +151,6 @@ def is_among(
 @rule("nonzero_static")
 def nonzero_static(self: TensorInfo, *, size: Size, fill_value: int = -1) -> TensorInfo:
     sizes = (size, self.dim)
-    return TensorInfo(sizes, contiguous_strides(sizes), torch.int64, self.device)
+    # on a GPU the positions along one dimension lie together
+    strides = (1, size) if self.device.type == "cuda" else contiguous_strides(sizes)
+    return TensorInfo(sizes, strides, torch.int64, self.device)
