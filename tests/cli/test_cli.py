@@ -168,3 +168,14 @@ def test_a_file_of_several_programs(model: Path) -> None:
     assert "holds the programs plain, core" in refused("run", path) and "--entry plain" in refused("run", path)
     assert "no program 'other'" in refused("run", path, "--entry", "other")
     assert "one program, which has no name" in refused("run", model, "--entry", "other")
+
+
+def test_convert_to_onnx(model: Path) -> None:
+    output = model.with_suffix(".onnx")
+    text = call("convert", model, output, "--opset", 21)
+    assert "ONNX opset 21: 3 nodes, 4 initializers" in text
+    assert "verified on other sizes" in text
+    x = torch.ones(7, 3)
+    expected = tintype.load(model).module()(x)
+    torch.testing.assert_close(tintype.onnx.load(output)(x), expected.detach())
+    assert "opset 9 is none of those" in refused("convert", model, output, "--opset", 9)

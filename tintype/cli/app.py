@@ -1,5 +1,5 @@
-"""``tintype``: looks at saved programs, runs them, and converts files of TorchScript. What a command needs is loaded
-when it is called."""
+"""``tintype``: looks at saved programs, runs them, and converts files from TorchScript and to ONNX. What a command
+needs is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -69,8 +69,10 @@ def run(
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(help="A file that torch.jit.save wrote.", metavar="MODEL.pt")],
-    target: Annotated[Path, typer.Argument(help="The file to write.", metavar="MODEL.tt")],
+    source: Annotated[
+        Path, typer.Argument(help="What torch.jit.save wrote, or tintype.save for ONNX.", metavar="MODEL.pt|MODEL.tt")
+    ],
+    target: Annotated[Path, typer.Argument(help="The file to write.", metavar="MODEL.tt|MODEL.onnx")],
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,11 +90,34 @@ def convert(
     trust: Annotated[
         bool, typer.Option("--trust", help="Load the file, which runs code that it brings along.")
     ] = False,
+    entry: Annotated[
+        str | None, typer.Option("--entry", "-e", help="To ONNX: which program, of several.", metavar="NAME")
+    ] = None,
+    opset: Annotated[int | None, typer.Option("--opset", help="To ONNX: the opset, 18 to 24.")] = None,
+    optimize: Annotated[bool, typer.Option("--optimize", help="To ONNX: onnxscript's optimizer as well.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="To ONNX: compare with the program on ONNX Runtime.")
+    ] = True,
+    external_data: Annotated[
+        bool, typer.Option("--external-data", help="To ONNX: weights in a file of their own, whatever their size.")
+    ] = False,
 ) -> None:
-    """Make a program of a TorchScript file."""
+    """Make a program of a TorchScript file, or an ONNX model of a program (MODEL.tt MODEL.onnx)."""
     from tintype.cli.convert import convert_file
+    from tintype.cli.to_onnx import convert_program
 
     with _told_plainly():
+        if target.suffix == ".onnx":
+            convert_program(
+                source,
+                target,
+                entry=entry,
+                opset=opset,
+                optimize=optimize,
+                verify=verify,
+                external_data=external_data,
+            )
+            return
         convert_file(source, target, inputs or [], dynamic or [], trust=trust, method=method)
 
 

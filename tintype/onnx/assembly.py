@@ -113,6 +113,7 @@ class _Assembly:
         weight(value, tensor.detach().clone() if is_written else tensor)
         self.initializers.append(value)
         if is_written:
+            value.meta["written"] = True
             self.overridable[spec.target] = value
         elif key is not None:
             self._by_memory[key] = value

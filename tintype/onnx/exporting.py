@@ -15,6 +15,7 @@ from tintype.onnx.decomposition import with_lowerings
 from tintype.onnx.errors import OnnxRequestError
 from tintype.onnx.interface import METADATA_KEY, Interface
 from tintype.onnx.libraries import ir
+from tintype.onnx.optimization import optimize_fully
 from tintype.onnx.program import ONNXProgram
 from tintype.onnx.report import Report
 from tintype.onnx.runtime import LARGEST_MESSAGE, weight_bytes
@@ -34,6 +35,8 @@ def export(
     opset: int = DEFAULT_OPSET,
     translations: Mapping[Any, Callable[..., Any]] | None = None,
     verify: bool | None = None,
+    optimize: bool | str = True,
+    progress: Callable[[str], Any] | None = None,
 ) -> ONNXProgram:
     """A model, a program or a file with a program as an ONNX program.
 
@@ -43,6 +46,11 @@ def export(
 
     ``verify`` runs the result on ONNX Runtime beside the program, on the example and on other sizes within what it
     promises to take; without a word it is done for models of less than 500 MB. ``report`` says what was compared.
+
+    ``progress`` is called with what is being done.
+
+    What can be known while the model is built (constants, fixed shapes, the same call twice) makes no nodes;
+    ``optimize="full"`` runs onnxscript's optimizer as well, which takes longer.
 
     >>> import torch, tintype
     >>> batch = tintype.Dim("batch")
@@ -57,9 +65,16 @@ def export(
         )
     program = _program(model, args, kwargs, dynamic_shapes)
     table = dict(translations or {})
+    tell = progress if progress is not None else str
+    tell("translating to ONNX")
     with collector_paused():
         prepared = with_lowerings(program, opset, table)
         built, interface, translator = assemble(prepared, opset, table)
+    if optimize == "full":
+        tell("optimizing")
+        optimize_fully(built)
+    elif not isinstance(optimize, bool):
+        raise OnnxRequestError(f"optimize={optimize!r} is none of True and 'full'")
     report = Report(opset, len(built.graph), len(built.graph.initializers))
     dropped = translator.shared.dropped_checks
     report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
@@ -72,6 +87,7 @@ def export(
         returned=program.call_spec.returned,
     )  # fmt: skip
     if verify or (verify is None and weight_bytes(built) < _LARGEST_VERIFIED):
+        tell("verifying on ONNX Runtime")
         if weight_bytes(built) < LARGEST_MESSAGE:
             check_model(built)
             report.checked = True

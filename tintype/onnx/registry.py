@@ -45,7 +45,7 @@ def load_lowerings() -> None:
 
     for family in (
         "numbers", "normalization", "shapes", "attention", "control_flow", "indexing", "elementwise", "reductions",
-        "linear_algebra", "pooling", "tensors", "special",
+        "linear_algebra", "pooling", "tensors", "special", "recurrent",
     ):  # fmt: skip
         importlib.import_module(f"tintype.onnx.lowerings.{family}")
 

@@ -32,15 +32,15 @@ def attention(
 ) -> Any:
     if dropout_p:
         raise LoweringError("its dropout draws random numbers as ONNX does not; export the model in eval mode")
-    rank = len(query.shape)
+    rank, key_rank = len(query.shape), len(key.shape)
+    length = op.size(key, key_rank - 2)
     if enable_gqa:
         key, value = _repeated(op, query, key), _repeated(op, query, value)
-    key_rank = len(key.shape)
     order = [*range(key_rank - 2), key_rank - 1, key_rank - 2]
     factor = _scale(op, query, scale)
     scores = op.MatMul(op.Mul(query, factor), op.Transpose(key, perm=order))
     if is_causal:
-        mask = _causal(op, op.size(query, rank - 2), op.size(key, key_rank - 2))
+        mask = _causal(op, op.size(query, rank - 2), length)
     weights = None
     if mask is not None:
         if mask.dtype is _BOOL:

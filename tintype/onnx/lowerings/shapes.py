@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tintype.fake.tensor import FakeTensor
 from tintype.onnx.builder import Builder
+from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.registry import lowering
 
@@ -276,3 +278,25 @@ def unbind(op: Builder, tensor: Any, dimension: int = 0) -> Any:
 
 for _each in (split, split_with_sizes, chunk, unbind, narrow):
     _each.takes_complex = True  # type: ignore[attr-defined]
+
+
+@lowering(aten.as_strided.default)
+def as_strided(op: Builder, tensor: Any, sizes: Sequence[Any], strides: Sequence[Any], offset: Any = None) -> Any:
+    """Elements of a tensor by their places in memory: for one that fills its memory in order, and is no input, these
+    are known."""
+    source = op.node.args[0].meta["val"].info
+    fixed = [*source.sizes, *sizes, *strides, offset or 0]
+    if not all(isinstance(each, int) for each in fixed) or source.offset != 0:
+        raise LoweringError("where its elements lie in memory depends on sizes that vary")
+    expected: list[int] = []
+    count = 1
+    for size in reversed(source.sizes):
+        expected.insert(0, count)
+        count *= max(size, 1)
+    dense = all(size == 1 or stride == step for size, stride, step in zip(source.sizes, source.strides, expected))
+    places = np.full([], offset or 0, dtype=np.int64)
+    for size, stride in zip(sizes, strides):
+        places = places[..., None] + np.arange(size) * stride
+    if not dense or (places.size and places.max() >= count) or op.node.args[0].op == "placeholder":
+        raise LoweringError("ONNX has no memory: which elements these are depends on how the tensor lies in it")
+    return op.Gather(op.Reshape(tensor, [-1]), op.constant(places, _INT64), axis=0)

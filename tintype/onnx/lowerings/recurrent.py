@@ -1,0 +1,131 @@
+"""Recurrent layers as LSTM, GRU and RNN nodes: one for each layer, both directions in it.
+
+ONNX has the gates in another order than torch. Weights are put into that order when the model is made, so that
+nothing is left to do when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tintype.onnx.builder import Builder
+from tintype.onnx.errors import LoweringError
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering
+from tintype.onnx.weights import Weight
+
+aten = torch.ops.aten
+_INT64 = ir.DataType.INT64
+
+# Where ONNX's gates stand in torch's weights.
+_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
+
+
+def _reordered(op: Builder, weight: Any, operation: str) -> Any:
+    """A weight or bias with its gates in ONNX's order: an array where its elements are known, else nodes."""
+    order = _GATES[operation]
+    if isinstance(weight.const_value, Weight) and "written" not in weight.meta:
+        array = weight.const_value.numpy()
+        parts = np.split(array, len(order), axis=0)
+        return np.concatenate([parts[gate] for gate in order], axis=0)
+    if len(order) == 1:
+        return weight
+    parts = op.Split(weight, num_outputs=len(order), axis=0)
+    return op.Concat(*[parts[gate] for gate in order], axis=0)
+
+
+def _joined(op: Builder, rows: Sequence[Sequence[Any]], dtype: Any) -> Any:
+    """Weights of the directions, one after the other."""
+    if all(isinstance(each, np.ndarray) for row in rows for each in row):
+        return op.constant(np.stack([np.concatenate(list(row), axis=0) for row in rows]), dtype)
+    values = []
+    for row in rows:
+        parts = [op.constant(each, dtype) if isinstance(each, np.ndarray) else each for each in row]
+        values.append(op.Unsqueeze(parts[0] if len(parts) == 1 else op.Concat(*parts, axis=0), [0]))
+    return values[0] if len(values) == 1 else op.Concat(*values, axis=0)
+
+
+def _layers(
+    op: Builder,
+    operation: str,
+    tensor: Any,
+    states: Sequence[Any],
+    weights: Sequence[Any],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    *,
+    activation: str | None = None,
+) -> Any:
+    if train and dropout and layers > 1:
+        raise LoweringError("its dropout draws random numbers as ONNX does not; export the model in eval mode")
+    directions = 2 if bidirectional else 1
+    each = 4 if has_biases else 2
+    if len(weights) != layers * directions * each:
+        raise LoweringError("projections (proj_size) have no form in ONNX")
+    dtype = tensor.dtype
+    hidden = op.size(states[0], 2)
+    sequence = op.Transpose(tensor, perm=[1, 0, 2]) if batch_first else tensor
+    finals: list[list[Any]] = [[] for _ in states]
+    for layer in range(layers):
+        rows: list[list[Any]] = []
+        for direction in range(directions):
+            first = (layer * directions + direction) * each
+            rows.append([_reordered(op, weight, operation) for weight in weights[first : first + each]])
+        initial = [
+            state if layers == 1 else op.Slice(state, [layer * directions], [(layer + 1) * directions], [0])
+            for state in states
+        ]
+        attributes: dict[str, Any] = {
+            "hidden_size": hidden,
+            "direction": "bidirectional" if bidirectional else "forward",
+        }
+        if operation == "GRU":
+            attributes["linear_before_reset"] = 1
+        if activation is not None:
+            attributes["activations"] = [activation] * directions
+        made = getattr(op, operation)(
+            sequence,
+            _joined(op, [[row[0]] for row in rows], dtype),
+            _joined(op, [[row[1]] for row in rows], dtype),
+            _joined(op, [[row[2], row[3]] for row in rows], dtype) if has_biases else None,
+            None,
+            *initial,
+            **attributes,
+        )
+        for final, value in zip(finals, made[1:]):
+            final.append(value)
+        if directions == 1:
+            sequence = op.Squeeze(made[0], [1])
+        else:
+            turned = op.Transpose(made[0], perm=[0, 2, 1, 3])
+            sequence = op.Reshape(turned, op.constant([0, 0, 2 * hidden], _INT64))
+    results = op.Transpose(sequence, perm=[1, 0, 2]) if batch_first else sequence
+    return results, *(final[0] if layers == 1 else op.Concat(*final, axis=0) for final in finals)
+
+
+@lowering(aten.lstm.input)
+def lstm(op: Builder, tensor: Any, states: Sequence[Any], weights: Sequence[Any], *rest: Any) -> Any:
+    return _layers(op, "LSTM", tensor, states, weights, *rest)
+
+
+@lowering(aten.gru.input)
+def gru(op: Builder, tensor: Any, state: Any, weights: Sequence[Any], *rest: Any) -> Any:
+    return _layers(op, "GRU", tensor, [state], weights, *rest)
+
+
+@lowering(aten.rnn_tanh.input)
+def rnn_tanh(op: Builder, tensor: Any, state: Any, weights: Sequence[Any], *rest: Any) -> Any:
+    return _layers(op, "RNN", tensor, [state], weights, *rest, activation="Tanh")
+
+
+@lowering(aten.rnn_relu.input)
+def rnn_relu(op: Builder, tensor: Any, state: Any, weights: Sequence[Any], *rest: Any) -> Any:
+    return _layers(op, "RNN", tensor, [state], weights, *rest, activation="Relu")

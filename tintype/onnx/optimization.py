@@ -1,0 +1,26 @@
+"""``optimize="full"``: onnxscript's optimizer, held to what must not change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tintype.onnx.libraries import ir
+
+# A weight that is stored in few bits stays so: who folds its DequantizeLinear stores it in full.
+_KEPT_WHOLE = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"})
+_LARGEST_FOLDED = 8 * 1024
+
+
+def optimize_fully(model: ir.Model) -> None:
+    """Fold constants and rewrite patterns with onnxscript's optimizer, in place; names of inputs and outputs stay."""
+    from onnxscript import optimizer
+
+    names = [[value.name for value in values] for values in (model.graph.inputs, model.graph.outputs)]
+    optimizer.optimize_ir(model, should_fold=_should_fold, input_size_limit=_LARGEST_FOLDED)
+    for values, kept in zip((model.graph.inputs, model.graph.outputs), names):
+        for value, name in zip(values, kept):
+            value.name = name
+
+
+def _should_fold(node: Any) -> bool | None:
+    return False if node.op_type in _KEPT_WHOLE else None
