@@ -56,7 +56,8 @@ def scaled_dot_product_attention(
     sizes = (*batch, first[-2], third[-1])
     strides = contiguous_strides(sizes)
     if query.device.type == "cuda":
-        if len(sizes) == 4 and query.dtype in _FUSED_ON_GPU and _has_kernel_on_gpu():
+        four = len(first) == len(second) == len(third) == 4
+        if four and query.dtype in _FUSED_ON_GPU and _has_kernel_on_gpu():
             strides = strides_in_order(sizes, (0, 2, 1, 3))  # heads lie inside of the sequence
         return TensorInfo(sizes, strides, query.dtype, query.device)
     # the fused kernel lays its result out like the query, the plain one makes a contiguous result
