@@ -17,6 +17,7 @@ class Session(Protocol):
     """Who answers a fake's questions about values: the recorder that made it."""
 
     below_autograd: bool
+    rows: list[Any]
 
     def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor: ...
 

@@ -116,6 +116,15 @@ def _relation(function: Callable[..., Any]) -> Callable[..., SymbolNode]:
     return method
 
 
+# The largest number that a size can be: torch slices up to there for ``x[:]``.
+_MOST = (1 << 63) - 1
+
+
+def _at_most(left: Any, right: Any) -> Any:
+    is_any = type(right) is int and right >= _MOST and isinstance(left, Expr) and left.kind == "int"
+    return True if is_any else relations.le(left, right)
+
+
 def _answered(condition: Expr, frame: FrameType | None) -> Any:
     """A comparison, or the answer to it if it is to be answered and can be."""
     while frame is not None and frame.f_code.co_filename in OPERATIONS:
@@ -354,7 +363,7 @@ class SymbolNode:
         return self.environment.guard(relations.ne(self.value, 0))
 
     def guard_int(self, file: builtins.str = "", line: int = 0) -> int:
-        return int(self.environment.specialize(self.value))
+        return self.int_()
 
     def int_(self) -> int:
         if self.environment.before_plain is not None and isinstance(self.current(), Expr):
@@ -429,7 +438,7 @@ class SymbolNode:
     eq = _relation(relations.eq)
     ne = _relation(relations.ne)
     lt = _relation(relations.lt)
-    le = _relation(relations.le)
+    le = _relation(_at_most)
     gt = _relation(relations.gt)
     ge = _relation(relations.ge)
     and_ = _relation(relations.and_)

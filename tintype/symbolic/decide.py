@@ -14,7 +14,7 @@ from typing import Any
 
 from . import ranges
 from .division import exact_quotient, shared_factors
-from .expression import Expr, Size, atom, linear, ordered_terms
+from .expression import Expr, Size, Symbol, atom, linear, ordered_terms
 from .extrema import maximum
 from .facts import Facts
 from .relations import Condition, not_
@@ -28,11 +28,15 @@ def decide(condition: Condition, facts: Facts) -> bool | None:
     """Whether ``condition`` holds in every case that the facts allow; None when not known."""
     if isinstance(condition, bool):
         return condition
-    if condition in facts.decisions:
-        return facts.decisions[condition]
+    known = facts.decided.get(condition)
+    if known is not None or condition in facts.undecided:
+        return known
     simplified = facts.replace(condition)
     result = _decide(simplified, facts)
-    facts.decisions[condition] = result
+    if result is None:
+        facts.undecided.add(condition)
+    else:
+        facts.decided[condition] = result
     return result
 
 
@@ -112,6 +116,8 @@ def _decide_equality(difference: Size, facts: Facts) -> bool | None:
         return False
     if bounds.is_point or _divides_never(difference, facts):
         return bounds.is_point
+    if _only_ranges_tell(difference, facts):
+        return None
     below, above = _nonpositive(difference, facts), _nonpositive(-difference, facts)
     if below and above:
         return True
@@ -134,11 +140,22 @@ def _decide_nonpositive(difference: Size, facts: Facts) -> bool | None:
     if type(reduced) is int:
         return reduced <= 0
     assert isinstance(reduced, Expr)
+    if _only_ranges_tell(reduced, facts):
+        bounds = facts.range(reduced)
+        return True if bounds.upper <= 0 else False if bounds.lower > 0 else None
     if _nonpositive(reduced, facts):
         return True
     if _nonpositive(1 - reduced, facts):
         return False
     return None
+
+
+def _only_ranges_tell(difference: Expr, facts: Facts) -> bool:
+    """Whether a search for a proof can't find more than intervals do: a sum of symbols in no known inequality."""
+    terms = difference.terms.keys()
+    return all(type(term) is Symbol for term in terms) and all(
+        terms.isdisjoint(known.terms) for known in facts.inequalities
+    )
 
 
 def _nonpositive(difference: Size, facts: Facts) -> bool:

@@ -97,6 +97,8 @@ class Environment(Table):
         self._general = Facts()
         self.follows_hints = False
         self.asks_nothing = False
+        # whether what is known holds for the example; not in a branch that the example does not take
+        self.hints_hold = True
         # asked, with the frame that asks, before a symbolic number becomes a plain one by int() or as an index
         self.before_plain: Callable[[FrameType], None] | None = None
         # whether the program that has these symbols is running: then it may look at the text of a number
@@ -321,12 +323,14 @@ class Environment(Table):
         """Within it what is learned, guarded and required belongs to one branch of the program; afterwards it is
         forgotten. What the branch must assert for itself is asked for before (``conditions_of_branch``)."""
         outer = self.facts, self.guards, self.assertions, self.specializations, self.failures
+        held, self.hints_hold = self.hints_hold, False
         self.facts, self.guards, self.assertions, self.specializations = self.facts.copy(), [], [], []
         self.failures = []
         try:
             yield
         finally:
             inner = self.facts
+            self.hints_hold = held
             self.facts, self.guards, self.assertions, self.specializations, self.failures = outer
             # answers that were given inside must not look valid outside
             self.facts.version = inner.version + 1

@@ -64,7 +64,9 @@ class Facts:
         # The symbols that turned out to be one number, in order of discovery.
         self.fixed: list[Symbol] = []
         self.version = 0
-        self.decisions: dict[Expr, bool | None] = {}
+        # What is certain stays so, however much is learned; what is not has to be asked again.
+        self.decided: dict[Expr, bool] = {}
+        self.undecided: set[Expr] = set()
         self._ranges: dict[Expr, Range] = {}
         self._replaced: dict[Expr, Any] = {}
         self._reduced: dict[Expr, Any] = {}
@@ -271,7 +273,7 @@ class Facts:
     def changed(self) -> None:
         """Drop what was computed from fewer facts."""
         self.version += 1
-        self.decisions.clear()
+        self.undecided.clear()
         self._ranges.clear()
         self._replaced.clear()
         self._reduced.clear()

@@ -68,6 +68,8 @@ def _infinite(bound: Bound) -> bool:
 
 
 def _plus(left: Bound, right: Bound) -> Bound:
+    if type(left) is int and type(right) is int:
+        return left + right
     if _infinite(left):
         return left
     if _infinite(right):
@@ -76,6 +78,8 @@ def _plus(left: Bound, right: Bound) -> Bound:
 
 
 def _times(left: Bound, right: Bound) -> Bound:
+    if type(left) is int and type(right) is int:
+        return left * right
     if left == 0 or right == 0:
         return 0
     if _infinite(left) or _infinite(right):

@@ -35,14 +35,14 @@ def is_one(size: Size) -> bool:
     """Whether a size is certainly 1; a symbol is taken as general."""
     if type(size) is int:
         return size == 1
-    return _certainly(eq(size, 1))
+    return not _differs(size, 1) and _certainly(eq(size, 1))
 
 
 def is_zero(size: Size) -> bool:
     """Whether a size is certainly 0; a symbol is taken as general."""
     if type(size) is int:
         return size == 0
-    return _certainly(eq(size, 0))
+    return not _differs(size, 0) and _certainly(eq(size, 0))
 
 
 def decided_one(size: Size, message: Message) -> bool:
@@ -79,11 +79,13 @@ def certainly_same(left: Size, right: Size) -> bool:
     """Whether two sizes are equal whatever they are; nothing is learned."""
     if type(left) is int and type(right) is int:
         return left == right
-    return left is right or _certainly(eq(left, right))
+    return left is right or (not _differs(left, right) and _certainly(eq(left, right)))
 
 
 def certainly_at_least(left: Size, right: Size) -> bool:
     """Whether ``left >= right`` whatever they are; nothing is learned."""
+    if type(left) is int and type(right) is int:
+        return left >= right
     return _certainly(ge(left, right))
 
 
@@ -238,6 +240,15 @@ def unguarded(numbers: Iterable[Size]) -> AbstractContextManager[None]:
     """Within it questions about these numbers are answered by what is certain, and nothing is learned."""
     symbolic = next((number for number in numbers if isinstance(number, Expr)), None)
     return nullcontext() if symbolic is None else symbolic.environment.unguarded()
+
+
+def _differs(left: Size, right: Size) -> bool:
+    """Whether two numbers differ in the example, so that nobody needs to ask whether they are certainly the same."""
+    environment = left.environment if isinstance(left, Expr) else right.environment  # type: ignore[union-attr]
+    if not environment.hints_hold:
+        return False
+    one, other = environment.hint(left), environment.hint(right)
+    return one is not None and other is not None and one != other
 
 
 def _certainly(condition: Condition) -> bool:

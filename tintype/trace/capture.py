@@ -67,6 +67,7 @@ from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake, is_pla
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
+from tintype.trace.tensor_rows import without_rows
 from tintype.trace.users_code import CONTAINERS, UsersCode, caches_set_aside, named_in, users_code
 
 _SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
@@ -342,7 +343,7 @@ class Capture:
                 asked_of_any_tensor(asked),
             ):
                 self.origins.enter()
-                outputs = self._call_root(args, kwargs)
+                outputs = without_rows(self.recorder, self._call_root(args, kwargs))
                 refuse_changed(tree.unflatten(self._values, self.in_spec), (args, kwargs), outputs)
                 if not self.runs_in_eager_modes_place:
                     refuse_changed_gradient_mode(self.recorder)

@@ -19,14 +19,17 @@ from torch.overrides import TorchFunctionMode
 from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor, with_numbers
 from tintype.ir.operators import callable_of
-from tintype.symbolic.bridge import from_torch, sym_ite
+from tintype.symbolic.bridge import from_torch, sym_ite, to_torch
+from tintype.symbolic.expression import Size
 from tintype.symbolic.location import user_location
+from tintype.symbolic.sizes import certainly_at_least
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_LARGEST = (1 << 63) - 1
 
 
 class SymbolicFunctionMode(TorchFunctionMode):
@@ -50,7 +53,7 @@ class SymbolicFunctionMode(TorchFunctionMode):
         environment = self._recorder.context.environment
         if not environment.symbols:
             return function(*args, **kwargs)
-        if func in _VIEWS_OR_COPIES and not self._recorder.below_autograd:
+        if not self._recorder.below_autograd and func in _VIEWS_OR_COPIES:
             # which of the two it is must be the example's answer, and the program's from then on
             tensor = args[0] if args else kwargs.get("input")
             if isinstance(tensor, FakeTensor) and not tensor.info.is_contiguous():
@@ -90,7 +93,49 @@ def _has_symbol(index: Any) -> bool:
 
 def _get_item(tensor: torch.Tensor, index: Any) -> Any:
     index = with_numbers(index)
-    return _select(tensor, index) if _has_symbol(index) else NotImplemented
+    if _has_symbol(index):
+        return _select(tensor, index)
+    return _sliced(tensor, index) if type(index) is tuple and type(tensor) is FakeTensor else NotImplemented
+
+
+def _sliced(tensor: FakeTensor, index: tuple[Any, ...]) -> Any:
+    """Indexing with slices and new dimensions alone, as torch does it; NotImplemented for any other.
+
+    torch would ask for all sizes again before every step, and each question is a call from C++ into Python."""
+    simple = all(entry is None or entry is Ellipsis or _is_plain_slice(entry) for entry in index)
+    taken = sum(type(entry) is slice for entry in index)
+    if not simple or taken > tensor.info.dim or sum(entry is Ellipsis for entry in index) > 1:
+        return NotImplemented
+    result, dimension = tensor, 0
+    for entry in index:
+        if entry is Ellipsis:
+            dimension += tensor.info.dim - taken
+            continue
+        if entry is None:
+            result = torch.unsqueeze(result, dimension)  # type: ignore[assignment]
+        elif not _is_all(entry, result.info.sizes[dimension]):
+            stop = _LARGEST if entry.stop is None else entry.stop
+            result = aten.slice.Tensor(result, dimension, entry.start or 0, stop)
+        dimension += 1
+    return aten.alias.default(tensor) if result is tensor else result
+
+
+def _is_plain_slice(entry: Any) -> bool:
+    if type(entry) is not slice or entry.step not in (None, 1):
+        return False
+    return all(end is None or (type(end) is int and abs(end) <= _LARGEST) for end in (entry.start, entry.stop))
+
+
+def _is_all(entry: slice, size: Size) -> bool:
+    """Whether a slice certainly takes everything."""
+    if entry.start:
+        return False
+    return entry.stop is None or entry.stop == _LARGEST or certainly_at_least(entry.stop, size)
+
+
+def _shape(tensor: torch.Tensor, owner: Any = None) -> Any:
+    """``tensor.shape``, for which torch would ask through an operator."""
+    return torch.Size(map(to_torch, tensor.info.sizes)) if type(tensor) is FakeTensor else NotImplemented
 
 
 def _set_item(tensor: torch.Tensor, index: Any, value: Any) -> Any:
@@ -279,6 +324,7 @@ def _assign_data(tensor: torch.Tensor, value: Any) -> Any:
 
 
 _REWRITES: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.shape.__get__: _shape,  # type: ignore[attr-defined]
     torch.Tensor.data.__set__: _assign_data,  # type: ignore[attr-defined]
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,

@@ -25,6 +25,7 @@ from tintype.symbolic.location import user_location
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.known_values import known_value
 from tintype.trace.recorder import Recorder
+from tintype.trace.tensor_rows import without_rows
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -182,7 +183,7 @@ class InnerRecorder(Recorder):
         try:
             if self.context.environment.symbols:  # a loop over numbers has some, whatever the program around it
                 self.watch_functions()
-            results = self.inside(lambda: call_or_replay(self, function, args))
+            results = self.inside(lambda: without_rows(self, call_or_replay(self, function, args)))
             leaves, spec = tree.flatten(results)
             leaves = [self._result(leaf) for leaf in leaves]
             self.modes.label(self.graph)

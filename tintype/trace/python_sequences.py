@@ -21,11 +21,14 @@ from typing import Any
 
 import torch
 
+from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, ge
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import is_internal
+from tintype.trace.tensor_rows import rows_of
 
 _INDEX = torch.SymInt.__index__.__code__
+_ITERATE = torch.Tensor.__iter__.__code__
 
 
 class NeedsRewriting(BaseException):
@@ -170,7 +173,10 @@ def _range(*arguments: Any) -> Any:
 
 
 def _list(*arguments: Any) -> Any:
-    return arguments[0].as_list() if arguments and type(arguments[0]) is SymbolicSequence else list(*arguments)
+    kind = type(arguments[0]) if arguments else None
+    if kind is FakeTensor:
+        return rows_of(*arguments)
+    return arguments[0].as_list() if kind is SymbolicSequence else list(*arguments)
 
 
 def length_of(value: Any) -> Any:
@@ -187,10 +193,17 @@ _MARKS = {f"<tintype {name}>": function for name, function in _REPLACEMENTS.item
 
 
 def watch_plain_numbers(frame: FrameType) -> None:
-    """Called where a symbolic number is asked for as a plain one: by ``range`` it may be in vain."""
+    """Called where a symbolic number is asked for as a plain one: by ``range``, or by ``list`` of a tensor, it may be
+    in vain."""
     caller = frame.f_back
-    if frame.f_code is _INDEX and caller is not None:
-        look_for_rewriting(caller, "range")
+    if frame.f_code is _INDEX:
+        if caller is not None:
+            look_for_rewriting(caller, "range")
+        return
+    while caller is not None and caller.f_code is not _ITERATE and is_internal(caller.f_code.co_filename):
+        caller = caller.f_back
+    if caller is not None and caller.f_code is _ITERATE and caller.f_back is not None:
+        look_for_rewriting(caller.f_back, "list")
 
 
 def look_for_rewriting(frame: FrameType, builtin: str) -> None:

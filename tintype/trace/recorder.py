@@ -14,6 +14,7 @@ operator follows from its :class:`~tintype.trace.plan.Plan`:
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,8 @@ class Recorder(Answers, TorchDispatchMode):
         self._graph_counts: dict[str, int] = {}
         # functions that were recorded into graphs inside of this one, by what their calls have in common
         self.regions: dict[Any, Any] = {}
+        # lists of rows whose number varies; see tintype.trace.tensor_rows
+        self.rows: list[weakref.ref[Any]] = []
         # what must live as long as the recorder does
         self.kept: list[Any] = []
         # those that changed nothing; see tintype.trace.conversions

@@ -70,12 +70,14 @@ def cat(tensors: Sequence[TensorInfo], dim: int = 0) -> TensorInfo:
 def _require_alike(model: tuple[Size, ...], sizes: tuple[Size, ...], where: int) -> None:
     for i, (size, wanted) in enumerate(zip(sizes, model, strict=True)):
         if i != where and size is not wanted:
-            require_same(
-                wanted,
-                size,
-                f"Sizes of tensors must match except in dimension {where}. Expected size {wanted} but got "
-                f"size {size} for tensor in the list.",
-            )
+
+            def message(size: Size = size, wanted: Size = wanted) -> str:
+                return (
+                    f"Sizes of tensors must match except in dimension {where}. Expected size {wanted} but got "
+                    f"size {size} for tensor in the list."
+                )
+
+            require_same(wanted, size, message)
 
 
 @rule("stack")

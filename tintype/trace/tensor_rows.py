@@ -1,0 +1,154 @@
+"""``list(tensor)`` where the number of rows varies: a list that nobody has looked into yet.
+
+A list has a plain number of elements, so ``list(images)`` would fix how many there are. Where its rows are only put
+together again, ``torch.cat(list(images))``, nothing depends on that number. While a program is captured, such a list
+knows the tensor that it was made of; ``torch.cat`` and ``torch.stack`` take that. Whoever looks at it in any other
+way gets the rows of the example, which fixes the number after all.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tintype import tree
+from tintype.errors import CaptureError
+from tintype.fake.tensor import FakeTensor
+from tintype.symbolic.expression import Expr
+from tintype.symbolic.location import user_location
+from tintype.symbolic.relations import ge
+from tintype.symbolic.sizes import require
+
+
+class RowsStandIn(torch.Tensor):
+    """What lies in such a list until somebody looks: torch takes it for a tensor, and then asks what to do with it."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = _together(func, args, kwargs or {})
+        if result is NotImplemented:
+            _look_at_all((args, kwargs))
+            result = func(*args, **(kwargs or {}))
+        return result
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise CaptureError(
+            "the program hands rows of a tensor, whose number varies, to what can't be captured with them",
+            location=user_location(),
+            remedy="hand on the tensor itself, or fix the number of its rows",
+        )
+
+
+class TensorRows(list[Any]):
+    """The rows of a tensor."""
+
+    def __init__(self, tensor: FakeTensor) -> None:
+        stand_in = torch.Tensor._make_wrapper_subclass(RowsStandIn, (0,))
+        super().__init__([stand_in])
+        self.tensor: FakeTensor | None = tensor  # None once somebody has looked
+        self.gradients = torch.is_grad_enabled()  # rows are made where the list is
+
+    def look(self) -> None:
+        """Have the rows of the example from now on."""
+        if self.tensor is not None:
+            with torch.set_grad_enabled(self.gradients):
+                rows, self.tensor = self.tensor.unbind(0), None
+            list.__init__(self, rows)
+
+
+def _looking(name: str) -> Callable[..., Any]:
+    method = getattr(list, name)
+
+    def look(self: TensorRows, *args: Any, **kwargs: Any) -> Any:
+        self.look()
+        for other in args:
+            if type(other) is TensorRows:
+                other.look()
+        return method(self, *args, **kwargs)
+
+    look.__name__ = name
+    return look
+
+
+_HARMLESS = {"__init__", "__new__", "__getattribute__", "__class_getitem__", "__hash__", "__doc__"}
+for _name, _value in vars(list).items():
+    if callable(_value) and _name not in _HARMLESS:
+        setattr(TensorRows, _name, _looking(_name))
+
+
+def _reflected(self: TensorRows, other: Any) -> Any:
+    self.look()
+    return other + list(self)
+
+
+TensorRows.__radd__ = _reflected  # type: ignore[attr-defined]
+
+
+def rows_of(tensor: FakeTensor) -> Any:
+    """``list(tensor)``."""
+    session = tensor.context.session
+    if session is None or not tensor.info.sizes or not isinstance(tensor.info.sizes[0], Expr):
+        return list(tensor)
+    rows = TensorRows(tensor)
+    session.rows.append(weakref.ref(rows))
+    return rows
+
+
+def _together(func: Any, args: Any, kwargs: Any) -> Any:
+    """The result of a function that puts rows together, whatever their number; NotImplemented for any other call."""
+    together = _TOGETHER.get(func)
+    rows = args[0] if args else None
+    simple = len(args) in (1, 2) and len(args) + len(kwargs) <= 2 and kwargs.keys() <= {"dim"}
+    if together is not None and simple and type(rows) is TensorRows and rows.tensor is not None:
+        dim = args[1] if len(args) == 2 else kwargs.get("dim", 0)
+        rank = rows.tensor.dim() - (together is _joined)
+        if type(dim) is int and -rank <= dim < rank:
+            size = rows.tensor.info.sizes[0]
+            require(ge(size, 1), "torch expects a non-empty list of tensors")
+            with torch.set_grad_enabled(rows.gradients):
+                view = together(rows.tensor, dim % rank)
+            return view.clone(memory_format=torch.contiguous_format)
+    return NotImplemented
+
+
+def _joined(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    return tensor.movedim(0, dim).flatten(dim, dim + 1)
+
+
+def _stacked(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    return tensor.movedim(0, dim)
+
+
+_TOGETHER: dict[Any, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    torch.cat: _joined,
+    torch.concat: _joined,
+    torch.concatenate: _joined,
+    torch.stack: _stacked,
+}
+
+
+def without_rows(recorder: Any, outputs: Any) -> Any:
+    """What a program returns, with plain lists; whoever still has rows then has those of the example."""
+    alive = [rows for reference in recorder.rows if (rows := reference()) is not None]
+    if not alive:
+        return outputs
+    for rows in alive:
+        rows.look()
+    leaves, structure = tree.flatten(outputs)
+    return tree.unflatten([list(leaf) if type(leaf) is TensorRows else leaf for leaf in leaves], structure)
+
+
+def _look_at_all(value: Any) -> None:
+    if type(value) is TensorRows:
+        value.look()
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _look_at_all(item)
+    elif isinstance(value, dict):
+        _look_at_all(list(value.values()))
