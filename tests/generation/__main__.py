@@ -13,6 +13,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable
 
+import torch
+
 import tintype
 from benchmarks.report import REPOSITORY, geometric_mean, machine, markdown_table, number, replace_section
 from tests.generation.architectures import ARCHITECTURES, Architecture
@@ -91,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="put the table into docs/generation.md")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     head = ["model", *(f"{what}, {stage}" for stage in STAGES for what in (*STEPS, "tokens")), "per token", "export"]
     reports = []
     for name in options.names or ARCHITECTURES:

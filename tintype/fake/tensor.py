@@ -12,7 +12,6 @@ from tintype.errors import CaptureError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
 from tintype.fake.observed import ObservedTensor, raise_unknown
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.expression import Size
 from tintype.symbolic.location import users_frame
 from tintype.symbolic.messages import is_for_people
 from tintype.symbolic.sizes import product
@@ -202,8 +201,9 @@ def _make_symbolic(info: TensorInfo) -> FakeTensor:
     """
     return _make(
         FakeTensor,
-        tuple(_stand_in(size) for size in info.sizes),
-        tuple(_stand_in(stride) for stride in info.strides),
+        # numbers in the place of symbols, which nobody gets to see
+        [size if type(size) is int else 2 for size in info.sizes],  # type: ignore[arg-type]
+        [stride if type(stride) is int else 2 for stride in info.strides],  # type: ignore[arg-type]
         0,
         None,
         info.dtype,
@@ -213,11 +213,6 @@ def _make_symbolic(info: TensorInfo) -> FakeTensor:
         info.requires_grad,
         "sizes",
     )
-
-
-def _stand_in(size: Size) -> int:
-    """A number in the place of a symbol; nobody gets to see it."""
-    return size if type(size) is int else 2
 
 
 def answer(func: Any, args: Any) -> Any:

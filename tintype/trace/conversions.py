@@ -117,6 +117,8 @@ def _storages(node: Node) -> list[Storage]:
 
 def _fakes(node: Node) -> list[FakeTensor]:
     value = node.meta.get("val")
+    if type(value) is FakeTensor:
+        return [value]
     values = value if isinstance(value, (list, tuple)) else (value,)
     return [item for item in values if type(item) is FakeTensor]
 

@@ -24,7 +24,7 @@ from tintype.symbolic.sizes import require
 
 
 class RowsStandIn(torch.Tensor):
-    """What lies in such a list until somebody looks: torch takes it for a tensor, and then asks what to do with it."""
+    """What lies in such a list until somebody looks: torch takes it for a tensor, and then asks about it."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

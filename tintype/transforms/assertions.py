@@ -39,7 +39,10 @@ class AssertionWriter:
 
     def _note(self, node: Node) -> None:
         value = node.meta.get("val")
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if type(value) is FakeTensor:  # first: most are, and a fake is slow to tell what it is not
+            if is_symbolic(value.info):
+                self._note_sizes(node, value.info.sizes)
+        elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             number = from_torch(value)
             # a node that computes what inputs before it tell may come after the place that needs it
             news = isinstance(number, Symbol) and number not in self.homes
@@ -47,18 +50,17 @@ class AssertionWriter:
                 self.numbers.define_value(node, number)
                 for symbol in number.symbols:
                     self.homes.setdefault(symbol, node)
-        elif type(value) is FakeTensor:
-            if is_symbolic(value.info):
-                self._note_sizes(node, value.info.sizes)
 
     def _note_sizes(self, node: Node, sizes: Sequence[Any]) -> None:
+        is_input = node.op == "placeholder"
         for dimension, size in enumerate(sizes):
             # a size over symbols that are known already may be asked for before this node is there
-            if isinstance(size, Expr) and (node.op == "placeholder" or not size.symbols <= self.homes.keys()):
+            if type(size) is not int and (is_input or not size.symbols <= self.homes.keys()):
                 self.numbers.define_size(node, dimension, size)
         for size in sizes:
-            for symbol in size.symbols if isinstance(size, Expr) else ():
-                self.homes.setdefault(symbol, node)
+            if type(size) is not int and not size.symbols <= self.homes.keys():
+                for symbol in size.symbols:
+                    self.homes.setdefault(symbol, node)
 
     def write(self, conditions: Sequence[tuple[Expr, str]]) -> None:
         """Assert the ranges of all numbers from data, and these conditions."""
