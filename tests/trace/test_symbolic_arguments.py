@@ -96,3 +96,39 @@ def test_numbers_and_flags_of_torchs_functions() -> None:
             seen.add(key)
             assert failure(function, leaves, spec, position) is None, key
     assert seen, "no number was replaced"
+
+
+E_ = slice(None)
+INDICES: list[tuple[Any, ...]] = [
+    (E_, None), (None, E_, E_, None), (..., None), (None, ...), (..., slice(0, 2)), (E_, slice(1, None)),
+    (E_, slice(-2, None), slice(None, -1)), (..., slice(0, (1 << 63) - 1), None), (E_, E_, E_), (...,), (),
+    (slice(0, 1), ..., slice(0, 100)), (slice(None, None, 1), slice(0, None, 2)), (E_, slice(3, 1)),
+    (0, ..., None), (slice(0, 10**30),), (slice(-(10**30), 2), E_), (E_, slice(5, 1 << 62)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_indices_are_the_same_operators_whether_sizes_vary_or_not(index: tuple[Any, ...]) -> None:
+    function = lambda x: x[index] * 1  # noqa: E731
+    fixed = tintype.export(function, (torch.ones(3, 4, 5),))
+    varying = tintype.export(function, (torch.ones(3, 4, 5),), dynamic_shapes="auto")
+    # a slice up to a number takes everything of some sizes only
+    is_certain = all(type(entry) is not slice or entry.stop is None or entry.stop >= (1 << 63) - 1 for entry in index)
+    if is_certain:
+        operators = [[node.target for node in program.graph.nodes] for program in (fixed, varying)]
+        assert operators[0][1:] == operators[1][1:]
+    for sizes in ((3, 4, 5), (3, 5, 4), (7, 6, 101)):
+        x = torch.arange(float(torch.Size(sizes).numel())).reshape(sizes)
+        assert torch.equal(varying.module()(x), function(x))
+
+
+@pytest.mark.parametrize("index", [(E_, E_, E_, E_), (E_, slice(0, 2, -1))], ids=str)
+def test_indices_that_torch_refuses_are_refused(index: tuple[Any, ...]) -> None:
+    def error_of(call: Any) -> tuple[type, str]:
+        with pytest.raises((IndexError, ValueError, RuntimeError)) as caught:
+            call()
+        return caught.type, str(caught.value)
+
+    function = lambda x: x[index]  # noqa: E731
+    x = torch.ones(3, 4, 5)
+    assert error_of(lambda: tintype.export(function, (x,), dynamic_shapes="auto")) == error_of(lambda: function(x))

@@ -202,8 +202,8 @@ def _make_symbolic(info: TensorInfo) -> FakeTensor:
     return _make(
         FakeTensor,
         # numbers in the place of symbols, which nobody gets to see
-        [size if type(size) is int else 2 for size in info.sizes],  # type: ignore[arg-type]
-        [stride if type(stride) is int else 2 for stride in info.strides],  # type: ignore[arg-type]
+        [size if type(size) is int else 2 for size in info.sizes],
+        [stride if type(stride) is int else 2 for stride in info.strides],
         0,
         None,
         info.dtype,
