@@ -463,6 +463,10 @@ def test_traced_modules_keep_their_modules() -> None:
     traced = torch.jit.trace(Model().eval(), (X,))
     program = converted(traced, (X,))
     assert {"blocks.0.linear", "head.0"} <= {entry.fqn for entry in program.module_call_graph}
+    scaled = next(node for node in converted(from_file(traced), (X,)).graph.nodes if node.name == "mul")
+    line = Block.forward.__code__.co_firstlineno + 1
+    assert f'File "{__file__}", line {line}, in forward' in scaled.meta["stack_trace"]
+    assert "_trace.py" not in scaled.meta["stack_trace"]
     torch.testing.assert_close(program.module()(Y), traced(Y))
 
 

@@ -74,11 +74,7 @@ class Interpreter:
                 recorder.replayed = None
 
     def _location(self) -> Location | None:
-        statement = self.statement
-        source = None if statement is None else statement.source
-        if statement is None or source is None:
-            return None
-        return Location(source.filename, source.line, statement.procedure.title, source.text or None)
+        return None if self.statement is None else self.statement.location()
 
     def run_method(self, mirror: Mirror, name: str, args: Sequence[Any]) -> Any:
         """Call a method of a module."""
@@ -150,9 +146,7 @@ class Interpreter:
         if recorder is None:
             return
         origin = recorder.origins.origin(0, function)
-        frame = statement.frame()
-        steps = () if frame is None else (frame,)
-        recorder.replayed = NodeMeta(origin=Origin(origin.call, steps, function, origin.serial))
+        recorder.replayed = NodeMeta(origin=Origin(origin.call, statement.frames(), function, origin.serial))
 
     # --- attributes ------------------------------------------------------------------------------------------
 

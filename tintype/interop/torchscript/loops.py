@@ -153,7 +153,7 @@ class Recording:
         self.appended: dict[int, tuple[ScriptList, int]] = {}
         # variables that begin as a container and are other ones later, carried by their content
         self.opened: set[int] = set()
-        self.memory: LoopMemory | None = None
+        self.memory: LoopMemory
         # variables that have no value before the first step, with what makes one that nobody looks at
         self.missing: dict[int, Any] = {}
 
@@ -299,7 +299,6 @@ class Recording:
             following = self._taken_apart(
                 [value for position, value in enumerate(given) if not self.unchanged[position]], form
             )
-            assert self.memory is not None
             self.memory.look(entered, [*following, *rows])
             return goes_on, following, rows
         finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tintype.errors import Location, UnsupportedOperatorError
+from tintype.errors import UnsupportedOperatorError
 from tintype.interop.torchscript.heap import ScriptInstance, ScriptList, plain
 from tintype.interop.torchscript.mirror import Mirror
 from tintype.interop.torchscript.tables import HANDLERS
@@ -140,12 +140,9 @@ class UnsupportedStatementError(UnsupportedOperatorError):
     """A statement that nothing here runs."""
 
     def __init__(self, statement: Statement) -> None:
-        source = statement.source
         super().__init__(
             f"{statement.operator or statement.kind} is nothing that a captured program can do",
-            location=None
-            if source is None
-            else Location(source.filename, source.line, statement.procedure.title, source.text or None),
+            location=statement.location(),
         )
 
 

@@ -6,6 +6,7 @@ times in a loop, sees statements with numbers for the values that they take and 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,19 +14,21 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tintype.errors import Location
 from tintype.ir.node_info import Frame
 from tintype.symbolic.location import is_internal
 
 
 class Source(NamedTuple):
-    """The line of the user's program that a statement came from."""
+    """A line of the user's program that a statement came from; ``function`` is empty where nobody knows it."""
 
     filename: str
     line: int
     text: str
+    function: str = ""
 
     def frame(self, function: str) -> Frame:
-        return Frame(self.filename, self.line, function, self.text, None, is_internal(self.filename))
+        return Frame(self.filename, self.line, self.function or function, self.text, None, is_internal(self.filename))
 
 
 class Statement:
@@ -33,7 +36,7 @@ class Statement:
     there is no schema. ``value`` is that of a constant."""
 
     __slots__ = (
-        "_frame",
+        "_frames",
         "blocks",
         "handler",
         "inputs",
@@ -63,25 +66,29 @@ class Statement:
         if self.kind in _WITH_BLOCKS:
             self.blocks = tuple(Block(block, procedure) for block in node.blocks())
         self.handler: Any = None
-        self._frame: Frame | None = None
+        self._frames: tuple[Frame, ...] | None = None
         self.value: Any = None
         if self.kind == "prim::Constant" and self.type.kind() != "FunctionType":
             self.value = outputs[0].toIValue()
 
     @property
     def source(self) -> Source | None:
-        return _source(self.node)
+        """The innermost line of the user's, or of torch's where there is none."""
+        lines = _lines(self.node)
+        return next((line for line in lines if not is_internal(line.filename)), lines[0] if lines else None)
 
-    def frame(self) -> Frame | None:
-        """The line as a step of a call stack."""
-        if self._frame is None and (source := self.source) is not None:
-            self._frame = source.frame(self.procedure.title)
-        return self._frame
+    def frames(self) -> tuple[Frame, ...]:
+        """The lines as steps of a call stack, innermost first."""
+        if self._frames is None:
+            self._frames = tuple(line.frame(self.procedure.title) for line in _lines(self.node))
+        return self._frames
 
-    def location(self) -> str:
+    def location(self) -> Location | None:
         """The place, for messages."""
         source = self.source
-        return "" if source is None else f"{source.filename}:{source.line}"
+        if source is None:
+            return None
+        return Location(source.filename, source.line, source.function or self.procedure.title, source.text or None)
 
     def parts(self) -> Iterator[Statement]:
         """This statement and all in its blocks."""
@@ -150,18 +157,26 @@ def _operator(node: Any) -> str:
 
 
 _LINE = re.compile(r'File "(.+?)", line (\d+)')
+_TRACED_LINE = re.compile(r"^(.+)\((\d+)\): (.+)$", re.MULTILINE)
 _MARK = " <--- HERE"
+_TRACING = os.path.join("torch", "jit", "_trace.py")
 
 
-def _source(node: Any) -> Source | None:
-    """The line of a node as the file's debug information has it: the user's own before that of the file's code."""
-    text = node.sourceRange()
+def _lines(node: Any) -> list[Source]:
+    """The lines of a node as the file's debug information has them, innermost first: of a scripted program one, of a
+    traced one those of Python's stack. The user's own come before those of the file's code."""
+    text, _, _ = node.sourceRange().partition("Serialized   File")
     found = _LINE.search(text)
-    if found is None:
-        return None
-    before, mark, _ = text.partition(_MARK)
-    lines = before.rsplit("\n", 2)  # the one that is marked, and a line of tildes below it
-    return Source(found[1], int(found[2]), lines[-2].strip() if mark and len(lines) > 1 else "")
+    if found is not None:
+        before, mark, _ = text.partition(_MARK)
+        lines = before.rsplit("\n", 2)  # the one that is marked, and a line of tildes below it
+        return [Source(found[1], int(found[2]), lines[-2].strip() if mark and len(lines) > 1 else "")]
+    stack = []
+    for filename, line, function in _TRACED_LINE.findall(text):
+        if filename.endswith(_TRACING):
+            break  # what called torch.jit.trace is no part of the program
+        stack.append(Source(filename, int(line), "", function))
+    return stack
 
 
 def _called_name(statement: Statement) -> str:
