@@ -76,6 +76,9 @@ def sum_over(
     return _fresh(self, reduced_sizes(self.sizes, dim, keepdim), dtype or _sum_dtype(self.dtype))
 
 
+_QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32})
+
+
 @rule("mean")
 def mean_of_all(self: TensorInfo, *, dtype: torch.dtype | None = None) -> TensorInfo:
     return mean(self, None, dtype=dtype)
@@ -86,7 +89,7 @@ def mean(
     self: TensorInfo, dim: Dimensions = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> TensorInfo:
     result = dtype or self.dtype
-    if not result.is_floating_point and not result.is_complex:
+    if not result.is_floating_point and not result.is_complex and result not in _QUANTIZED:
         raise RuntimeError(
             "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
             f"dtype. Got: {result}"

@@ -13,6 +13,7 @@ from tintype.export import ExportedProgram, export
 from tintype.interop.torchscript import containers as _containers  # noqa: F401  (they fill the table of statements)
 from tintype.interop.torchscript import numbers as _numbers  # noqa: F401
 from tintype.interop.torchscript import objects as _objects  # noqa: F401
+from tintype.interop.torchscript import quantized as _quantized  # noqa: F401
 from tintype.interop.torchscript import tensors as _tensors  # noqa: F401
 from tintype.interop.torchscript.control_flow import ScriptRaisedError
 from tintype.interop.torchscript.interpreter import Interpreter

@@ -89,10 +89,15 @@ def _ask_about_kind(name: str) -> None:
         return getattr(tensor, name)
 
 
-for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "quantized", "sparse", "sparse_csr"):
+for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "sparse", "sparse_csr"):
     _ask_about_kind(f"is_{_name}")
 for _name in ("vulkan", "xla", "xpu", "nested"):
     _ask_about_kind(f"is_{_name}")
+
+
+@computes("prim::is_quantized")
+def _is_quantized(tensor: Any) -> Any:
+    return tensor.dtype in (torch.quint8, torch.qint8, torch.qint32)
 
 
 # --- questions whose answers a program depends on -----------------------------------------------------------

@@ -1,0 +1,157 @@
+"""Quantized models: shape rules for torch's quantized operators on packed weights.
+
+The operators stay as they are, so that a program computes what the script computes, with the same kernels; packed
+weights are objects among the program's constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.rules import RULES
+from tintype.interop.torchscript.operators import call_operator
+from tintype.interop.torchscript.tables import handles
+from tintype.interop.torchscript.values import dtype_of, is_symbolic
+
+if TYPE_CHECKING:
+    from tintype.interop.torchscript.interpreter import Interpreter
+    from tintype.interop.torchscript.reading import Statement
+
+aten = torch.ops.aten
+
+
+def _overloads(*names: str) -> list[Any]:
+    """Operators of the quantized namespace, those that this torch has."""
+    found = []
+    for name in names:
+        packet, _, variant = name.partition(".")
+        operator = getattr(torch.ops.quantized, packet, None)
+        if operator is not None and (variant or "default") in operator.overloads():
+            found.append(getattr(operator, variant or "default"))
+    return found
+
+
+def _rule(*names: str) -> Callable[[Any], Any]:
+    def register(function: Any) -> Any:
+        for operator in _overloads(*names):
+            RULES.setdefault(operator, function)
+        return function
+
+    return register
+
+
+def _as_float(info: TensorInfo) -> TensorInfo:
+    return fresh(info.sizes, torch.float32, info.device)
+
+
+def _weight(packed: Any, device: torch.device) -> TensorInfo:
+    return fresh(tuple(packed.unpack()[0].shape), torch.float32, device)
+
+
+def _linear(x: TensorInfo, packed: Any) -> Any:
+    return RULES[aten.linear.default](_as_float(x), _weight(packed, x.device), None).sizes
+
+
+def _convolution(x: TensorInfo, packed: Any, dimensions: int) -> Any:
+    options = [list(value())[-dimensions:] for value in (packed.stride, packed.padding, packed.dilation)]
+    weight = _weight(packed, x.device)
+    if dimensions == 1:  # kept as one of two dimensions, of which the first is 1
+        weight = fresh((*weight.sizes[:2], weight.sizes[-1]), torch.float32, x.device)
+    rule = RULES[aten.convolution.default]
+    return rule(_as_float(x), weight, None, *options, False, [0] * dimensions, packed.groups()).sizes
+
+
+@_rule("linear", "linear_relu")
+def _quantized_linear(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
+    return fresh(_linear(x, packed), x.dtype, x.device)
+
+
+@_rule("linear_dynamic", "linear_relu_dynamic")
+def _dynamic_linear(x: TensorInfo, packed: Any, reduce_range: bool = False) -> TensorInfo:
+    return fresh(_linear(x, packed), torch.float32, x.device)
+
+
+@_rule("linear_dynamic_fp16", "linear_relu_dynamic_fp16")
+def _half_linear(x: TensorInfo, packed: Any) -> TensorInfo:
+    return fresh(_linear(x, packed), torch.float32, x.device)
+
+
+@_rule("conv1d", "conv1d_relu")
+def _conv1d(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
+    return fresh(_convolution(x, packed, 1), x.dtype, x.device)
+
+
+@_rule("conv2d.new", "conv2d_relu.new")
+def _conv2d(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
+    return fresh(_convolution(x, packed, 2), x.dtype, x.device)
+
+
+@_rule("conv3d.new", "conv3d_relu.new")
+def _conv3d(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
+    return fresh(_convolution(x, packed, 3), x.dtype, x.device)
+
+
+@_rule("add", "add_relu", "mul", "mul_relu")
+def _binary(one: TensorInfo, other: TensorInfo, scale: Any, zero_point: Any) -> TensorInfo:
+    sizes = RULES[aten.add.Tensor](_as_float(one), _as_float(other)).sizes
+    return fresh(sizes, one.dtype, one.device)
+
+
+@_rule("add.Scalar", "add_relu.Scalar", "mul.Scalar", "mul_relu.Scalar")
+def _with_number(one: TensorInfo, number: Any) -> TensorInfo:
+    return fresh(one.sizes, one.dtype, one.device)
+
+
+@_rule("batch_norm2d", "batch_norm2d_relu", "batch_norm3d", "batch_norm1d", "hardswish", "layer_norm", "relu6")
+@_rule("leaky_relu", "sigmoid", "softmax", "elu", "group_norm", "instance_norm")
+def _same(x: TensorInfo, *rest: Any, **options: Any) -> TensorInfo:
+    return fresh(x.sizes, x.dtype, x.device)
+
+
+@_rule("cat", "cat_relu")
+def _cat(tensors: list[TensorInfo], dim: Any, scale: Any = None, zero_point: Any = None) -> TensorInfo:
+    sizes = RULES[aten.cat.default]([_as_float(info) for info in tensors], dim).sizes
+    return fresh(sizes, tensors[0].dtype, tensors[0].device)
+
+
+def _dequantized(x: TensorInfo) -> TensorInfo:
+    return fresh(x.sizes, torch.float32, x.device)
+
+
+def _quantized(x: TensorInfo, scale: Any, zero_point: Any, dtype: torch.dtype) -> TensorInfo:
+    return fresh(x.sizes, dtype, x.device)
+
+
+def _quantized_by_channel(x: TensorInfo, scales: Any, zero_points: Any, axis: int, dtype: torch.dtype) -> TensorInfo:
+    return fresh(x.sizes, dtype, x.device)
+
+
+_INTEGERS = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
+
+
+def _integers(x: TensorInfo) -> TensorInfo:
+    return fresh(x.sizes, _INTEGERS[x.dtype], x.device)
+
+
+# torch's meta kernels say that what is quantized is float32, or are not there
+RULES.setdefault(aten.dequantize.self, _dequantized)
+RULES.setdefault(aten.quantize_per_tensor.default, _quantized)
+RULES.setdefault(aten.quantize_per_tensor.tensor_qparams, _quantized)
+RULES.setdefault(aten.quantize_per_channel.default, _quantized_by_channel)
+RULES.setdefault(aten.int_repr.default, _integers)
+
+
+@handles("aten::quantize_per_tensor")
+def _quantize(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    """Scale and zero point may be in buffers; the operator that takes them as tensors is the same."""
+    tensor, scale, zero_point, dtype = args
+    if statement.operator != "aten::quantize_per_tensor" or not (is_symbolic(scale) or is_symbolic(zero_point)):
+        return call_operator(interpreter, statement, args)
+    interpreter.note_origin(statement, "quantize_per_tensor")
+    scales = aten.scalar_tensor.default(scale, dtype=torch.float64, device=tensor.device)
+    zero_points = aten.scalar_tensor.default(zero_point, dtype=torch.int64, device=tensor.device)
+    return aten.quantize_per_tensor.tensor_qparams(tensor, scales, zero_points, dtype_of(dtype))
