@@ -44,6 +44,19 @@ _CONVERTED_LISTS = frozenset(
         "aten::column_stack",
     }
 )
+# Other names of operators that work element by element, which torch does not mark as such.
+_OTHER_NAMES = frozenset(
+    {
+        "aten::absolute", "aten::arccos", "aten::arccosh", "aten::arcsin", "aten::arcsinh", "aten::arctan",
+        "aten::arctan2", "aten::arctanh", "aten::clip", "aten::divide", "aten::fix", "aten::float_power",
+        "aten::greater", "aten::greater_equal", "aten::isclose", "aten::less", "aten::less_equal", "aten::ldexp",
+        "aten::multiply", "aten::negative", "aten::not_equal", "aten::special_digamma", "aten::special_erf",
+        "aten::special_erfc", "aten::special_erfinv", "aten::special_exp2", "aten::special_expit",
+        "aten::special_expm1", "aten::special_gammaln", "aten::special_i0", "aten::special_log1p",
+        "aten::special_logit", "aten::special_psi", "aten::special_round", "aten::special_sinc",
+        "aten::special_xlogy", "aten::square", "aten::subtract", "aten::true_divide",
+    }
+)  # fmt: skip
 _CONDITIONS = frozenset({"condition", "mask"})
 
 
@@ -57,7 +70,7 @@ def _kind(target: Any) -> tuple[str, frozenset[int]] | None:
         return "first", frozenset()
     if name in _CONVERTED_LISTS:
         return "list", frozenset()
-    if torch.Tag.pointwise in target.tags and name not in _KEPT:
+    if (torch.Tag.pointwise in target.tags or name in _OTHER_NAMES) and name not in _KEPT:
         skipped = {
             position for position, argument in enumerate(target._schema.arguments) if argument.name in _CONDITIONS
         }

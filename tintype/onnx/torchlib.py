@@ -119,7 +119,7 @@ class Torchlib:
 
 # Arguments of torch's operators that say nothing about values.
 _WITHOUT_MEANING = frozenset(
-    {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "cudnn_enabled"}
+    {"layout", "output_size", "device", "pin_memory", "memory_format", "non_blocking", "generator", "cudnn_enabled"}
 )
 
 

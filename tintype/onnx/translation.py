@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import location_of, output_node, placeholders, subgraph_at
+from tintype.ir.graph import is_pure, location_of, output_node, placeholders, subgraph_at
 from tintype.onnx import dtypes
 from tintype.onnx.builder import Builder, Store
 from tintype.onnx.custom import call_translation
@@ -107,6 +107,16 @@ def _number_dtype(example: Any) -> ir.DataType:
     raise LoweringError(f"a {type(example).__name__} is no value of ONNX")
 
 
+def _is_empty(example: Any) -> bool:
+    """Whether a result is known to have no elements, whatever the inputs are."""
+    if isinstance(example, (tuple, list)):
+        return bool(example) and all(_is_empty(item) for item in example)
+    if type(example) is not FakeTensor:
+        return False
+    sizes = example.info.sizes
+    return 0 in sizes and all(isinstance(size, int) for size in sizes)
+
+
 class GraphTranslator:
     """Translates one graph: that of the program, or one inside of it."""
 
@@ -181,6 +191,8 @@ class GraphTranslator:
         args = [self._argument(argument) for argument in node.args]
         kwargs = {name: self._argument(value) for name, value in node.kwargs.items()}
         custom = self.shared.translations.get(target)
+        if custom is None and _is_empty(node.meta.get("val")) and is_pure(node):
+            return self._empty(node.meta["val"])
         if custom is not None:
             return call_translation(custom, self.builder, args, kwargs)
         wanted = operand_dtypes(node)
@@ -205,6 +217,16 @@ class GraphTranslator:
         if "dtype" in kwargs and kwargs["dtype"] is None:
             kwargs["dtype"] = -1
         return function(*args, **accepted(function, kwargs))
+
+    def _empty(self, example: Any) -> Any:
+        """A tensor without elements, which ONNX Runtime's kernels don't always know how to make."""
+        if isinstance(example, (tuple, list)):
+            return [self._empty(item) for item in example]
+        dtype = dtypes.stored_as(example.info.dtype)
+        if dtype is None:
+            raise LoweringError(f"ONNX has no dtype {example.info.dtype}")
+        sizes = [*example.info.sizes, *([2] if example.info.dtype.is_complex else [])]
+        return self.builder.emit("Expand", self.builder.constant(0, dtype), sizes)
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, Node):

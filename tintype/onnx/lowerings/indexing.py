@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -74,9 +75,56 @@ def index_reduce(
 ) -> Any:
     if reduce not in _REDUCTIONS or not include_self:
         raise LoweringError(f"ONNX has no scattering that reduces with {reduce}, include_self={include_self}")
+    if tensor.dtype is ir.DataType.BOOL:
+        raise LoweringError("of truth values it has no form")
     return _placed(op, tensor, dimension, index, source, _REDUCTIONS[reduce])
 
 
 @lowering(aten.take.default)
 def take(op: Builder, tensor: Any, index: Any) -> Any:
     return op.Gather(op.Reshape(tensor, [-1]), op.cast(index, _INT64), axis=0)
+
+
+@lowering(
+    aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag.default,
+    aten._embedding_bag_forward_only.default,
+)  # fmt: skip
+def embedding_bag(
+    op: Builder,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = -1,
+) -> Any:
+    """Rows of a table, summed by a product with the matrix that says which row belongs to which bag."""
+    if any(user.args[1] != 0 and user.users for user in op.node.users):
+        raise LoweringError("only the bags themselves have a form in ONNX")
+    indices, offsets = op.cast(indices, _INT64), op.cast(offsets, _INT64)
+    count = op.Size(indices)
+    ends = op.Concat(op.Slice(offsets, [1], [9223372036854775807], [0]), op.Reshape(count, [1]), axis=0)
+    if include_last_offset:
+        offsets, ends = op.Slice(offsets, [0], [-1], [0]), op.Slice(ends, [0], [-1], [0])
+    places = op.Unsqueeze(op.Range(0, count, 1), [0])
+    inside = op.And(op.LessOrEqual(op.Unsqueeze(offsets, [1]), places), op.Less(places, op.Unsqueeze(ends, [1])))
+    if padding_idx is not None and padding_idx >= 0:
+        inside = op.And(inside, op.Unsqueeze(op.Not(op.Equal(indices, padding_idx)), [0]))
+    rows = op.Gather(weight, indices, axis=0)
+    if per_sample_weights is not None:
+        rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [1]))
+    shares = op.cast(inside, weight.dtype)
+    if mode == 2:
+        chosen = op.Where(op.Unsqueeze(inside, [2]), op.Unsqueeze(rows, [0]), op.constant(-math.inf, weight.dtype))
+        bags = op.ReduceMax(chosen, [1], keepdims=0)
+        empty = op.Equal(op.ReduceSum(shares, [1], keepdims=1), op.constant(0.0, weight.dtype))
+        bags = op.Where(empty, op.constant(0.0, weight.dtype), bags)
+    else:
+        bags = op.MatMul(shares, rows)
+        if mode == 1:
+            number = op.Max(op.ReduceSum(shares, [1], keepdims=1), op.constant(1.0, weight.dtype))
+            bags = op.Div(bags, number)
+    return bags, None, None, None

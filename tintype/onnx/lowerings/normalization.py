@@ -96,3 +96,119 @@ def group_norm(
     if bias is not None:
         normal = op.Add(normal, op.Unsqueeze(bias, axes) if axes else bias)
     return normal
+
+
+# --- batch normalization ----------------------------------------------------------------------------------------
+
+
+def _per_channel(op: Builder, value: Any, rank: int) -> Any:
+    """One number for each channel, in a shape that fits images."""
+    axes = [axis for axis in range(rank) if axis != 1]
+    return op.Unsqueeze(value, axes) if axes else value
+
+
+def _normalized(op: Builder, tensor: Any, weight: Any, bias: Any, mean: Any, inverse: Any) -> Any:
+    rank = len(tensor.shape)
+    result = op.Mul(op.Sub(tensor, _per_channel(op, mean, rank)), _per_channel(op, inverse, rank))
+    if weight is not None:
+        result = op.Mul(result, _per_channel(op, weight, rank))
+    return result if bias is None else op.Add(result, _per_channel(op, bias, rank))
+
+
+def _batch_norm(
+    op: Builder,
+    tensor: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """The result, the mean and the inverse deviation it was computed with, and the new running statistics."""
+    dtype = tensor.dtype
+    wide = op.cast(tensor, ir.DataType.FLOAT) if dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else tensor
+    weight, bias, mean, variance = (
+        None if each is None else op.like(each, wide) for each in (weight, bias, mean, variance)
+    )
+    one = op.constant(1.0, wide.dtype)
+    if not training:
+        channels = [op.size(tensor, 1)]
+        result = op.BatchNormalization(
+            wide,
+            _filled(op, wide, channels, 1.0) if weight is None else weight,
+            _filled(op, wide, channels, 0.0) if bias is None else bias,
+            mean,
+            variance,
+            epsilon=eps,
+        )
+        nothing = op.constant([], wide.dtype)
+        return op.cast(result, dtype), nothing, nothing, mean, variance
+    axes = [axis for axis in range(len(tensor.shape)) if axis != 1]
+    average = op.ReduceMean(wide, axes, keepdims=1)
+    distance = op.Sub(wide, average)
+    spread = op.ReduceMean(op.Mul(distance, distance), axes, keepdims=0)
+    average = op.Squeeze(average, axes)
+    inverse = op.Div(one, op.Sqrt(op.Add(spread, op.constant(eps, wide.dtype))))
+    result = op.cast(_normalized(op, wide, weight, bias, average, inverse), dtype)
+    if mean is not None:
+        share = op.constant(momentum, wide.dtype)
+        rest = op.constant(1.0 - momentum, wide.dtype)
+        count = op.cast(op.Div(op.Size(tensor), op.cast(op.size(tensor, 1), ir.DataType.INT64)), wide.dtype)
+        unbiased = op.Mul(spread, op.Div(count, op.Sub(count, one)))
+        mean = op.Add(op.Mul(mean, rest), op.Mul(average, share))
+        variance = op.Add(op.Mul(variance, rest), op.Mul(unbiased, share))
+    return result, average, inverse, mean, variance
+
+
+@lowering(aten.batch_norm.default)
+def batch_norm(
+    op: Builder, tensor: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float,
+    eps: float, cudnn: bool = True,
+) -> Any:  # fmt: skip
+    return _batch_norm(op, tensor, weight, bias, mean, variance, training or mean is None, momentum, eps)[0]
+
+
+@lowering(aten.native_batch_norm.default)
+def native_batch_norm(
+    op: Builder,
+    tensor: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    return _batch_norm(op, tensor, weight, bias, mean, variance, training, momentum, eps)[:3]
+
+
+@lowering(aten._native_batch_norm_legit_functional.default)
+def native_batch_norm_functional(
+    op: Builder,
+    tensor: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    return _batch_norm(op, tensor, weight, bias, mean, variance, training, momentum, eps)
+
+
+@lowering(aten._native_batch_norm_legit_no_training.default)
+def native_batch_norm_in_use(
+    op: Builder, tensor: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> Any:
+    return _batch_norm(op, tensor, weight, bias, mean, variance, False, momentum, eps)[:3]
+
+
+@lowering(aten._native_batch_norm_legit.no_stats)
+def native_batch_norm_without_statistics(
+    op: Builder, tensor: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    return _batch_norm(op, tensor, weight, bias, None, None, True, momentum, eps)[:3]

@@ -55,7 +55,7 @@ def _adaptive_mean(dimensions: int) -> Any:
             behind = [op.size(tensor, each) for each in range(axis + 1, rank)]
             before = [op.size(tensor, each) for each in range(axis)]
             columns = op.Reshape(tensor, op.vector([-1, known, math.prod(behind)]))
-            made = op.MatMul(op.constant(shares.T, tensor.dtype), columns)
+            made = op.MatMul(op.constant(shares.T[None], tensor.dtype), columns)
             tensor = op.Reshape(made, op.vector([*before, size, *behind]))
             tensor.shape = ir.Shape([*(each if isinstance(each, int) else None for each in before), size, *behind])
         return tensor

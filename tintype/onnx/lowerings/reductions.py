@@ -317,6 +317,7 @@ def searchsorted(
     sorter: Any = None,
 ) -> Any:
     """How many of the edges are before each value; a value and an edge that are equal are told apart by the side."""
+    edge_rank = len(edges.shape)
     if sorter is not None:
         edges = op.GatherElements(edges, op.cast(sorter, _INT64), axis=-1)
     is_right = right or side == "right"
@@ -324,8 +325,8 @@ def searchsorted(
     values = op.like(values, edges) if number or values.dtype is not edges.dtype else values
     rank = 0 if number else len(values.shape)
     wide = op.Unsqueeze(values, [rank])
-    if len(edges.shape) > 1:
-        edges = op.Unsqueeze(edges, [len(edges.shape) - 1])
+    if edge_rank > 1:
+        edges = op.Unsqueeze(edges, [edge_rank - 1])
     compare = op.LessOrEqual if is_right else op.Less
     before = op.cast(compare(edges, wide), _INT64)
     found = op.ReduceSum(before, [-1], keepdims=0)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from tintype.onnx.builder import Builder
+from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
-from tintype.onnx.registry import lowering
+from tintype.onnx.registry import lowering, refuse
 
 aten = torch.ops.aten
 
@@ -114,6 +115,31 @@ def _signs(op: Builder, square: Any) -> Any:
     for coefficient in (-1 / 240, 1 / 252, -1 / 120, 1 / 12):
         total = op.Add(op.Mul(total, square), op.constant(coefficient, double))
     return op.Mul(total, square)
+
+
+refuse(aten.special_erfcx.default, because="its approximation is too far from torch's")
+
+
+@lowering(aten.polygamma.default, aten.special_polygamma.default)
+def polygamma(op: Builder, order: int, tensor: Any) -> Any:
+    if order != 0:
+        raise LoweringError(f"of the order {order} it has no form")
+    return digamma(op, op.cast(tensor, ir.DataType.FLOAT) if not tensor.dtype.is_floating_point() else tensor)
+
+
+@lowering(aten.special_entr.default)
+def entr(op: Builder, tensor: Any) -> Any:
+    zero = _number(op, 0.0, tensor)
+    value = op.Neg(op.Mul(tensor, op.Log(op.Where(op.Greater(tensor, zero), tensor, _number(op, 1.0, tensor)))))
+    value = op.Where(op.Less(tensor, zero), _number(op, -math.inf, tensor), value)
+    return op.Where(op.IsNaN(tensor), tensor, value)
+
+
+@lowering(aten.special_spherical_bessel_j0.default)
+def spherical_bessel_j0(op: Builder, tensor: Any) -> Any:
+    is_zero = op.Equal(tensor, _number(op, 0.0, tensor))
+    safe = op.Where(is_zero, _number(op, 1.0, tensor), tensor)
+    return op.Where(is_zero, _number(op, 1.0, tensor), op.Div(op.Sin(safe), safe))
 
 
 @lowering(aten.erfinv.default, aten.special_erfinv.default)

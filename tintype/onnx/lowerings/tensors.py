@@ -25,8 +25,12 @@ def convert(op: Builder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """To the dtype of the result; where a tensor lies is nothing that ONNX says."""
     result = op.node.meta["val"]
     source = op.node.args[0].meta["val"]
-    if result.dtype.is_complex or source.dtype.is_complex:
-        raise LoweringError("conversions of complex numbers have no form")
+    if result.dtype.is_complex and not source.dtype.is_complex:
+        stored = dtypes.stored_as(result.dtype)
+        if stored is None:
+            raise LoweringError(f"ONNX has no dtype {result.dtype}")
+        real = op.Unsqueeze(op.cast(tensor, stored), [-1])
+        return op.Concat(real, op.Expand(op.constant(0.0, stored), op.Shape(real)), axis=-1)
     wanted = dtypes.to_onnx(result.dtype)
     if wanted is None:
         raise LoweringError(f"ONNX has no dtype {result.dtype}")
