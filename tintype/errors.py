@@ -102,6 +102,12 @@ class UnsupportedInputError(CaptureError):
     id = "unsupported-input"
 
 
+class TensorWithoutDataError(CaptureError):
+    """Something was computed with a tensor of a capture outside of it."""
+
+    id = "tensor-without-data"
+
+
 class DataDependentError(CaptureError):
     """The program's own control flow depends on a value that is only known when the program runs."""
 

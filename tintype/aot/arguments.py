@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tintype import tree
 from tintype.aot.calls import attach, attached_to
 from tintype.errors import MutationError
 
@@ -39,6 +40,8 @@ class Arguments:
         self.unaware: list[torch.Tensor] = []
         # whether the function changes containers among the arguments; then it returns all of them besides its result
         self.are_changed = False
+        # the numbers of those that are among what it returns, by their places
+        self.returned: dict[tree.Path, int] = {}
         # which fake stands for which leaf; filled while the function runs
         self.positions: dict[int, int] = {}
         self.fakes: list[Any] = []

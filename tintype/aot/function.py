@@ -28,6 +28,7 @@ from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, met
 from tintype.ir.observations import SURROUNDINGS, answer_of, same_answer
 from tintype.ir.operators import declaration_of
 from tintype.ir.process_switches import collector_paused
+from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor
 from tintype.trace.snapshot import holds_fake
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
@@ -42,6 +43,8 @@ CACHE_SIZE = 64
 # a few changes are what is made when it is first needed
 _CHANGES_UNTIL_WARNING = 4
 
+# for each container in a call the number of the first that is the same object; None where each is one of its own
+Labels = tuple[int, ...] | None
 # (graph, fakes in place of its inputs) -> what is called in its place
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
@@ -138,7 +141,7 @@ class CompiledFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         leaves, spec = tree.flatten((args, kwargs))
-        entry, state = self._find(leaves, spec)
+        entry, state = self._find(leaves, spec, tree.call_labels(args, kwargs))
         compiled = entry.compiled
         if entry.reads.compares_objects:
             _refuse_state_among(leaves, state)
@@ -146,20 +149,22 @@ class CompiledFunction:
         if compiled.recording.writes:
             refuse_shared_memory(compiled.recording, state, arguments.inputs)
         result = compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
-        if compiled.changes_arguments:
-            result, changed = result
-            tree.update((args, kwargs), changed)
-        return result
+        if compiled.returned:
+            containers = tree.Containers(spec, of_call=True).of((args, kwargs))
+            result = tree.put_into(compiled.returned, containers, result)
+        return result[0] if compiled.changes_arguments else result
 
     def prepare(self, /, *args: Any, **kwargs: Any) -> CompiledGraphs:
         """Make the graphs for a call, or find them."""
-        return self._find(*tree.flatten((args, kwargs)))[0].compiled
+        return self._find(*tree.flatten((args, kwargs)), tree.call_labels(args, kwargs))[0].compiled
 
     # --- which graphs --------------------------------------------------------------------------------------
 
-    def _find(self, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CachedGraphs, list[torch.Tensor]]:
-        """The graphs for a call, and the state that they take."""
-        key: Any = (spec, key_of(leaves), modes())
+    def _find(
+        self, leaves: list[Any], spec: tree.TreeSpec, labels: Labels
+    ) -> tuple[CachedGraphs, list[torch.Tensor]]:
+        """The graphs for a call, and the state that they take; ``labels`` tell which containers are one object."""
+        key: Any = (tree.structure_key(spec), labels, key_of(leaves), modes())
         try:
             if key in self._with_offsets:
                 key = (key, offsets_of(leaves))
@@ -174,17 +179,19 @@ class CompiledFunction:
                 if state_key(state) == entry.state and entry.has_same_answers(leaves, state):
                     self._order.move_to_end(entry)
                     return entry, state
-        return self._add(key, leaves, spec)
+        return self._add(key, leaves, spec, labels)
 
     def _state_of(self, recording: RecordedFunction) -> list[torch.Tensor]:
         return [self._state.get(source) if isinstance(source, str) else source for source in recording.state]
 
-    def _add(self, key: Any, leaves: list[Any], spec: tree.TreeSpec) -> tuple[CachedGraphs, list[torch.Tensor]]:
+    def _add(
+        self, key: Any, leaves: list[Any], spec: tree.TreeSpec, labels: Labels
+    ) -> tuple[CachedGraphs, list[torch.Tensor]]:
         """Make the graphs for a call; those that were not used for longest make way for them."""
         objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
         objects += [attached_to(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and attached_to(leaf)]
         reads = Reads(self._function, self._root, objects)
-        compiled, merged = self._compile(leaves, spec, reads)
+        compiled, merged = self._compile(leaves, spec, labels, reads)
         if (
             key not in self._with_offsets
             and not isinstance(key[-1], Offsets)
@@ -223,7 +230,7 @@ class CompiledFunction:
     # --- making them ---------------------------------------------------------------------------------------
 
     def _compile(
-        self, leaves: list[Any], spec: tree.TreeSpec, reads: Reads
+        self, leaves: list[Any], spec: tree.TreeSpec, labels: Labels, reads: Reads
     ) -> tuple[CompiledGraphs, list[list[int]]]:
         for leaf in leaves:
             _check_leaf(leaf)
@@ -231,7 +238,7 @@ class CompiledFunction:
         with collector_paused():
             while True:
                 arguments = Arguments(leaves, merged)
-                root = EntryPoint(self._entry(arguments, spec), self._root)
+                root = EntryPoint(self._entry(arguments, spec, labels), self._root)
                 try:
                     with reads.caches_kept_clean(holds_fake):
                         recording = record(
@@ -253,19 +260,23 @@ class CompiledFunction:
                     ]
             compiled = self._build(recording)
             compiled.changes_arguments = arguments.are_changed
+            compiled.returned = arguments.returned
         recording.captured.context.release_memory()
         recording.captured.state_dict.clear()
         return compiled, merged
 
-    def _entry(self, arguments: Arguments, spec: tree.TreeSpec) -> Callable[..., Any]:
+    def _entry(self, arguments: Arguments, spec: tree.TreeSpec, labels: Labels) -> Callable[..., Any]:
         def call(*inputs: torch.Tensor) -> Any:
             given = arguments.rebuild(inputs)
-            args, kwargs = tree.unflatten(given, spec)
+            args, kwargs = tree.unflatten(given, spec) if labels is None else tree.unflatten_call(given, spec, labels)
+            containers = GivenContainers(args, kwargs, spec)
             attached = [attached_to(leaf).copy() for leaf in given]
             result = self._function(*args, **kwargs)
             _refuse_attached(given, attached)
-            arguments.are_changed = are_changed(given, spec, (args, kwargs))
-            return (result, (args, kwargs)) if arguments.are_changed else result
+            arguments.are_changed = are_changed(containers)
+            outputs = (result, (args, kwargs)) if arguments.are_changed else result
+            arguments.returned = {place: number for number, place in containers.among(outputs)}
+            return outputs
 
         return call
 

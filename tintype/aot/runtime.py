@@ -72,6 +72,8 @@ class CompiledGraphs:
         self.epilogue = epilogue
         # whether what is returned is the function's result and what became of its arguments
         self.changes_arguments = False
+        # containers of the caller's in that, by their places
+        self.returned: dict[tree.Path, int] = {}
         self._unflatten = tree.unflattener(recording.out_spec)
         self.value_count = len(recording.writes) + len(recording.results) + epilogue.number_count
         self.has_gradients = self.backward is not None or recording.backward_error is not None

@@ -17,12 +17,13 @@ import torch
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError, Location
 from tintype.export.codegen import Writer, spell
+from tintype.export.given import arranged
 from tintype.export.key_order import check_order, is_of_keywords
 from tintype.export.observed import StateOf, check_observed, write_observed
 from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
-from tintype.ir.observations import KEYS, Observation
+from tintype.ir.observations import KEYS, SAME_OBJECTS, Observation
 from tintype.symbolic import Expr, Range, Size, evaluate, python_source
 from tintype.symbolic.expression import Symbol
 from tintype.trace.given_tensors import changes_operators
@@ -207,15 +208,17 @@ class InputChecks:
     ) -> None:
         self.expectations = list(expectations)
         self.in_spec = in_spec
-        # the order of keys is seen when arguments are taken apart (flatten_call), all else afterwards
+        # the order of keys is seen when arguments are taken apart (flatten_call), which containers are one when
+        # those are looked for (CallersContainers), all else afterwards
         self.ordered = [seen for seen in observations if seen.fact == KEYS]
-        self.observations = [seen for seen in observations if seen.fact != KEYS]
+        self.same_objects = [seen for seen in observations if seen.fact == SAME_OBJECTS]
+        self.observations = [seen for seen in observations if seen.fact not in (KEYS, SAME_OBJECTS)]
         self.memory = memory if memory is not None and memory.needed else None
 
     def check(self, leaves: Sequence[Any], state_of: StateOf) -> None:
         """Raise for the first input that is not as expected; ``state_of`` finds the program's state by name."""
         given = tree.flatten(tree.unflatten(list(leaves), self.in_spec))[1]
-        if given != self.in_spec:  # a container where a tensor or a number was expected
+        if not tree.same_structure(given, self.in_spec):  # a container where a tensor or a number was expected
             _refuse_structure(self.in_spec, given)
         symbols: dict[Symbol, int] = {}
         for expectation, leaf in zip(self.expectations, leaves, strict=True):
@@ -415,30 +418,20 @@ def flatten_call(
     Arguments may be given by position or by name, keywords in any order; so may the keys of dictionaries, unless the
     program goes by their order.
     """
-    expected_args, expected_kwargs = in_spec.children()
-    count = expected_args.num_children
-    positional = list(args[:count])
-    rest = list(args[count:])
-    named = dict(kwargs)
-    positional += [named.pop(name) for name in names[len(positional) : count] if name in named]
-    keywords = {}
-    for name in expected_kwargs.context:
-        if name in named:
-            keywords[name] = named.pop(name)
-        elif rest:
-            keywords[name] = rest.pop(0)
-    given = ((*positional, *rest), {**keywords, **named})
+    given = arranged(args, kwargs, in_spec, names)
     known = quick.leaves(given) if quick is not None else None
     if known is not None:  # then dictionaries have their keys in the order of the example, keywords maybe not
         ordered = [seen for seen in ordered if is_of_keywords(seen)] if ordered else ()
     leaves, spec = (known, in_spec) if known is not None else tree.flatten(given)
-    if spec is not in_spec and spec != in_spec:
+    if not tree.same_structure(spec, in_spec):
         try:
             given = tree.with_classes(given, in_spec)  # namespaces may stand for objects
             spec = tree.flatten(given)[1]
             leaves = in_spec.flatten_up_to(given)  # dictionaries may have their keys in another order
         except ValueError:
             _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])
+        if not tree.same_structure(spec, in_spec, any_order=True):
+            _refuse_structure(in_spec, spec)
     if ordered:
         check_order(ordered, in_spec, spec, kwargs)
     return leaves

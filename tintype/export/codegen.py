@@ -18,7 +18,7 @@ from tintype.export.run_instead import RUN_INSTEAD
 from tintype.ir.graph import placeholders
 from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
-from tintype.tree import TreeSpec
+from tintype.tree import TreeSpec, put
 
 
 class Writer:
@@ -161,18 +161,18 @@ def build_container(
     writer: Writer,
     spec: TreeSpec,
     leaves: Iterator[str],
-    given: Mapping[tuple[int, ...], str] | None = None,
+    given: Mapping[tuple[int, ...], int] | None = None,
     path: tuple[int, ...] = (),
 ) -> str:
-    """An expression that puts leaves into containers again; ``given`` has expressions of functions that put what is
-    made at a place into an object of the caller's, and return that."""
+    """An expression that puts leaves into containers again; ``given`` has the places of containers
+    of the caller's, by their numbers in ``_given``, which what is made there is put into."""
     if spec.is_leaf():
         return next(leaves)
     children = [
         build_container(writer, child, leaves, given, (*path, number)) for number, child in enumerate(spec.children())
     ]
     made = _container(writer, spec, children)
-    return f"{given[path]}(_args, _kwargs, {made})" if given and path in given else made
+    return f"{writer.bind(put)}(_given[{given[path]}], {made})" if given and path in given else made
 
 
 def _container(writer: Writer, spec: TreeSpec, children: list[str]) -> str:

@@ -132,6 +132,7 @@ class LossCapture(JointCapture):
             for (kind, target), gradient in zip(self.gradient_specs, self.gradients, strict=True)
             if gradient is not None
         ]
+        self.returned = [(given, (0, *place)) for given, place in self.returned]
         return [*specs, *gradients], structure_with_gradients(out_spec, gradients)
 
 
@@ -188,7 +189,11 @@ def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram
         program,
         graph_module(joint.graph, "Program"),
         graph_signature=ExportGraphSignature(signature.input_specs, [*outputs, *gradients]),
-        call_spec=CallSpec(structure.in_spec, structure_with_gradients(structure.out_spec, gradients)),
+        call_spec=CallSpec(
+            structure.in_spec,
+            structure_with_gradients(structure.out_spec, gradients),
+            tuple((given, (0, *place)) for given, place in structure.returned),
+        ),
         stage=Stage.FUNCTIONAL,
         **contract,
     )

@@ -22,6 +22,7 @@ from tintype.export.codegen import (
     variable,
     write_call,
 )
+from tintype.export.given import CallersContainers
 from tintype.export.own_attributes import (
     Own,
     OwnAttributes,
@@ -33,14 +34,12 @@ from tintype.export.own_attributes import (
     tables_of,
 )
 from tintype.export.owned_state import InitialValue, as_replacement, replace_state, write_untracked
-from tintype.export.returned import put_into, returned_objects
 from tintype.export.unneeded import is_conversion, unneeded_calls
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import callable_of
 from tintype.symbolic.location import replaying
-from tintype.trace.given_objects import Path
 from tintype.trace.recorder import Recorder, active_recorder
 
 _modes_active = torch._C._len_torch_dispatch_stack
@@ -88,7 +87,7 @@ class ProgramModule(OwnAttributes, GraphModule):
         out_spec: tree.TreeSpec,
         argument_names: Sequence[str],
         checks: InputChecks,
-        returned: Sequence[tuple[Path, Path]] = (),
+        returned: Sequence[tuple[tree.Path, tree.Path]] = (),
         changing: Sequence[str] = (),
     ) -> None:
         # arguments can be called anything; what fx writes into its code must be names that hide nothing
@@ -262,9 +261,10 @@ class ProgramModule(OwnAttributes, GraphModule):
 
         with replaying(line):
             self._checks.check(given, self._state_of)
+            callers = callers_containers(self)
+            containers = callers.of_call(args, kwargs) if callers.is_needed else []
             results = self._interpret(recorder, given)
-            objects = returned_objects(self._returned, self.argument_names)
-            return put_into(objects, args, kwargs, results) if objects else results
+            return callers.put_into(containers, results)
 
     def _state_of(self, name: str) -> torch.Tensor:
         return attribute_of(self, name)
@@ -394,6 +394,9 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     writer.line("    if _recorder is not None:")
     writer.line(f"        return {writer.bind(module.interpret)}(_recorder, _args, _kwargs)")
     write_arguments(writer, module, inputs, writer.bind(module._state_of))
+    callers = callers_containers(module)
+    if callers.is_needed:
+        writer.line(f"_given = {writer.bind(callers.of_call)}(_args, _kwargs)")
     unneeded = unneeded_calls(nodes)
     released = last_uses(nodes, unneeded)
     fetching = [node for node in nodes if node.op == "get_attr"]
@@ -411,9 +414,7 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             _write_unneeded(writer, node, unneeded[node])
         elif node.op == "output":
             leaves = iter([spell(writer, result) for result in node.args[0]])
-            objects = returned_objects(module._returned, module.argument_names)
-            given = {place: writer.bind(found) for place, found in objects.items()}
-            writer.line(f"return {build_container(writer, module._out_spec, leaves, given)}")
+            writer.line(f"return {build_container(writer, module._out_spec, leaves, callers.places)}")
         elif node.target is replace_state:
             path, value = node.args
             place = _attribute(writer, module, path)
@@ -426,6 +427,16 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
             dead = [variable(argument) for argument in released[node]]
             writer.line(" = ".join(dead) + " = None")
     return writer.build("_run", "(*_args, **_kwargs)")
+
+
+def callers_containers(module: Any) -> CallersContainers:
+    """What finds the caller's containers in the calls of a program."""
+    return CallersContainers(
+        module._in_spec,
+        module.argument_names,
+        module._returned,
+        module._checks.same_objects if module._checks else (),
+    )
 
 
 def _write_unneeded(writer: Writer, node: Node, same: Node) -> None:

@@ -35,6 +35,7 @@ from tintype.ir.signature import (
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.trace.capture import CONSTANT_TYPES
+from tintype.trace.given_containers import GivenContainers
 from tintype.trace.recorder import Recorder, active_recorder
 
 
@@ -45,14 +46,15 @@ def module_arguments(call: str, leaves: Sequence[Any], spec: tree.TreeSpec) -> N
         _mark(recorder, module_arguments, call, leaves, spec, f"an argument of {call}")
 
 
-def module_results(call: str, leaves: Sequence[Any], spec: tree.TreeSpec) -> None:
-    """The mark of what comes out of a call of a module."""
+def module_results(call: str, leaves: Sequence[Any], spec: tree.TreeSpec, returned: Returned = ()) -> None:
+    """The mark of what comes out of a call of a module, and where containers that it was given are in that."""
     recorder = active_recorder()
     if recorder is not None:
-        _mark(recorder, module_results, call, leaves, spec, f"the result of {call}")
+        _mark(recorder, module_results, call, leaves, spec, f"the result of {call}", returned)
 
 
 _MARKS = (module_arguments, module_results)
+Returned = Sequence[tuple[tree.Path, tree.Path]]
 
 
 # --- while a model is captured ---------------------------------------------------------------------------
@@ -94,27 +96,39 @@ def _chosen_modules(modules: Sequence[tuple[str, torch.nn.Module]], paths: Seque
 
 
 def _hooks(recorder: Recorder) -> tuple[Any, Any]:
+    running: list[GivenContainers] = []  # a module may call itself
+
     def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         _mark_call(recorder, module_arguments, (args, kwargs), f"an argument of {type(module).__name__}")
+        running.append(GivenContainers(args, kwargs, tree.flatten((args, kwargs))[1]))
 
     def after(module: torch.nn.Module, args: Any, result: Any) -> None:
-        _mark_call(recorder, module_results, result, f"the result of {type(module).__name__}")
+        returned = running.pop().paths_among(result)
+        _mark_call(recorder, module_results, result, f"the result of {type(module).__name__}", returned)
 
     return before, after
 
 
-def _mark_call(recorder: Recorder, mark: Any, value: Any, what: str) -> None:
+def _mark_call(recorder: Recorder, mark: Any, value: Any, what: str, returned: Returned = ()) -> None:
     if active_recorder() is recorder and recorder._recording:
         leaves, spec = tree.flatten(value)
         call = recorder.origin_of(mark.__name__).call
         assert call is not None
-        _mark(recorder, mark, call.name, leaves, spec, what)
+        _mark(recorder, mark, call.name, leaves, spec, what, returned)
 
 
-def _mark(recorder: Recorder, mark: Any, call: str, leaves: Sequence[Any], spec: tree.TreeSpec, what: str) -> None:
+def _mark(
+    recorder: Recorder,
+    mark: Any,
+    call: str,
+    leaves: Sequence[Any],
+    spec: tree.TreeSpec,
+    what: str,
+    returned: Returned = (),
+) -> None:
     nodes = [_leaf(recorder, leaf, what) for leaf in leaves]
     meta = NodeMeta({"val": None}, recorder.origin_of(mark.__name__))
-    append_call(recorder.graph, mark, (call, nodes, spec), {}, "mark", meta)
+    append_call(recorder.graph, mark, (call, nodes, spec, *([tuple(returned)] if returned else ())), {}, "mark", meta)
 
 
 def _leaf(recorder: Recorder, leaf: Any, what: str) -> Any:
@@ -140,17 +154,25 @@ def _leaf(recorder: Recorder, leaf: Any, what: str) -> Any:
 def take_signatures(graph: Graph) -> dict[str, ModuleCallSignature]:
     """Take the marks out of a graph; returns the signatures by call: ``block``, ``block@1`` for its second one."""
     sides: dict[Any, dict[str, tuple[list[ArgumentSpec], tree.TreeSpec]]] = {mark: {} for mark in _MARKS}
+    returned: dict[str, Any] = {}
     for mark in _MARKS:
         for node in list(graph.find_nodes(op="call_function", target=mark)):
-            call, leaves, spec = node.args
+            call, leaves, spec, *more = node.args
+            returned[call] = _as_tuples(more[0]) if more else ()
             sides[mark][call] = ([_argument(leaf) for leaf in leaves], spec)
             graph.erase_node(node)
     arguments, results = sides[module_arguments], sides[module_results]
     return {
-        call: ModuleCallSignature(arguments[call][0], results[call][0], arguments[call][1], results[call][1])
+        call: ModuleCallSignature(
+            arguments[call][0], results[call][0], arguments[call][1], results[call][1], returned[call]
+        )
         for call in arguments
         if call in results
     }
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _argument(leaf: Any) -> ArgumentSpec:
@@ -209,7 +231,7 @@ def put_signatures(graph: Graph, entries: Sequence[ModuleCallEntry], names: Mapp
         with graph.inserting_before(begin):
             _put(graph, module_arguments, call, arguments, signature.in_spec)
         with graph.inserting_before(_after_inputs(end).next):
-            _put(graph, module_results, call, results, signature.out_spec)
+            _put(graph, module_results, call, results, signature.out_spec, signature.returned)
 
 
 def _after_inputs(node: Node) -> Node:
@@ -222,8 +244,9 @@ def _value(argument: ArgumentSpec, by_name: dict[str, Node]) -> Any:
     return argument.value if isinstance(argument, ConstantArgument) else by_name[argument.name]
 
 
-def _put(graph: Graph, mark: Any, call: str, leaves: list[Any], spec: tree.TreeSpec) -> None:
-    append_call(graph, mark, (call, leaves, spec), {}, "mark", NodeMeta({"val": None}))
+def _put(graph: Graph, mark: Any, call: str, leaves: list[Any], spec: tree.TreeSpec, returned: Returned = ()) -> None:
+    more = (returned,) if returned else ()
+    append_call(graph, mark, (call, leaves, spec, *more), {}, "mark", NodeMeta({"val": None}))
 
 
 def root_signature(call_spec: CallSpec, signature: ExportGraphSignature) -> ModuleCallSignature:
@@ -233,6 +256,7 @@ def root_signature(call_spec: CallSpec, signature: ExportGraphSignature) -> Modu
         [spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT],
         call_spec.in_spec,
         call_spec.out_spec,
+        call_spec.returned,
     )
 
 

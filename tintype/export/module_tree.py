@@ -27,13 +27,11 @@ from tintype.export.codegen import (
     variable,
     write_call,
 )
-from tintype.export.module import attribute_of, put_back, submodule_at, write_arguments
+from tintype.export.module import attribute_of, callers_containers, put_back, submodule_at, write_arguments
 from tintype.export.own_attributes import Own, OwnAttributes, UnlessModels, table_of_constant, tables_of
 from tintype.export.owned_state import InitialValue, as_replacement
-from tintype.export.returned import returned_objects
 from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code
-from tintype.trace.given_objects import Path
 from tintype.trace.recorder import active_recorder
 
 # Under this name a module holds the root of its tree, where its graph names something that does not lie below it.
@@ -102,11 +100,20 @@ class StructuredModule(CallableModule):
     _in_spec = Own()
     _out_spec = Own()
     argument_names = Own()
+    _checks = Own()
+    _returned = Own()
 
     def __init__(
-        self, in_spec: tree.TreeSpec, out_spec: tree.TreeSpec, argument_names: Sequence[str], root_name: str = ROOT
+        self,
+        in_spec: tree.TreeSpec,
+        out_spec: tree.TreeSpec,
+        argument_names: Sequence[str],
+        root_name: str = ROOT,
+        returned: Sequence[tuple[tree.Path, tree.Path]] = (),
     ) -> None:
         super().__init__(root_name)
+        self._checks = None
+        self._returned = tuple(returned)
         self._in_spec = in_spec
         self._out_spec = out_spec
         self.argument_names = list(argument_names)
@@ -122,11 +129,17 @@ class StructuredModule(CallableModule):
         taken += f"{writer.bind(self.argument_names)})"
         targets = "".join(f"{variable(node)}, " for node in inputs) or "_nothing"
         writer.line(f"{targets} = {taken}")
+        self._write_containers(writer)
         return ", *_args, **_kwargs"
+
+    def _write_containers(self, writer: Writer) -> None:
+        callers = callers_containers(self)
+        if callers.is_needed:
+            writer.line(f"_given = {writer.bind(callers.of_call)}(_args, _kwargs)")
 
     def _result(self, writer: Writer, result: Any) -> str:
         leaves = iter([spell(writer, leaf) for leaf in result])
-        return build_container(writer, self._out_spec, leaves)
+        return build_container(writer, self._out_spec, leaves, callers_containers(self).places)
 
 
 class UnflattenedModule(StructuredModule):
@@ -135,8 +148,6 @@ class UnflattenedModule(StructuredModule):
     # who captures such a module again takes its arguments' names from it
     is_captured_program = True
     _constants = Own()
-    _checks = Own()
-    _returned = Own()
     _initial = Own()
     _replaced = Own()
 
@@ -148,11 +159,10 @@ class UnflattenedModule(StructuredModule):
         checks: InputChecks,
         constants: Sequence[str],
         root_name: str = ROOT,
-        returned: Sequence[tuple[Path, Path]] = (),
+        returned: Sequence[tuple[tree.Path, tree.Path]] = (),
     ) -> None:
-        super().__init__(in_spec, out_spec, argument_names, root_name)
+        super().__init__(in_spec, out_spec, argument_names, root_name, returned)
         self._checks = checks
-        self._returned = tuple(returned)
         self._constants = list(constants)
         self._initial = {}
         self._replaced = frozenset()
@@ -207,13 +217,8 @@ class UnflattenedModule(StructuredModule):
             leaves = "".join(f"{variable(node)}, " for node in inputs)
             writer.line(f"if {writer.bind(active_recorder)}() is not None:")  # then its questions are asked again
             writer.line(f"    {writer.bind(self._checks.check)}([{leaves}], _self._state_of)")
+        self._write_containers(writer)
         return ", *_args, **_kwargs"
-
-    def _result(self, writer: Writer, result: Any) -> str:
-        leaves = iter([spell(writer, leaf) for leaf in result])
-        objects = returned_objects(self._returned, self.argument_names)
-        given = {place: writer.bind(found) for place, found in objects.items()}
-        return build_container(writer, self._out_spec, leaves, given)
 
     def _state_of(self, name: str) -> torch.Tensor:
         path, _, attribute = name.rpartition(".")
@@ -254,7 +259,7 @@ def build_tree(leaves: Sequence[Any], spec: tree.TreeSpec) -> Any:
 def leaves_of(value: Any, spec: tree.TreeSpec) -> list[Any]:
     """The leaves of what a module returned, which must be of the structure that the original module returned."""
     leaves, given = tree.flatten(value)
-    if given == spec:
+    if tree.same_structure(given, spec):
         return leaves
     try:
         return spec.flatten_up_to(value)  # dictionaries may have their keys in another order

@@ -11,7 +11,15 @@ import torch
 from tintype.errors import InputMismatchError
 from tintype.export.codegen import Writer
 from tintype.export.constraints import ContractLine
-from tintype.ir.observations import FACTS, OF_ATTRIBUTES, SURROUNDINGS, Observation, answer_of, same_answer
+from tintype.ir.observations import (
+    FACTS,
+    OF_ATTRIBUTES,
+    SAME_OBJECTS,
+    SURROUNDINGS,
+    Observation,
+    answer_of,
+    same_answer,
+)
 from tintype.symbolic import Expr, evaluate, python_source
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.evaluation import substitute
@@ -160,6 +168,8 @@ def observed_lines(observations: Sequence[Observation], names: Sequence[str]) ->
     """Observations as lines of the program's contract."""
     lines = []
     for observation in observations:
+        if observation.fact == SAME_OBJECTS and observation.answer == tuple(range(len(observation.answer))):
+            continue  # nobody expects one object to be given twice
         subject = observation.subject
         name = "" if subject is None else names[subject] if isinstance(subject, int) else subject
         answer = observation.answer

@@ -33,7 +33,6 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
-from tintype.trace.given_objects import Path
 from tintype.transforms.doubts import asserted_layouts
 from tintype.transforms.memory import storages_of, written_storages
 
@@ -47,7 +46,7 @@ class CallSpec:
     in_spec: tree.TreeSpec
     out_spec: tree.TreeSpec
     # where objects among the arguments stand among the results: caches that a model adds to and returns
-    returned: tuple[tuple[Path, Path], ...] = dataclasses.field(default=(), repr=False)
+    returned: tuple[tuple[tree.Path, tree.Path], ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass
@@ -58,6 +57,8 @@ class ModuleCallSignature:
     outputs: list[ArgumentSpec]
     in_spec: tree.TreeSpec
     out_spec: tree.TreeSpec
+    # where containers among the arguments stand among the results
+    returned: tuple[tuple[tree.Path, tree.Path], ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass

@@ -9,6 +9,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from tintype import tree
 from tintype.errors import Location
 from tintype.ir.graph import placeholders, subgraph_at
 from tintype.ir.node_info import NodeMeta
@@ -69,7 +70,8 @@ class _Comparison:
 
 def _same_contracts(first: CapturedGraph, second: CapturedGraph, positions: Sequence[int]) -> bool:
     """Whether two captures with the same graph asked the same of their inputs, and return the same structure."""
-    if first.out_spec != second.out_spec or not _same_constants(first.constants, second.constants):
+    same_results = tree.same_structure(first.out_spec, second.out_spec)
+    if not same_results or not _same_constants(first.constants, second.constants):
         return False
     asked = {(seen.key, str(seen.answer)) for seen in first.observations}
     place = dict(enumerate(positions))

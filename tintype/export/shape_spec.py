@@ -82,7 +82,7 @@ class AdditionalInputs:
         others = []
         for more_args, more_kwargs in self._examples:
             more_leaves, more_spec = tree.flatten(bound_arguments(mod, more_args, more_kwargs))
-            if more_spec != spec:
+            if not tree.same_structure(more_spec, spec):
                 raise InvalidRequestError("the additional inputs have another structure than the example inputs")
             others.append(more_leaves)
         columns = iter(zip(*others))

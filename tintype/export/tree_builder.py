@@ -70,7 +70,11 @@ class ModuleTree:
         args, kwargs = signature.in_spec.children()
         names = [free_name(f"args_{position}", kwargs.context) for position in range(args.num_children)]
         return StructuredModule(
-            signature.in_spec, signature.out_spec, [*names, *kwargs.context], root_name=self.root_name
+            signature.in_spec,
+            signature.out_spec,
+            [*names, *kwargs.context],
+            self.root_name,
+            returned=signature.returned,
         )
 
     def _choose_targets(self) -> list[Scope]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tintype.errors import CaptureError, UnsupportedInputError
+from tintype.errors import TensorWithoutDataError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
 from tintype.fake.observed import ObservedTensor, raise_unknown
 from tintype.symbolic.bridge import from_torch, to_torch
@@ -43,7 +43,7 @@ class FakeTensor(ObservedTensor):
         known = answer(func, args)
         if known is not NotImplemented:
             return known
-        raise CaptureError(
+        raise TensorWithoutDataError(
             f"{func} was called on a tensor without data, outside of the capture it belongs to",
             remedy="a tensor seen while a program was captured escaped from it (through a global, an attribute "
             "or a list); keep only what the program returns",

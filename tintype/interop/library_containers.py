@@ -36,7 +36,7 @@ _OWN_MODULES = (_CACHES, "transformers.modeling_outputs", "transformers.tokeniza
 def register(cls: type) -> bool:
     """Register a class if its objects are containers; whether they are."""
     if _is_cache(cls):
-        tree.register_attributes(cls, _SETTINGS, None, _attributes_of_cache)
+        tree.register_attributes(cls, _SETTINGS, None, _attributes_of_cache, _UNTOLD)
         return True
     if _has_base(cls, _BATCHES):
         _register_batch(cls, None)
@@ -47,9 +47,12 @@ def register(cls: type) -> bool:
 def _attributes_of_cache(cache: Any) -> Mapping[str, Any]:
     """Of which class further layers are is not asked of a cache that has layers: one for every layer of its model."""
     attributes = vars(cache)
-    if attributes.get("layers") and "layer_class_to_replicate" in attributes:
-        return {**attributes, "layer_class_to_replicate": None}
+    if attributes.get("layers") and _UNTOLD[0] in attributes:
+        return {**attributes, _UNTOLD[0]: None}
     return attributes
+
+
+_UNTOLD = ("layer_class_to_replicate",)
 
 
 def _register_batch(cls: type, name: str | None) -> None:
@@ -136,7 +139,7 @@ def _stand_in(module: str, class_name: str) -> type | None:
         holds_attributes = module == _CACHES or class_name.endswith("Cache")
         cls = type(class_name, (AttributesOf if holds_attributes else EntriesOf,), {"__module__": module})
         if holds_attributes:
-            tree.register_attributes(cls, _SETTINGS, name, _attributes_of_cache)
+            tree.register_attributes(cls, _SETTINGS, name, _attributes_of_cache, _UNTOLD)
         elif class_name in _BATCHES:
             _register_batch(cls, name)
         else:

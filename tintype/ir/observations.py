@@ -42,6 +42,8 @@ class Observation:
         arguments = f"({', '.join(map(str, self.arguments))})"
         if self.fact == KEYS:
             return f"list({self.arguments[0]})"
+        if self.fact == SAME_OBJECTS:
+            return f"same_objects{arguments}"
         if self.subject is None:
             return f"torch.{self.fact}{arguments}"
         if self.fact == "tensor_class":
@@ -85,6 +87,9 @@ FACTS: dict[str, bool] = {
 
 # What is asked of a dictionary among the arguments, by the path to it: the order of its keys.
 KEYS = "keys"
+# What is asked of all containers among the arguments, by number: which of them are one object. The answer has for
+# each the number of the first one that is the same; it matters for those that the arguments name.
+SAME_OBJECTS = "same_objects"
 
 NO_SUCH_ATTRIBUTE = "(no such attribute)"
 OF_ATTRIBUTES: dict[str, Callable[[Any, str], Any]] = {

@@ -12,6 +12,7 @@ import torch
 from tintype import tree
 from tintype.errors import InputMismatchError
 from tintype.export.checks import InputChecks, flatten_call
+from tintype.export.given import CallersContainers
 from tintype.onnx.errors import OnnxRequestError
 from tintype.onnx.interface import InputLeaf, Interface
 from tintype.onnx.libraries import ir, onnx
@@ -150,6 +151,9 @@ class ONNXProgram:
             self._checks.check(leaves, self._state_of)
         else:
             check_leaves(interface.inputs, leaves)
+        same_objects = () if self._checks is None else self._checks.same_objects
+        callers = CallersContainers(interface.in_spec, interface.argument_names, self._returned, same_objects)
+        containers = callers.of_call(args, kwargs) if callers.is_needed else []
         if self._session is None:
             self.initialize(providers=self.providers)
         assert self._session is not None
@@ -166,11 +170,7 @@ class ONNXProgram:
         results = [_result(leaf, outputs) for leaf in interface.outputs]
         self._write_back(leaves, outputs)
         result = tree.unflatten(results, interface.out_spec)
-        if self._returned:
-            from tintype.export.returned import put_into, returned_objects
-
-            result = put_into(returned_objects(self._returned, interface.argument_names), args, kwargs, result)
-        return result
+        return callers.put_into(containers, result)
 
     def _write_back(self, leaves: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> None:
         for new in self.interface.new_values:

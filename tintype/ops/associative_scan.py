@@ -58,7 +58,7 @@ def associative_scan(
         left = tree.unflatten(list(values[: len(leaves)]), spec)
         right = tree.unflatten(list(values[len(leaves) : 2 * len(leaves)]), spec)
         results, result_spec = tree.flatten(combine_fn(left, right))
-        if result_spec != spec:
+        if not tree.same_structure(result_spec, spec):
             raise BranchMismatchError(
                 f"combine_fn must return what it takes:\n  it takes   {spec}\n  it returns {result_spec}",
                 location=user_location(),

@@ -190,7 +190,7 @@ def _record_branch(
 
 def _agreed(first: Body, second: Body, contiguous: bool) -> list[Any]:
     """The results of the operator; sizes and numbers in which the branches differ are known only at run time."""
-    if first.spec != second.spec:
+    if not tree.same_structure(first.spec, second.spec):
         raise BranchMismatchError(
             "the branches of cond return different structures:\n"
             f"  true_fn:  {_structure(first)}\n  false_fn: {_structure(second)}",

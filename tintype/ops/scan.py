@@ -86,7 +86,7 @@ def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, re
                 location=user_location(),
             )
         following, following_spec = tree.flatten(result[0])
-        if following_spec != init_spec:
+        if not tree.same_structure(following_spec, init_spec):
             raise BranchMismatchError(
                 f"combine_fn must return a carry like init:\n  init:   {init_spec}\n  return: {following_spec}",
                 location=user_location(),

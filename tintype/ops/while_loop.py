@@ -69,7 +69,7 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
 
     def body(*values: Any) -> Any:
         results, result_spec = tree.flatten(body_fn(*tree.unflatten(list(values), spec)))
-        if result_spec != spec:
+        if not tree.same_structure(result_spec, spec):
             raise BranchMismatchError(
                 f"body_fn must return what it takes:\n  it takes   {spec}\n  it returns {result_spec}",
                 location=user_location(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -109,6 +110,7 @@ class ProgramDecoder:
         for name in (*state, *constants):
             _check_path(name)
         in_spec, out_spec = decode_tree(program.in_tree, self.values), decode_tree(program.out_tree, self.values)
+        returned = {"": program.returned or [], **(program.returned_by_modules or {})}
         call_spec = CallSpec(in_spec, out_spec, decode_returned(program.returned or [], in_spec, out_spec))
         decoded = ExportedProgram(
             graphs[-1],
@@ -120,7 +122,7 @@ class ProgramDecoder:
             self._examples(program.examples),
             looked_up(_STAGES, program.stage, "stage"),
             self.context,
-            [self._module(entry) for entry in program.modules],
+            [self._module(entry, returned) for entry in program.modules],
             self.symbols.sizes,
             decode_observations(program.observations, self.values, signature, call_spec.in_spec),
         )
@@ -269,20 +271,22 @@ class ProgramDecoder:
         write = looked_up(_WRITES, entry.write, "kind of write")
         return OutputSpec(kind, self._argument(entry.argument), entry.target, write)
 
-    def _module(self, entry: schema.ModuleEntry) -> ModuleCallEntry:
+    def _module(self, entry: schema.ModuleEntry, returned: Mapping[str, Any]) -> ModuleCallEntry:
         for path in (entry.path, entry.same_as):
             if path:
                 _check_path(path)
         signature = entry.signature
         if signature is None:
             return ModuleCallEntry(entry.path, None, entry.same_as)
+        in_spec, out_spec = decode_tree(signature.in_tree, self.values), decode_tree(signature.out_tree, self.values)
         return ModuleCallEntry(
             entry.path,
             ModuleCallSignature(
                 [self._argument(argument) for argument in signature.inputs],
                 [self._argument(argument) for argument in signature.outputs],
-                decode_tree(signature.in_tree, self.values),
-                decode_tree(signature.out_tree, self.values),
+                in_spec,
+                out_spec,
+                decode_returned(returned.get(entry.path, []), in_spec, out_spec),
             ),
             entry.same_as,
         )

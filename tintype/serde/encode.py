@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,7 +149,13 @@ class _ProgramEncoder:
             outputs=outputs,
             in_tree=encode_tree(spec.in_spec, self.values),
             out_tree=encode_tree(spec.out_spec, self.values),
-            returned=[(list(given), list(place)) for given, place in spec.returned] or UNSET,
+            returned=_pairs(spec.returned) or UNSET,
+            returned_by_modules={
+                entry.fqn: _pairs(entry.signature.returned)
+                for entry in program.module_call_graph
+                if entry.fqn and entry.signature is not None and entry.signature.returned
+            }
+            or UNSET,
             argument_names=list(program._argument_names),
             memories=len(self.memories),
             memory_notes=memory_notes,
@@ -319,6 +325,10 @@ class _ProgramEncoder:
             ),
             entry.same_as,
         )
+
+
+def _pairs(returned: Sequence[tuple[tree.Path, tree.Path]]) -> list[tuple[list[int], list[int]]]:
+    return [(list(given), list(place)) for given, place in returned]
 
 
 class _GraphValues(ValueEncoder):

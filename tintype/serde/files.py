@@ -16,6 +16,7 @@ import torch
 
 from tintype.errors import FileFormatError, InvalidRequestError, TintypeError, UnsavableError
 from tintype.export.program import ExportedProgram
+from tintype.ir.observations import SAME_OBJECTS
 from tintype.ir.process_switches import collector_paused
 from tintype.serde import schema
 from tintype.serde.archive import Archive, Entry, bytes_entry, write_archive
@@ -124,15 +125,16 @@ def archive_entries(encoded: EncodedProgram | EncodedPrograms, extra_files: dict
     """What a file of programs consists of, in order."""
     described: dict[str, schema.Program | schema.Programs] = {}
     if isinstance(encoded, EncodedProgram):
-        # a reader that leaves out what a program looked at would run it on inputs that it was not captured for, and
-        # one that leaves out what it returns would not bring a caller's cache up to date
+        # a reader that leaves out what a program looked at would run it on inputs that it was not captured for
         oldest = schema.ONE_PROGRAM if encoded.program.observations else (schema.FORMAT_MAJOR, 0)
         info = _format_info(schema.ONE_PROGRAM, oldest)
-        if encoded.program.returned:
-            info = _format_info(schema.RETURNED_OBJECTS, schema.RETURNED_OBJECTS)
+        if _has_containers(encoded.program):
+            info = _format_info(schema.RETURNED_CONTAINERS, schema.RETURNED_CONTAINERS)
         described["program.json"] = encoded.program
     else:
-        info = _format_info(schema.SEVERAL_PROGRAMS, schema.SEVERAL_PROGRAMS)
+        has_containers = any(map(_has_containers, encoded.programs))
+        version = schema.RETURNED_CONTAINERS if has_containers else schema.SEVERAL_PROGRAMS
+        info = _format_info(version, version)
         described["programs.json"] = encoded.shared
         described.update((f"programs/{number}.json", program) for number, program in enumerate(encoded.programs))
     try:
@@ -145,6 +147,13 @@ def archive_entries(encoded: EncodedProgram | EncodedPrograms, extra_files: dict
         *encoded.entries,
         *_extra_entries(extra_files),
     ]
+
+
+def _has_containers(program: schema.Program) -> bool:
+    """Whether a reader must know of containers: one that leaves out what a program returns of its caller's would not
+    bring those up to date."""
+    of_objects = any(seen.fact == SAME_OBJECTS for seen in program.observations)
+    return bool(program.returned or program.returned_by_modules or of_objects)
 
 
 def _format_info(version: tuple[int, int], oldest: tuple[int, int]) -> schema.FormatInfo:

@@ -14,11 +14,11 @@ from msgspec import UNSET, Struct, UnsetType, field
 # A reader of major version N reads all files of major version N; a newer minor version only adds what an older
 # reader can leave out.
 FORMAT_MAJOR = 1
-FORMAT_MINOR = 2
+FORMAT_MINOR = 3
 # What files say of themselves: one with one program is what it was before there were files with several.
 ONE_PROGRAM = (1, 1)
 SEVERAL_PROGRAMS = (1, 2)
-RETURNED_OBJECTS = (1, 2)
+RETURNED_CONTAINERS = (1, 3)
 # The meaning of the operators' names and arguments; see upgrade.py.
 OPERATOR_SET = 1
 
@@ -483,9 +483,12 @@ class Program(Struct):
     metadata: Metadata = field(default_factory=Metadata)
     # since 1.1; a file that has some needs a reader of 1.1
     observations: list[Observation] = []
-    # where objects among the arguments stand among the results, as numbers of children on the way; since 1.2, and a
-    # file that has some needs a reader of 1.2; left out of one that has none, which is what it was in 1.1
+    # where objects among the arguments stand among the results, as numbers of children on the way; since 1.2, and
+    # since 1.3 all containers; a file that has some needs a reader of 1.3; left out of one that has none, which is
+    # what it was in 1.1
     returned: list[tuple[list[int], list[int]]] | UnsetType = UNSET
+    # the same for the modules whose signature is preserved, by their calls; since 1.3
+    returned_by_modules: dict[str, list[tuple[list[int], list[int]]]] | UnsetType = UNSET
 
 
 class Programs(Struct):

@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from tintype.errors import FileFormatError, UnsavableError
 from tintype.serde import schema
 from tintype.serde.values import ValueDecoder, ValueEncoder
-from tintype.tree import TreeSpec, holds_attributes, register_known, type_named
+from tintype.tree import TreeSpec, holds_attributes, is_changeable, register_known, type_named
 
 _DEEPEST = 200
 
@@ -123,7 +123,7 @@ def decode_returned(
     arguments = [argument for side in in_spec.children() for argument in side.children()] if returned else []
     for given, place in returned:
         kinds = _type_at(arguments, given), _type_at([out_spec], [0, *place])
-        if kinds[0] is not kinds[1] or not holds_attributes(kinds[0]):
+        if kinds[0] is not kinds[1] or not is_changeable(kinds[0]):
             raise FileFormatError("an object is said to be returned where there is none, or another one")
     return tuple((tuple(given), tuple(place)) for given, place in returned)
 

@@ -53,8 +53,7 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, describe_path, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers
-from tintype.trace.given_containers import refuse_changed
-from tintype.trace.given_objects import GivenObjects, Path
+from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.iterators import refuse_advanced
@@ -100,7 +99,9 @@ class CapturedGraph:
     plain_changes: list[Change]
     describe_change: Callable[[Change], str]
     # where objects that were given stand among the results
-    returned: list[tuple[Path, Path]]
+    returned: list[tuple[tree.Path, tree.Path]]
+    # which of the containers that were given are one object, if that matters
+    same_objects: Observation | None = None
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -204,9 +205,13 @@ class Capture:
                 error.fact = f"input {describe_path(path)}: {error.fact}"
                 problems.append(error)
         raise_all(problems)
-        self._values = values
-        args, kwargs = tree.unflatten(values, self.in_spec)
-        self._given = GivenObjects(args, kwargs, self.in_spec)
+        with tree.containers_of_users():
+            args, kwargs = tree.unflatten(values, self.in_spec)
+            tree.check_round_trip((args, kwargs), values, self.in_spec)
+            labels = tree.call_labels(self.args, self.kwargs)
+            if labels is not None:
+                args, kwargs = tree.unflatten_call(values, self.in_spec, labels)
+            self._given = GivenContainers(args, kwargs, self.in_spec)
         return args, kwargs
 
     def _leaf_names(self, leaves: Sequence[tuple[tree.KeyPath, Any]]) -> list[str]:
@@ -344,13 +349,16 @@ class Capture:
             ):
                 self.origins.enter()
                 outputs = without_rows(self.recorder, self._call_root(args, kwargs))
-                refuse_changed(tree.unflatten(self._values, self.in_spec), (args, kwargs), outputs)
+                changed = self._given.check(outputs, self._line_of_change)
                 if not self.runs_in_eager_modes_place:
                     refuse_changed_gradient_mode(self.recorder)
                     refuse_advanced(snapshot.iterators)
             self.recorder.modes.label(self.graph)
-            self.returned = self._given.among(outputs)
-            output_specs, out_spec = self._make_outputs(outputs)
+            compared = self._comparisons.of_variables is not None
+            self.same_objects = self._given.observation(changed, compared=compared)
+            with tree.containers_of_users():
+                self.returned = self._given.paths_among(outputs)
+                output_specs, out_spec = self._make_outputs(outputs)
             has_run = True
         except CaptureInterrupted as interrupted:
             raise_all(self.recorder.problems)
@@ -403,6 +411,7 @@ class Capture:
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:
         leaves, out_spec = tree.flatten(outputs)
+        tree.check_round_trip(tree.unflatten(leaves, out_spec), leaves, out_spec)
         nodes: list[Any] = []
         specs = []
         for leaf in leaves:
@@ -461,6 +470,11 @@ class Capture:
             for spec, result in zip(output_specs, results, strict=True):
                 if isinstance(spec.arg, TensorArgument):
                     spec.arg = TensorArgument(result.name)
+
+    def _line_of_change(self, container: Any, names: Iterable[str]) -> Location | None:
+        """The line that changed a container that the program was given."""
+        lines = [self._code.assignment_to(name) for name in names]
+        return next(filter(None, lines), None) or self._code.change_of(container, ())
 
     def _describe_change(self, change: Change) -> str:
         owner, name = change.owner, change.name
@@ -564,6 +578,7 @@ class Capture:
             self.plain_changes,
             self._describe_change,
             self.returned,
+            self.same_objects,
         )
 
 

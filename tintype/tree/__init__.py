@@ -6,8 +6,22 @@ the one used. Containers of libraries that we know are registered when one turns
 
 from torch.utils._pytree import TreeSpec
 
+from tintype.tree.containers import (
+    Containers,
+    Path,
+    call_labels,
+    can_be_updated,
+    child_names,
+    is_changeable,
+    labels,
+    put,
+    put_into,
+    unflatten_call,
+)
 from tintype.tree.flattening import (
     KeyPath,
+    check_round_trip,
+    containers_of_users,
     flatten,
     flatten_with_paths,
     leaves,
@@ -27,28 +41,42 @@ from tintype.tree.registration import (
     register_namedtuple,
     type_named,
 )
+from tintype.tree.structure import same_structure, same_value, structure_key
 from tintype.tree.taking_apart import TakingApart
-from tintype.tree.updating import update
 
 __all__ = [
+    "Containers",
     "KeyPath",
+    "Path",
     "TakingApart",
     "TreeSpec",
+    "call_labels",
+    "can_be_updated",
+    "check_round_trip",
+    "child_names",
+    "containers_of_users",
     "flatten",
     "flatten_with_paths",
     "holds_attributes",
+    "is_changeable",
+    "labels",
     "leaves",
     "map_leaves",
     "path_name",
     "path_text",
+    "put",
+    "put_into",
     "register_attributes",
     "register_container",
     "register_dataclass",
     "register_known",
     "register_namedtuple",
+    "same_structure",
+    "same_value",
+    "structure_key",
     "type_named",
     "unflatten",
+    "unflatten_call",
     "unflattener",
-    "update",
     "with_classes",
 ]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 from torch.utils._pytree import TreeSpec
 
+from tintype.errors import TensorWithoutDataError, UnsupportedInputError
 from tintype.tree.registration import can_stand_for, named_parts, register_on_sight
+from tintype.tree.structure import same_structure, same_value
 
 # positions and names of a leaf, outermost first: SequenceKey, MappingKey or GetAttrKey objects
 KeyPath = tuple[Any, ...]
@@ -83,6 +87,64 @@ def _size(values: Sequence[Any]) -> Any:
         return torch.Size(values)
     except TypeError:  # something else stands for the numbers
         return tuple(values)
+
+
+def check_round_trip(made: Any, found: Sequence[Any], spec: TreeSpec) -> None:
+    """Raise unless containers that were made of leaves consist of these: one that computes its parts when it is made
+    or taken apart would do so again in every program."""
+    users = list(_users_nodes(spec))
+    if not users:
+        return
+    for node in users:
+        if any(isinstance(item, torch.Tensor) for item in _items(node.context)):
+            raise UnsupportedInputError(
+                f"a {node.type.__name__} has a tensor in its structure, which can't be compared",
+                remedy="let flatten return tensors among the parts",
+            )
+    again, structure = flatten(made)
+    if not (len(again) == len(found) and all(map(_is_same_leaf, again, found)) and same_structure(structure, spec)):
+        raise _not_the_same(" or ".join(dict.fromkeys(node.type.__name__ for node in users)))
+
+
+def _is_same_leaf(one: Any, other: Any) -> bool:
+    return one is other or (not isinstance(one, torch.Tensor) and same_value(one, other))
+
+
+@contextlib.contextmanager
+def containers_of_users() -> Iterator[None]:
+    """Within it the user's containers are made and taken apart, on tensors that nothing can be computed with."""
+    try:
+        yield
+    except TensorWithoutDataError as error:
+        raise _not_the_same("a container") from error
+
+
+def _not_the_same(kind: str) -> UnsupportedInputError:
+    return UnsupportedInputError(
+        f"an object of {kind} is not the same again when it is taken apart and put together: its "
+        "functions, or its constructor, compute something",
+        remedy="let flatten return the parts as they are, and unflatten put them into an object without computing",
+    )
+
+
+def _users_nodes(spec: TreeSpec) -> Iterator[TreeSpec]:
+    """The parts of a structure that are of classes whose functions somebody else wrote."""
+    kind = spec.type
+    if isinstance(kind, type) and kind not in _KNOWN_TYPES and not issubclass(kind, tuple):
+        yield spec
+    for child in spec.children():
+        yield from _users_nodes(child)
+
+
+def _items(context: Any) -> Iterator[Any]:
+    if isinstance(context, (list, tuple, dict)):
+        for item in context.values() if isinstance(context, dict) else context:
+            yield from _items(item)
+    else:
+        yield context
+
+
+_KNOWN_TYPES = frozenset((tuple, list, dict, collections.OrderedDict, collections.defaultdict, collections.deque))
 
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
@@ -177,7 +239,7 @@ def _check_settings(value: Any, structure: Any) -> None:
         return
     for name, setting in structure:
         given = getattr(value, name, setting)
-        same = can_stand_for_class(given, setting) if isinstance(setting, type) else given == setting
+        same = can_stand_for_class(given, setting) if isinstance(setting, type) else same_value(given, setting)
         if not same:
             raise ValueError(f"{name} is {given!r:.100} and not {setting!r:.100}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,11 +79,11 @@ def _register_named(
     name = name or f"{cls.__module__}.{cls.__qualname__}"
 
     def flatten_parts(value: Any) -> tuple[list[Any], Any]:
-        parts, structure = flatten(value)
+        parts, structure = _taken_apart(flatten(value), cls)
         return list(parts.values()), (tuple(parts), structure)
 
     def flatten_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
-        parts, structure = flatten(value)
+        parts, structure = _taken_apart(flatten(value), cls)
         return [(pytree.GetAttrKey(part), item) for part, item in parts.items()], (tuple(parts), structure)
 
     def unflatten_parts(values: Iterable[Any], context: Any) -> Any:
@@ -96,13 +96,25 @@ def _register_named(
     _has_named_parts.add(cls)
 
 
+def _taken_apart(result: Any, cls: type) -> tuple[Parts, Any]:
+    """What a user's function returns, if it is what it must be."""
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Mapping)):
+        raise InvalidRequestError(
+            f"flatten of a {cls.__qualname__} returned {result!r:.100}",
+            remedy="return a dictionary of the parts by name, and the structure: ({'x': value.x}, None)",
+        )
+    return result
+
+
 def register_attributes(
     cls: type,
     settings: Iterable[str] = (),
     name: str | None = None,
     attributes_of: Callable[[Any], Mapping[str, Any]] = vars,
+    kept: Iterable[str] = (),
 ) -> None:
-    """Let objects of a class be containers of their attributes, as far as ``attributes_of`` tells of them."""
+    """Let objects of a class be containers of their attributes, as far as ``attributes_of`` tells of them; what it
+    does not tell of them as it is, is ``kept`` by objects of the caller's that a program has changed."""
     settings = frozenset(settings)
 
     def flatten(value: Any) -> tuple[Parts, Any]:
@@ -121,7 +133,7 @@ def register_attributes(
         return value
 
     _register_named(cls, flatten, unflatten, name)
-    _holds_attributes.add(cls)
+    _holds_attributes[cls] = frozenset(kept)
 
 
 def _is_plain(item: Any) -> bool:
@@ -140,8 +152,8 @@ def _copied(item: Any) -> Any:
     return list(map(_copied, item)) if isinstance(item, list) else item
 
 
-# Containers of attributes: an object can be changed to hold what another one does.
-_holds_attributes: weakref.WeakSet[type] = weakref.WeakSet()
+# Containers of attributes: an object can be changed to hold what another one does, but for what it keeps.
+_holds_attributes: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 # Containers whose context is the names of their parts and a structure.
 _has_named_parts: weakref.WeakSet[type] = weakref.WeakSet()
 
@@ -149,6 +161,11 @@ _has_named_parts: weakref.WeakSet[type] = weakref.WeakSet()
 def holds_attributes(cls: type) -> bool:
     """Whether objects of a class are containers of their attributes."""
     return cls in _holds_attributes
+
+
+def kept_attributes(cls: type) -> frozenset[str]:
+    """The attributes that an object keeps when it is made to hold what another one does."""
+    return _holds_attributes[cls]
 
 
 def named_parts(cls: Any, context: Any) -> tuple[Sequence[str], Any] | None:
@@ -239,11 +256,19 @@ def register_dataclass(
             remedy="decorate the class with @dataclasses.dataclass",
         )
     names = _fields_to_flatten(cls, field_names, drop_field_names)
-    flatten_fields, flatten_with_keys = _flatteners(names, return_none_fields)
+    left_out = {field.name for field in dataclasses.fields(cls) if field.init} - set(names)
+    flatten_fields, flatten_with_keys = _flatteners(names, left_out, return_none_fields)
 
     def unflatten_fields(values: Iterable[Any], context: Any) -> Any:
         present, absent = context
-        return cls(**dict(zip(present, values, strict=True)), **dict.fromkeys(absent))
+        attributes = {**dict(zip(present, values, strict=True)), **dict.fromkeys(absent)}
+        if left_out:  # its constructor knows their values
+            return cls(**attributes)
+        # not its constructor: what __post_init__ does was done when the parts were put together for the first time
+        made: Any = object.__new__(cls)
+        for name, value in attributes.items():
+            object.__setattr__(made, name, value)
+        return made
 
     pytree.register_pytree_node(
         cls,
@@ -285,10 +310,14 @@ def _fields_to_flatten(
     return [name for name in names if name not in dropped]
 
 
-def _flatteners(names: list[str], keep_none: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _flatteners(
+    names: list[str], left_out: Collection[str], keep_none: bool
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def flatten_fields(value: Any) -> tuple[list[Any], Any]:
         present, absent, values = [], [], []
-        for name in names:
+        # what __post_init__ has set besides the fields that the constructor takes is part of the object, too
+        further = () if left_out else [name for name in getattr(value, "__dict__", ()) if name not in names]
+        for name in (*names, *further):
             field = getattr(value, name)
             if field is None and not keep_none:
                 absent.append(name)

@@ -163,7 +163,7 @@ def _forget_folders(program: schema.Program) -> None:
 
 def version_of(name: str) -> tuple[int, int]:
     """What the file of a program says of itself."""
-    return schema.RETURNED_OBJECTS if name == "returned" else schema.ONE_PROGRAM
+    return schema.RETURNED_CONTAINERS if name == "returned" else schema.ONE_PROGRAM
 
 
 def golden_path(name: str, version: tuple[int, int]) -> Path:

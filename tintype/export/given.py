@@ -1,0 +1,115 @@
+"""Containers that a program is given, changes and returns: a cache is the caller's own again, brought up to date.
+
+A model adds to the cache that it is given, and returns it among its results. A graph makes new leaves for it; so when
+a program has run, what it returns for such a container goes into the caller's, which then stands in the results.
+Which containers are one object is looked at before, where that makes a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype import tree
+from tintype.errors import InputMismatchError
+from tintype.ir.observations import Observation
+from tintype.trace.argument_names import is_captured_program
+from tintype.trace.capture import CapturedGraph
+from tintype.trace.given_containers import place_text
+from tintype.tree import Path
+
+
+def same_object_observations(module: torch.nn.Module, captured: CapturedGraph) -> list[Observation]:
+    """Which containers must be one object when the program is called, and which must not."""
+    found = [captured.same_objects] if captured.same_objects is not None else []
+    if is_captured_program(module):
+        found += module._checks.same_objects  # type: ignore[union-attr,arg-type]
+    return list({seen.key: seen for seen in found}.values())
+
+
+class CallersContainers:
+    """The caller's containers in the calls of a program; ``returned`` has places among the arguments, a number of an
+    argument first, and among the results."""
+
+    def __init__(
+        self,
+        in_spec: tree.TreeSpec,
+        argument_names: Sequence[str],
+        returned: Sequence[tuple[Path, Path]],
+        observations: Sequence[Observation] = (),
+    ) -> None:
+        self._in_spec = in_spec
+        self._names = argument_names
+        self._observations = observations
+        self.is_needed = bool(returned or observations)
+        if self.is_needed:
+            self._known = tree.Containers(in_spec, of_call=True)
+        count = in_spec.children()[0].num_children
+        # by the places where they stand among the results
+        self.places = {
+            place: self._known.numbers[(0, *given) if given[0] < count else (1, given[0] - count, *given[1:])]
+            for given, place in returned
+        }
+
+    def of_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """The containers; raises where those are one that must not be, or the other way round."""
+        containers = self._known.of(arranged(args, kwargs, self._in_spec, self._names))
+        if self._observations:
+            found = tree.labels(containers)
+            for observation in self._observations:
+                if found != observation.answer:
+                    self._check(observation, found)
+        return containers
+
+    def put_into(self, containers: Sequence[Any], results: Any) -> Any:
+        """Results with the caller's containers in their places."""
+        return tree.put_into(self.places, containers, results) if self.places else results
+
+    def _check(self, observation: Observation, found: Sequence[int]) -> None:
+        expected = observation.answer
+        for number in observation.arguments:
+            for other in range(len(expected)):
+                was_same = expected[number] == expected[other]
+                if was_same != (found[number] == found[other]):
+                    places = [place_text(self._in_spec, self._known.paths[n]) for n in sorted((number, other))]
+                    what = ("two objects, but got one", "one object, but got two")[was_same]
+                    raise InputMismatchError(
+                        f"Expected the containers at {places[0]} and {places[1]} to be {what}: the program changes "
+                        "or compares them",
+                        remedy="pass them as in the example that the program was exported with, or export it with "
+                        "an example like this call",
+                    )
+
+
+def are_containers_of(in_spec: tree.TreeSpec, arguments: Any, answer: Any) -> bool:
+    """Whether an observation of a file speaks of the containers that a program takes."""
+    count = len(tree.Containers(in_spec, of_call=True).paths)
+    return (
+        isinstance(answer, tuple)
+        and len(answer) == count
+        and all(type(number) is int and 0 <= number < count for number in (*arguments, *answer))
+    )
+
+
+def arranged(
+    args: Sequence[Any], kwargs: dict[str, Any], in_spec: tree.TreeSpec, names: Sequence[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call as the example was: arguments may be given by position or by name, keywords in any order."""
+    expected_args, expected_kwargs = in_spec.children()
+    count = expected_args.num_children
+    positional = list(args[:count])
+    rest = list(args[count:])
+    named = dict(kwargs)
+    positional += [named.pop(name) for name in names[len(positional) : count] if name in named]
+    keywords = {}
+    for name in expected_kwargs.context:
+        if name in named:
+            keywords[name] = named.pop(name)
+        elif rest:
+            keywords[name] = rest.pop(0)
+    return (*positional, *rest), {**keywords, **named}
+
+
+__all__ = ["CallersContainers", "are_containers_of", "arranged", "same_object_observations"]
