@@ -7,10 +7,13 @@ from typing import Any, Protocol
 import torch
 
 from tintype.errors import CaptureError
+from tintype.fake.given_arrays import GivenArrays
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, describe, make_fake
 from tintype.symbolic.environment import Environment
 from tintype.symbolic.evaluation import Translation
+
+_memory_of = torch._C.TensorBase.untyped_storage  # while a program is captured, torch.Tensor has another
 
 
 class Session(Protocol):
@@ -45,6 +48,7 @@ class FakeContext:
         # results of torch's meta kernels by operator and arguments: layers repeat
         self.inferred: dict[Any, Any] = {}
         self._storages: dict[int, tuple[Any, Storage]] = {}
+        self.arrays = GivenArrays()
 
     def copy(self) -> tuple[FakeContext, Translation | None]:
         """A context for what is made of a finished program, which may learn more about its sizes, and the way of
@@ -56,7 +60,7 @@ class FakeContext:
 
     def storage_of(self, real: torch.Tensor) -> Storage:
         """The storage that stands for a real tensor's memory."""
-        memory = real.untyped_storage()
+        memory = _memory_of(real)
         key = memory._cdata
         entry = self._storages.get(key)
         if entry is None:
@@ -64,8 +68,13 @@ class FakeContext:
             self._storages[key] = entry
         return entry[1]
 
+    def knows_memory_of(self, real: torch.Tensor) -> bool:
+        """Whether a storage stands for a real tensor's memory."""
+        return _memory_of(real)._cdata in self._storages
+
     def release_memory(self) -> None:
         """Let go of the real memory that storages stand for, once no more tensors will be described."""
+        self.arrays = GivenArrays()
         self._storages.clear()
 
     def fake_of(self, real: torch.Tensor, node: Any = None) -> FakeTensor:

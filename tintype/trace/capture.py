@@ -350,6 +350,7 @@ class Capture:
                 self.origins.enter()
                 outputs = without_rows(self.recorder, self._call_root(args, kwargs))
                 changed = self._given.check(outputs, self._line_of_change)
+                self.context.arrays.refuse_written()
                 if not self.runs_in_eager_modes_place:
                     refuse_changed_gradient_mode(self.recorder)
                     refuse_advanced(snapshot.iterators)

@@ -191,7 +191,9 @@ def _lift_fresh(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (tensor,) = args
     if type(tensor) is FakeTensor:
         return tensor
-    return recorder.record(aten.lift_fresh_copy.default, recorder.constant(tensor))
+    lifted = recorder.record(aten.lift_fresh_copy.default, recorder.constant(tensor))
+    recorder.context.arrays.note_taken(tensor, lifted.info.storage)
+    return lifted
 
 
 @intercept(aten._conj.default)

@@ -19,6 +19,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import FACTS, OF_OBJECTS
 from tintype.ir.process_switches import replaced_names
 from tintype.symbolic.location import standing_in, users_frame
+from tintype.trace import data_questions
 from tintype.trace.recorder import active_recorder
 
 _MISSING = object()
@@ -61,8 +62,8 @@ _STAND_INS = {name: (_method if FACTS[name] else _attribute)(name, there) for na
 
 @contextmanager
 def asked_of_any_tensor(names: Iterable[str]) -> Iterator[None]:
-    """Within it, every tensor hears the questions among these names."""
-    asked = {name: _STAND_INS[name] for name in names if name in _STAND_INS}
+    """Within it, every tensor hears the questions among these names, and those about data."""
+    asked = {**data_questions.STAND_INS, **{name: _STAND_INS[name] for name in names if name in _STAND_INS}}
     before = {name: vars(torch.Tensor).get(name, _MISSING) for name in asked}
 
     @contextmanager

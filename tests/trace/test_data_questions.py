@@ -1,0 +1,127 @@
+"""The data of parameters, buffers and constants, which are the model's own tensors while it is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tintype
+from tests.export.modes import compare
+from tintype.errors import CaptureError, MutationError
+
+TABLE = torch.tensor([1.0, 2.0, 3.0])
+X = torch.ones(3)
+
+
+class Asking(nn.Module):
+    """Asks its tensors for what it is told to."""
+
+    def __init__(self, question: Callable[[Any, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.register_buffer("buffer", torch.tensor([1.0, 2.0, 3.0]))
+        self.weight = nn.Parameter(torch.ones(3))
+        self.constant = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        self.question = question
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.question(self, x)
+
+
+KNOWN: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "numpy": lambda model, x: x * model.constant.numpy().sum(),
+    "numpy(force)": lambda model, x: x * model.constant.numpy(force=True).sum(),
+    "from_numpy": lambda model, x: x + torch.from_numpy(model.constant.numpy()),
+    "asarray": lambda model, x: x * int(np.asarray(model.constant).max()),
+    "unbound": lambda model, x: x * torch.Tensor.numpy(model.constant).sum(),
+    "rows": lambda model, x: torch.stack([x * int(i) for i in model.constant.numpy()[0]]),
+    "layout": lambda model, x: x.view(3, 1) + torch.from_numpy(model.constant.t().numpy()),
+    "global": lambda model, x: x * TABLE.numpy().sum(),
+    "used before": lambda model, x: (x + model.constant) * model.constant.numpy().sum(),
+    "tolist": lambda model, x: x * sum(model.constant.tolist()[0]),
+    "text": lambda model, x: x * len(f"{model.constant}"),
+    "written copy": lambda model, x: x * _add_one(model.constant.numpy().copy()).sum(),
+}
+
+
+def _add_one(array: Any) -> Any:
+    array += 1
+    return array
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_data_of_constants_are_what_they_are(mode: str, name: str) -> None:
+    compare(mode, Asking(KNOWN[name]), (X,))
+
+
+def test_compiled_functions_see_the_data_of_globals() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * TABLE.numpy().sum()
+
+    assert tintype.aot.function(function)(X).tolist() == [6, 6, 6]
+
+
+UNKNOWN: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "numpy": lambda model, x: x * model.buffer.numpy().sum(),
+    "asarray": lambda model, x: x * int(np.asarray(model.buffer).max()),
+    "numpy of a parameter": lambda model, x: x * model.weight.detach().numpy().sum(),
+    "text": lambda model, x: x * len(str(model.buffer)),
+    "format": lambda model, x: x * float(f"{model.buffer[0]}"),
+    "dlpack": lambda model, x: x * float(np.from_dlpack(model.buffer)[0]),
+    "address": lambda model, x: x * (model.buffer.data_ptr() % 7),
+    "memory": lambda model, x: x * model.buffer.untyped_storage()[3],
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_data_of_state_are_only_known_when_the_program_runs(name: str) -> None:
+    with pytest.raises(CaptureError, match=r"the data of a tensor|memory|data pointer") as caught:
+        tintype.export(Asking(UNKNOWN[name]), (X,))
+    assert caught.value.location is not None and caught.value.location.filename == __file__
+
+
+def test_lists_of_state_are_of_numbers_that_the_program_computes() -> None:
+    def count(model: Any, x: torch.Tensor) -> torch.Tensor:
+        model.buffer.add_(x)
+        return x * model.buffer.tolist()[0]
+
+    module = tintype.export(Asking(count), (X,)).module()
+    assert [module(X)[0].item() for _ in range(3)] == [2, 3, 4]
+
+
+def writes_to_array(model: Any, x: torch.Tensor) -> torch.Tensor:
+    _add_one(model.constant.numpy())
+    return x * model.constant
+
+
+def writes_to_tensor_of_array(model: Any, x: torch.Tensor) -> torch.Tensor:
+    torch.from_numpy(model.constant.numpy()).add_(1)
+    return x * model.constant
+
+
+def writes_to_tensor(model: Any, x: torch.Tensor) -> torch.Tensor:
+    made = torch.tensor([1.0, 2.0, 3.0])
+    array = made.numpy()
+    made.add_(x)
+    return x * torch.from_numpy(array)
+
+
+@pytest.mark.parametrize("function", [writes_to_array, writes_to_tensor_of_array, writes_to_tensor])
+def test_what_an_array_and_its_tensor_have_in_common_can_not_be_written_to(function: Any) -> None:
+    model = Asking(function)
+    with pytest.raises(MutationError, match="have in common") as caught:
+        tintype.export(model, (X,))
+    assert caught.value.location is not None and caught.value.location.function == function.__name__
+    assert model.constant.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_other_code_is_told_the_truth_meanwhile() -> None:
+    model = Asking(lambda model, x: x * model.constant.numpy().sum())
+    before = {name: getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__repr__")}
+    tintype.export(model, (X,))
+    assert before == {name: getattr(torch.Tensor, name) for name in before}
+    assert "numpy" not in vars(torch.Tensor)
