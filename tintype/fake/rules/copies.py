@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tintype.fake.info import TensorInfo
-from tintype.fake.rules import views
+from tintype.fake.rules import parts, views
 from tintype.fake.rules.registry import RULES, overload, rule
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import product
@@ -62,12 +62,12 @@ def narrow_copy(self: TensorInfo, dim: int, start: Size, length: Size) -> Tensor
 @rule("unsafe_split.Tensor")
 def unsafe_split(self: TensorInfo, split_size: Size, dim: int = 0) -> list[TensorInfo]:
     """Views that promise not to be written to: to a program they are tensors of their own."""
-    return _detached(views.split(self, split_size, dim))
+    return _detached(parts.split(self, split_size, dim))
 
 
 @rule("unsafe_split_with_sizes")
 def unsafe_split_with_sizes(self: TensorInfo, split_sizes: list[Size], dim: int = 0) -> list[TensorInfo]:
-    return _detached(views.split_with_sizes(self, split_sizes, dim))
+    return _detached(parts.split_with_sizes(self, split_sizes, dim))
 
 
 def _detached(parts: list[TensorInfo]) -> list[TensorInfo]:

@@ -11,8 +11,9 @@ from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.indexing import index as index_rule
 from tintype.fake.rules.indexing import require_index
+from tintype.fake.rules.parts import diagonal
 from tintype.fake.rules.registry import rule
-from tintype.fake.rules.views import diagonal, require_expandable, select, slice_tensor, wrap_dimension
+from tintype.fake.rules.views import require_expandable, select, slice_tensor, wrap_dimension
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, product, require_same
 

@@ -10,7 +10,7 @@ import torch
 from tintype.fake.info import TensorInfo, strides_for_format
 from tintype.fake.rules.memory_format import looks_channels_last
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, gt, le, lt, maximum, minimum
+from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, lt, maximum, minimum
 from tintype.symbolic.sizes import (
     Message,
     at_least,
@@ -506,128 +506,6 @@ def slice_tensor(
     return self.view(sizes, strides, offset)
 
 
-@rule("unbind.int")
-def unbind(self: TensorInfo, dim: int = 0) -> list[TensorInfo]:
-    where = wrap_dimension(dim, self.dim)
-    size = self.sizes[where] if self.sizes else 0
-    if not self.sizes:
-        raise RuntimeError("Dimension specified as 0 but tensor has no dimensions")
-    count = _concrete(size, "unbind")
-    return [select(self, where, i) for i in range(count)]
-
-
-def _concrete(size: Size, operator: str) -> int:
-    """The number of results an operator has must be known: a dimension that decides it is fixed here."""
-    if type(size) is int:
-        return size
-    from tintype.symbolic.bridge import to_torch
-
-    return to_torch(size).node.guard_int(operator, 0)
-
-
-@rule("split.Tensor")
-def split(self: TensorInfo, split_size: Size, dim: int = 0) -> list[TensorInfo]:
-    where = wrap_dimension(dim, self.dim)
-    size = self.sizes[where]
-    if type(split_size) is int and split_size < 0:
-        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
-    if decided_zero(split_size):
-        require_same(size, 0, "split_size can only be 0 if dimension size is 0")
-        return [slice_tensor(self, where, 0, size)]
-    count = _piece_count(size, split_size)
-    cuts = [i * split_size for i in range(count)]
-    ends = [*cuts[1:], size]
-    return [slice_tensor(self, where, low, high) for low, high in zip(cuts, ends, strict=True)]
-
-
-def _piece_count(size: Size, piece: Size) -> int:
-    """How many pieces a dimension is split into. Of a size that varies the example tells, and the size must lie
-    within the bounds between which there are as many."""
-    quotient = ceil_div(size, piece)
-    if isinstance(quotient, Expr):
-        quotient = quotient.environment.simplify(quotient)
-    if not isinstance(quotient, Expr):
-        return max(quotient, 1)
-    environment = quotient.environment
-    count = environment.hint(quotient)
-    if count is None:
-        return max(_concrete(quotient, "split"), 1)
-    count = max(count, 1)
-    if count == 2 and isinstance(piece, Expr) and piece.operation == "floordiv" and type(piece.arguments[1]) is int:
-        # size > floor(a / d) in a form without the floor, for chunk(2)
-        environment.guard(gt(size * piece.arguments[1], piece.arguments[0]))
-    elif count > 1:
-        environment.guard(gt(size, (count - 1) * piece))
-    environment.guard(le(size, count * piece))
-    return count
-
-
-@rule("split_with_sizes")
-def split_with_sizes(self: TensorInfo, split_sizes: Sequence[Size], dim: int = 0) -> list[TensorInfo]:
-    where = wrap_dimension(dim, self.dim)
-    total: Size = 0
-    parts = []
-    strides = self.strides
-    for size in split_sizes:
-        sizes = list(self.sizes)
-        sizes[where] = size
-        parts.append(self.view(sizes, strides, self.offset + total * strides[where]))
-        total = total + size
-    require_same(
-        total,
-        self.sizes[where],
-        f"split_with_sizes expects split_sizes to sum exactly to {self.sizes[where]} "
-        f"(input tensor's size at dimension {where}), but got split_sizes={list(split_sizes)}",
-    )
-    return parts
-
-
-@rule("diagonal")
-def diagonal(self: TensorInfo, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorInfo:
-    a, b = wrap_dimension(dim1, self.dim), wrap_dimension(dim2, self.dim)
-    if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    rows, columns = self.sizes[a], self.sizes[b]
-    if offset >= 0:
-        length = maximum(minimum(rows, columns - offset), 0)
-        start = self.offset + offset * self.strides[b]
-    else:
-        length = maximum(minimum(rows + offset, columns), 0)
-        start = self.offset - offset * self.strides[a]
-    if is_zero(length):
-        start = self.offset
-    keep = [d for d in range(self.dim) if d not in (a, b)]
-    return self.view(
-        [*(self.sizes[d] for d in keep), length],
-        [*(self.strides[d] for d in keep), self.strides[a] + self.strides[b]],
-        start,
-    )
-
-
-@rule("as_strided")
-def as_strided(
-    self: TensorInfo, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
-) -> TensorInfo:
-    if len(size) != len(stride):
-        raise RuntimeError("mismatch in length of strides and shape")
-    return self.view(size, stride, self.offset if storage_offset is None else storage_offset)
-
-
-@rule("unfold")
-def unfold(self: TensorInfo, dimension: int, size: Size, step: Size) -> TensorInfo:
-    where = wrap_dimension(dimension, self.dim)
-    length, stride = (self.sizes[where], self.strides[where]) if self.sizes else (1, 1)
-    require(
-        ge(length, size),
-        f"maximum size for tensor at dimension {where} is {length} but size is {size}",
-    )
-    sizes, strides = list(self.sizes), list(self.strides)
-    if sizes:
-        sizes[where] = (length - size) // step + 1
-        strides[where] = stride * step
-    return self.view([*sizes, size], [*strides, stride])
-
-
 @rule("alias", "detach", "lift_fresh")
 def alias(self: TensorInfo) -> TensorInfo:
     return self.view(self.sizes, self.strides)
@@ -668,39 +546,3 @@ def negative_view(self: TensorInfo) -> TensorInfo:
 
 
 # --- copies ----------------------------------------------------------------------------------------------
-
-
-@rule("clone")
-def clone(self: TensorInfo, *, memory_format: torch.memory_format | None = None) -> TensorInfo:
-    return TensorInfo(self.sizes, strides_for_format(self, memory_format), self.dtype, self.device)
-
-
-@rule("fill.Tensor", "zero")
-def fill(self: TensorInfo, value: TensorInfo | None = None) -> TensorInfo:
-    if value is not None and value.dim > 0:
-        raise RuntimeError(f"fill only supports 0-dimension value tensor but got tensor with {value.dim} dimensions.")
-    return clone(self)
-
-
-@rule("lift_fresh_copy")
-def lift_fresh_copy(self: TensorInfo) -> TensorInfo:
-    return self.fresh()
-
-
-@rule("_to_copy")
-def to_copy(
-    self: TensorInfo,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> TensorInfo:
-    return TensorInfo(
-        self.sizes,
-        strides_for_format(self, memory_format),
-        dtype or self.dtype,
-        torch.device(device) if device is not None else self.device,
-    )

@@ -1,0 +1,204 @@
+"""The recorder of a decomposition: operators arrive, and what they consist of is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tintype.errors import CaptureError, InvalidRequestError, raise_all
+from tintype.fake.context import FakeContext
+from tintype.fake.tensor import QUESTIONS, FakeTensor
+from tintype.ir.node_info import Origin
+from tintype.ir.printing import describe_value
+from tintype.ir.verifier import KEPT_WHOLE
+from tintype.trace.origin import OriginTracker
+from tintype.trace.plan import plan_for
+from tintype.trace.recorder import Recorder
+from tintype.transforms.checked_decompositions import COMPOSITES, Table
+from tintype.transforms.decompose_by_layout import BY_LAYOUT
+from tintype.transforms.general_decompositions import GENERAL_DECOMPOSITIONS
+from tintype.transforms.layouts import (
+    CONVOLUTIONS,
+    NEED_CONTIGUOUS,
+    Layouts,
+)
+
+aten = torch.ops.aten
+
+
+class Decomposer(Recorder):
+    """A recorder that decomposes what it can."""
+
+    keeps_conversions = False
+
+    def __init__(
+        self,
+        context: FakeContext,
+        graph: Graph,
+        table: Table,
+        preserved: frozenset[Any],
+        keep_core: bool,
+        **options: Any,
+    ) -> None:
+        super().__init__(context, graph, OriginTracker(()), **options)
+        self.table = table
+        self.preserved = preserved
+        self.keep_core = keep_core
+        self.layouts = Layouts()
+        self.image_layouts = Layouts(CONVOLUTIONS)
+        # whether the decomposition that is being recorded depends on what is certain about layouts
+        self.asked_for_layout = False
+        self._staying: dict[int, bool] = {}  # by id: to hash an operator is a call of a Python function
+
+    def stays(self, target: Any) -> bool:
+        """Whether an operator is left as it is."""
+        known = self._staying.get(id(target))
+        if known is None:
+            known = self._staying[id(target)] = self._stays(target)
+        return known
+
+    def _stays(self, target: Any) -> bool:
+        if not isinstance(target, torch._ops.OpOverload) or target in self.preserved:
+            return True
+        if target is aten.detach.default and self.keep_core:
+            return True  # what gradients flow through survives decomposition
+        if target in self.table:
+            return False
+        if self.keep_core and target in KEPT_WHOLE:
+            return True
+        plan = plan_for(target)
+        if plan.returns_nothing:
+            return True  # its kernel would have the effect now, and not when the program runs
+        return not plan.composite or (self.keep_core and torch.Tag.core in target.tags)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._recording and not self.stays(func) and func not in QUESTIONS:
+            result = self.decomposed(func, args, kwargs or {})
+            if result is not NotImplemented:
+                return result
+        if self._recording and func in NEED_CONTIGUOUS:
+            # a group norm takes images as convolutions leave them
+            known = self.image_layouts if func is aten.native_group_norm.default else self.layouts
+            positions = NEED_CONTIGUOUS[func]
+            args = [
+                self._contiguous(argument, known) if positions is None or position in positions else argument
+                for position, argument in enumerate(args)
+            ]
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _is_still_called(self, node: Node) -> bool:
+        return True  # what a decomposition makes anew it writes to before anybody else sees it, if at all
+
+    def _origin(self, function: str) -> Origin:
+        """That of the operator which is decomposed. One that a pass made has none: then what it consists of has none,
+        either, and is nothing that the program said."""
+        origin = None if self.replayed is None else self.replayed.origin
+        return Origin(None, ()) if origin is None else origin
+
+    def _contiguous(self, argument: Any, known: Layouts) -> Any:
+        """An argument of a kernel that takes contiguous tensors only, whatever the layouts of the inputs."""
+        if type(argument) is not FakeTensor:
+            return argument
+        self.asked_for_layout = True
+        return argument if known.is_certain(argument.node) else self.record(aten.contiguous.default, argument)
+
+    def decomposed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The results of an operator by its decomposition; NotImplemented where that declines."""
+        own = COMPOSITES.get(func) or BY_LAYOUT.get(func)
+        decomposition = self.table.get(func) or own or func.decompose
+        if func in self.table and not self.keep_core:  # the user's own: what it needs, the new program asserts
+            return self._by_the_user(func, lambda: decomposition(*args, **kwargs))
+        result = self._try(lambda: decomposition(*args, **kwargs))
+        if result is NotImplemented and func in GENERAL_DECOMPOSITIONS:
+            result = self._try(lambda: GENERAL_DECOMPOSITIONS[func](*args, **kwargs))
+        return result
+
+    def _by_the_user(self, func: Any, decompose: Callable[[], Any]) -> Any:
+        """What a decomposition from the user's table returns."""
+        try:
+            result = self._recorded(decompose)
+        except RecursionError as error:
+            raise InvalidRequestError(
+                f"the decomposition of {func} never ends: it comes back to {func}",
+                remedy="use other operators there, or leave the operator out of the table",
+            ) from error
+        if result is not NotImplemented and not _fits_schema(func, result):
+            raise InvalidRequestError(
+                f"the decomposition of {func} returns {_described(result)}, but the operator "
+                f"{', '.join(str(value.type) for value in func._schema.returns)}",
+                remedy="a decomposition must return what the operator it replaces returns",
+            )
+        return result
+
+    def _recorded(self, decompose: Callable[[], Any]) -> Any:
+        """Run a decomposition; one that asks what only the data can tell is refused, as a program is."""
+        try:
+            result = self.inside(decompose)
+        except Exception:
+            raise_all(self.problems)  # what else it ran into with a guessed answer is no news
+            raise
+        raise_all(self.problems)
+        return result
+
+    def _try(self, decompose: Callable[[], Any]) -> Any:
+        """What a decomposition returns; NotImplemented where the operator can do what its decomposition can't, or
+        takes sizes that its decomposition doesn't."""
+        attempt = Attempt(self)
+        try:
+            result = self._recorded(decompose)
+        except (CaptureError, RuntimeError, ZeroDivisionError):
+            attempt.undo()
+            return NotImplemented
+        if attempt.has_learned():
+            attempt.undo()
+            return NotImplemented
+        return result
+
+
+class Attempt:
+    """A decomposition that is tried, and taken back where it fails or holds for fewer sizes than the operator."""
+
+    def __init__(self, recorder: Decomposer) -> None:
+        self.recorder = recorder
+        self.last = recorder.graph._root._prev
+        environment = recorder.context.environment
+        self.mark = environment.mark() if environment.symbols else None
+        if self.mark is not None:
+            self.numbers = recorder.numbers.copy_of_state()
+            self.inferred = len(recorder.context.inferred)
+
+    def has_learned(self) -> bool:
+        """Whether something was decided about sizes meanwhile."""
+        return self.mark is not None and self.recorder.context.environment.has_learned(self.mark)
+
+    def undo(self) -> None:
+        """Take back what was recorded and learned."""
+        recorder = self.recorder
+        graph, context = recorder.graph, recorder.context
+        while (node := graph._root._prev) is not self.last:
+            graph.erase_node(node)
+        recorder.problems.clear()
+        if self.mark is not None:
+            context.environment.take_back(self.mark)
+            recorder.numbers.restore(self.numbers)
+            for key in list(context.inferred)[self.inferred :]:
+                del context.inferred[key]
+
+
+def _fits_schema(func: Any, result: Any) -> bool:
+    """Whether a result has the structure that an operator's has."""
+    returns = func._schema.returns
+    if len(returns) == 1:
+        if isinstance(returns[0].type, torch.ListType):
+            return isinstance(result, (list, tuple)) and all(isinstance(item, torch.Tensor) for item in result)
+        return isinstance(result, torch.Tensor) or not isinstance(returns[0].type, torch.TensorType)
+    return isinstance(result, (list, tuple)) and len(result) == len(returns)
+
+
+def _described(result: Any) -> str:
+    if isinstance(result, (list, tuple)):
+        return f"({', '.join(_described(item) for item in result)})"
+    return describe_value(result) if isinstance(result, torch.Tensor) else repr(result)
