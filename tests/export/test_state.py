@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations, parametrize
 import tintype
 from tests.export.modes import MODES, capture, compare, keeps_tensors
 from tintype import InputKind
+from tintype.errors import StateChangedError
 
 
 def x(*sizes: int) -> torch.Tensor:
@@ -618,3 +619,45 @@ def test_buffers_that_share_memory_which_is_written_to_are_called_by_their_names
     with pytest.raises(tintype.CaptureError, match="'whole' of the model and 'part' of the model") as caught:
         tintype.export(Model(), (torch.ones(4),))
     assert "register" in str(caught.value.remedy) and caught.value.location is not None
+
+
+class TwoNames(nn.Module):
+    """One buffer under two names, the other one being a buffer of a child, a part of it, or a plain attribute."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.zeros(2))
+        self.child = nn.Module()
+        if kind == "attribute":
+            self.child.other = self.a
+        else:
+            self.child.register_buffer("other", self.a if kind == "buffer" else self.a[:1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a = self.a + x
+        return self.child.other * 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", ["buffer", "part", "attribute"])
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+def test_a_buffer_that_has_another_name_can_not_be_assigned(export: Any, kind: str) -> None:
+    with pytest.raises(StateChangedError, match=r"'child.other'.* keeps the old one") as caught:
+        export(TwoNames(kind), (torch.ones(2),))
+    assert caught.value.location is not None and caught.value.location.function == "forward"
+
+
+def test_all_names_of_a_buffer_can_be_assigned_the_same(mode: str) -> None:
+    class Model(TwoNames):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.a = self.child.other = self.a + x
+            return self.child.other * 1
+
+    model, module = Model("buffer"), capture(mode, Model("buffer"), (torch.ones(2),)).module()
+    for _ in range(3):
+        torch.testing.assert_close(module(torch.ones(2)), model(torch.ones(2)))
+
+
+def test_compiled_modules_assign_one_of_two_names() -> None:
+    model, compiled = TwoNames("buffer"), tintype.aot.module(TwoNames("buffer"))
+    for _ in range(3):
+        torch.testing.assert_close(compiled(torch.ones(2)), model(torch.ones(2)))

@@ -7,6 +7,8 @@ the new value of another buffer - gets a copy of its own first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch.fx import Graph, Node
 
@@ -16,6 +18,8 @@ from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call, meta_of, output_node
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.signature import StateWrite
+from tintype.trace.snapshot import Change
+from tintype.trace.state import ModelState
 
 aten = torch.ops.aten
 
@@ -45,6 +49,39 @@ def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[str,
             append_call(graph, aten.copy_.default, (buffer.node, value), {}, "copy_", meta)
             _mark_written(buffer.info.storage)
     output.args = (results,)
+
+
+def names_that_stay(
+    change: Change, changes: list[Change], modules: Iterable[tuple[str, torch.nn.Module]], state: ModelState
+) -> list[str]:
+    """The names in a model of what keeps the tensor, or memory of the tensor, of a buffer that is replaced."""
+    buffer = change.before
+    replaced = [other for other in changes if other.before is buffer and other.after is change.after]
+    tables = {id(other.owner): other.name for other in replaced}
+    assigned = {
+        f"{path}.{name}" if path else name
+        for path, module in modules
+        for name in [tables.get(id(module._buffers)), tables.get(id(module))]
+        if name is not None
+    }
+    names = [name for name, (_, tensor, _) in state.names.items() if tensor is buffer or _overlap(tensor, buffer)]
+    return [name for name in [*names, *state.attribute_names(buffer)] if name not in assigned]
+
+
+def _overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors may have memory in common, as far as the places say where they begin and end."""
+    if first.is_meta or first.untyped_storage()._cdata != second.untyped_storage()._cdata:
+        return False
+    (begin, end), (other_begin, other_end) = _span(first), _span(second)
+    return begin < other_end and other_begin < end
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    if tensor.numel() == 0:
+        return 0, 0
+    begin = int(tensor.storage_offset()) * tensor.element_size()
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
+    return begin, begin + (reach + 1) * tensor.element_size()
 
 
 def replaced_buffers(graph: Graph) -> dict[str, StateWrite]:

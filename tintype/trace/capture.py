@@ -52,7 +52,7 @@ from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (re
 from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, describe_path, is_captured_program
-from tintype.trace.buffer_assignments import assign_buffers
+from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
 from tintype.trace.inner import refuse_escaped_tensors
@@ -456,7 +456,7 @@ class Capture:
             known = before is not MISSING and isinstance(before, torch.Tensor)
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
                 value = self.recorder.as_fake(after)
-                if self._can_assign(before, value):
+                if self._can_assign(before, value) and self._is_only_name(change, changes):
                     assigned.append((self.state.by_id[id(before)].target, self.recorder.fake_of(before), value))
                 continue
             if not holds_fake(after):
@@ -541,6 +541,27 @@ class Capture:
             )
         )
         return False
+
+    def _is_only_name(self, change: Change, changes: list[Change]) -> bool:
+        """Whether nothing else of the model has the tensor of a buffer that is assigned another one: there the old
+        one would stay. A call in eager mode's place assigns for real; programs that are captured again were asked
+        when they were captured first."""
+        name = self.state.by_id[id(change.before)].target
+        programs = [path for path, module in self.modules if is_captured_program(module)]
+        if self.runs_in_eager_modes_place or any(name.startswith(f"{path}." if path else "") for path in programs):
+            return True
+        kept = names_that_stay(change, changes, self.modules, self.state)
+        if kept:
+            self.recorder.problems.append(
+                StateChangedError(
+                    f"the program assigns another tensor to the buffer {name!r}, and {kept[0]!r}, which is the same "
+                    "tensor or has memory in common with it, keeps the old one; a captured program copies into it",
+                    location=self._code.assignment_to(change.name) or self._made_at(change.after),
+                    remedy=f"write to the buffer, self.{name}.copy_(value), if {kept[0]!r} is to follow; give that a "
+                    "tensor of its own, clone(), if not",
+                )
+            )
+        return not kept
 
     def _state_writes(self) -> dict[str, StateWrite]:
         names = {spec.target: spec.arg.name for spec in self.state_specs}
