@@ -29,6 +29,7 @@ BEHAVIOUR := tests/export tests/trace tests/ir tests/ops tests/transforms
 test-modes: $(VENV)/stamp-test
 	TINTYPE_ALL_MODES=1 $(BIN)/python -m pytest -n $(WORKERS) -q $(BEHAVIOUR)
 	$(BIN)/python -m pytest -n $(WORKERS) -q --through saved $(BEHAVIOUR)
+	$(BIN)/python -m pytest -n $(WORKERS) -q --through strict $(BEHAVIOUR)
 
 # The machine against CPython's own tests, on every Python that is found.
 test-machine: $(VENV)/stamp-test

@@ -25,7 +25,7 @@ from tintype.tree import register_dataclass
 
 
 def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **options: Any) -> Any:
-    """The suite's default was strict; until strict capture exists its tests run non-strict."""
+    """The suite's default was strict, which makes the same programs; its tests run non-strict."""
     if getattr(mod, "is_captured_program", False):
         mod = _unchecked_where_sizes_vary(mod)
     return tintype.export(mod, args, kwargs, **options)

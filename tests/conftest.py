@@ -8,8 +8,10 @@ that were written) says so with the marker ``direct``, with the reason.
 
 from __future__ import annotations
 
+import functools
 import io
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +45,22 @@ def retraced(program: tintype.ExportedProgram, args: Any, kwargs: Any, options: 
     return tintype.export(program.module(), args, kwargs, **options)
 
 
+def export_strictly(export: Any, mod: Any, args: Any, kwargs: Any = None, **options: Any) -> Any:
+    """A program that was interpreted, and is the one that a native capture gives, node for node."""
+    if options.get("strict"):
+        return export(mod, args, kwargs, **options)
+    program = export(mod, args, kwargs, **{**options, "strict": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        natively = export(mod, args, kwargs, **options)
+    assert str(program) == str(natively)
+    assert str(program.contract()) == str(natively.contract())
+    for one, other in zip(program.graph.nodes, natively.graph.nodes, strict=True):
+        assert one.meta.get("nn_module_stack") == other.meta.get("nn_module_stack"), one
+        assert one.meta.get("stack_trace") == other.meta.get("stack_trace"), one
+    return program
+
+
 WAYS: dict[str, Callable[..., tintype.ExportedProgram]] = {
     "saved": saved,
     "decomposed": decomposed,
@@ -52,7 +70,9 @@ WAYS: dict[str, Callable[..., tintype.ExportedProgram]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--backwards", action="store_true", help="run the last test first")
-    parser.addoption("--through", choices=sorted(WAYS), help="what happens to every exported program before its test")
+    parser.addoption(
+        "--through", choices=sorted([*WAYS, "strict"]), help="what happens to every exported program before its test"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,7 +99,11 @@ def _programs_go_through(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     chosen = request.config.getoption("--through")
     if chosen is None or request.node.get_closest_marker("direct") is not None:
         return
-    way, export = WAYS[chosen], tintype.export
+    export = tintype.export
+    if chosen == "strict":
+        monkeypatch.setattr(tintype, "export", functools.partial(export_strictly, export))
+        return
+    way = WAYS[chosen]
     inside = False
 
     def export_and_send(mod: Any, args: Any, kwargs: Any = None, **options: Any) -> tintype.ExportedProgram:

@@ -563,8 +563,6 @@ def test_output_of_a_kind_that_can_not_be_returned() -> None:
 @pytest.mark.parametrize("function", [tintype.export, tintype.export_for_training])
 def test_requests_that_can_not_be_carried_out(function: Any) -> None:
     linear = nn.Linear(4, 4)
-    with pytest.raises(errors.InvalidRequestError, match="strict"):
-        function(linear, (X,), strict=True)
     with pytest.raises(errors.InvalidRequestError, match="tuple of the positional arguments, but got Tensor"):
         function(linear, X)
     with pytest.raises(errors.InvalidRequestError, match="but got list"):

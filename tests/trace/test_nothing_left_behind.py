@@ -285,6 +285,7 @@ def test_a_failed_capture_frees_the_model() -> None:
     assert reference() is None
 
 
+@pytest.mark.direct("the model notes how often it is called")
 def test_globals_of_torch_are_not_patched() -> None:
     """But for those on the page of patches, which are put back."""
     names = ["Tensor.__add__", "nn.functional.linear", "nn.Module.__call__", "nn.Module.__getattr__", "stack"]

@@ -142,6 +142,7 @@ def test_a_size_is_made_a_pair() -> None:
     assert module(torch.ones(6)).shape == (6, 6)
 
 
+@pytest.mark.direct("the model notes how often it is called")
 def test_symbolic_numbers_are_still_torchs_own() -> None:
     """Programs that know of them ask for torch's class, and torch's own code finds nothing else."""
     found = []

@@ -331,6 +331,7 @@ def test_gradients_with_a_start_given_are_refused_by_name(function: Any) -> None
     assert value.grad is not None
 
 
+@pytest.mark.direct("the model notes how often it is called")
 def test_gradients_in_another_thread_go_on_while_a_program_is_captured() -> None:
     found: list[torch.Tensor | None] = []
 

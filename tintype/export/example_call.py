@@ -23,6 +23,7 @@ from tintype.fake.context import FakeContext
 from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import argument_names
 from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.interpreted import interpreting
 from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.trace.recording import one_at_a_time
@@ -40,6 +41,7 @@ class ExampleCall:
         *,
         capture_class: Callable[..., Capture] = Capture,
         preserved: Sequence[str] = (),
+        strict: bool = False,
         is_for_training: bool = False,
     ) -> None:
         self.module = module
@@ -48,6 +50,7 @@ class ExampleCall:
         self.entries = entries
         self._capture_class = capture_class
         self._preserved = preserved
+        self._interpreted = interpreting if strict else _natively
         self._is_for_training = is_for_training
         names = argument_names(module, args, kwargs)
         self._paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
@@ -93,7 +96,7 @@ class ExampleCall:
         capture = self._capture_class(
             self.module, args, kwargs, context, sizes_of, number_of, is_for_training=self._is_for_training
         )
-        with signatures_preserved(capture.modules, self._preserved, capture.recorder):
+        with signatures_preserved(capture.modules, self._preserved, capture.recorder), self._interpreted(capture):
             return capture.run(after_inputs=inputs.finish)
 
 
@@ -109,6 +112,10 @@ def _with_symbolic_sequences(run: Callable[[], Any], flags: PlainFlags) -> Any:
                 _make_sequences.add(need.function)
             except NeedsPlainFlags as need:
                 flags.add(need)
+
+
+def _natively(capture: Capture) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _library_forms() -> AbstractContextManager[None]:

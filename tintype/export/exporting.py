@@ -62,7 +62,8 @@ def export(
     general program that the model allows. With
     ``prefer_deferred_runtime_asserts_over_guards`` conditions on sizes that are too complex to be written as
     relations are checked when the program runs instead of being refused. ``preserve_module_call_signature`` names
-    submodules that are called in :func:`~tintype.unflatten` as the model calls them.
+    submodules that are called in :func:`~tintype.unflatten` as the model calls them. With ``strict`` the model's code
+    is interpreted (:mod:`tintype.interpret`) instead of being run; the program is the same.
 
     >>> import torch, tintype
     >>> batch = tintype.Dim("batch")
@@ -72,7 +73,6 @@ def export(
     >>> ep.module()(torch.ones(7, 3)).shape
     torch.Size([7, 2])
     """
-    _check_strict(strict)
     return capture_program(
         mod,
         args,
@@ -81,6 +81,7 @@ def export(
         Stage.FUNCTIONAL,
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         preserved=preserve_module_call_signature,
+        strict=strict,
     )
 
 
@@ -103,7 +104,6 @@ def export_for_training(
     >>> [str(node.target) for node in ep.graph.nodes if node.op == "call_function"]
     ['aten.relu_.default']
     """
-    _check_strict(strict)
     return capture_program(
         mod,
         args,
@@ -112,6 +112,7 @@ def export_for_training(
         Stage.TRAINING,
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         preserved=preserve_module_call_signature,
+        strict=strict,
     )
 
 
@@ -125,6 +126,7 @@ def capture_program(
     complex_as_assertions: bool = False,
     capture_class: Callable[..., Capture] = Capture,
     preserved: Sequence[str] = (),
+    strict: bool = False,
     tidy: Callable[[Graph], None] | None = None,
 ) -> ExportedProgram:
     """The program of a model: recorded, functional and then tidied up or for training with its regions wrapped; then
@@ -146,6 +148,7 @@ def capture_program(
         entries,
         capture_class=capture_class,
         preserved=preserved,
+        strict=strict,
         is_for_training=stage is Stage.TRAINING,
     )
     captured, inputs = call.capture()
@@ -204,14 +207,6 @@ def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:
     AssertionWriter(captured.graph, environment).write(conditions)
 
 
-def _check_strict(strict: bool) -> None:
-    if strict:
-        raise InvalidRequestError(
-            "strict=True is not supported yet: strict capture interprets the program's bytecode",
-            remedy="leave strict at its default, False",
-        )
-
-
 def _is_torchs(dynamic_shapes: Any) -> bool:
     """Whether sizes are given as torch.export takes them."""
     leaves = (dynamic_shapes, *tree.leaves(dynamic_shapes))
@@ -257,6 +252,8 @@ def suggest_dynamic_shapes(error: ConstraintViolationError) -> Any:
 
 class EntryPoint(torch.nn.Module):
     """A method of a model, or a function, as a module that can be captured."""
+
+    only_calls_forward = True
 
     def __init__(self, function: Callable[..., Any], owner: torch.nn.Module | None) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from tintype.errors import CaptureError
 from tintype.fake.info import told_strides
 from tintype.ir.observations import FACTS, OF_ATTRIBUTES
 from tintype.symbolic.bridge import to_torch
-from tintype.symbolic.location import user_location, users_frame
+from tintype.symbolic.location import program_frame, user_location, users_frame
 
 if TYPE_CHECKING:
     from tintype.fake.context import FakeContext
@@ -206,7 +206,8 @@ class ObservedTensor(torch.Tensor):
         frame = users_frame(_frame(1))
         if frame is None or self.context.session is None or self.is_own_parameter:
             return type(self)
-        asking = _frame(1)  # the user's, or one of Python's library: functools.singledispatch
+        asking = program_frame(_frame(1))  # the user's, or one of Python's library: functools.singledispatch
+        assert asking is not None
         if asking.f_code.co_code[asking.f_lasti] != _LOAD_ATTRIBUTE:  # isinstance(x, list): a tensor is none
             return torch.Tensor
         return self.context.session.class_of(self)

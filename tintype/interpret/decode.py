@@ -59,8 +59,8 @@ class Decoded:
             raise not_interpreted("async def", code)
         index_at: dict[int, int] = {}
         keyword_names: tuple[str, ...] = ()
-        for offset, after, opcode, argument in units(code.co_code):
-            index_at[offset] = len(self.operations)
+        for start, offset, after, opcode, argument in units(code.co_code):
+            index_at[start] = len(self.operations)
             refused = version.refused.get(opcode)
             if refused is not None:
                 raise not_interpreted(refused, code)
@@ -122,20 +122,21 @@ def local_names(code: CodeType) -> tuple[str, ...]:
     return (*variables, *(cell for cell in code.co_cellvars if cell not in variables), *code.co_freevars)
 
 
-def units(data: bytes) -> Iterator[tuple[int, int, str, int]]:
-    """(offset, offset of what follows, name, argument) of every instruction; the offset is where jumps to it go."""
+def units(data: bytes) -> Iterator[tuple[int, int, int, str, int]]:
+    """(where jumps to it go, offset, offset of what follows, name, argument) of every instruction."""
     position, extended, start = 0, 0, None
     while position < len(data):
         name, argument = opname[data[position]], data[position + 1] | extended
         if start is None:
             start = position
+        offset = position
         position += 2
         if name == "EXTENDED_ARG":
             extended = argument << 8
             continue
         while position < len(data) and data[position] == 0:  # CACHE, room for the interpreter's own notes
             position += 2
-        yield start, position, name, argument
+        yield start, offset, position, name, argument
         extended, start = 0, None
 
 

@@ -61,6 +61,7 @@ class Frame:
         "locals",
         "machine",
         "names",
+        "note",
         "pc",
         "result",
         "stack",
@@ -95,6 +96,7 @@ class Frame:
         self.is_entry = False  # called from outside of the machine: leaving this frame leaves the run
         self.finish: Callable[[Frame, Any], Any] | None = None  # what becomes of the result
         self.result: Any = None
+        self.note: Any = None  # what a policy wants to know of the frame
         self.handled: BaseException | None = None  # of a generator that waits: the exception that it handles
 
     def __repr__(self) -> str:

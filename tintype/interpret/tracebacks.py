@@ -8,14 +8,31 @@ from __future__ import annotations
 
 import inspect
 import os
+import weakref
 from opcode import opmap
-from types import FrameType, FunctionType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 
 from tintype.interpret.frame import Frame
 
 ROOM = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 STARTS_NO_FRAME = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS | inspect.CO_GENERATOR
+
+
+# by the identity of a code object that stands in a traceback: itself, and the program's
+_originals: dict[int, tuple[weakref.ref[CodeType], weakref.ref[CodeType]]] = {}
+
+
+def remember(template: CodeType, code: CodeType) -> None:
+    key = id(template)
+    _originals[key] = (weakref.ref(template, lambda gone: _originals.pop(key, None) and None), weakref.ref(code))
+
+
+def original_code(code: CodeType) -> CodeType:
+    """The code of the program that a code object in a traceback stands for; any other is itself."""
+    found = _originals.get(id(code))
+    original = found[1]() if found is not None and found[0]() is code else None
+    return code if original is None else original
 
 
 def without_machine(trace: TracebackType | None) -> TracebackType | None:
@@ -55,4 +72,5 @@ def native_frame(frame: Frame) -> FrameType:
             co_freevars=(),
             co_exceptiontable=b"",
         )
+        remember(template, code)
     return FunctionType(template, frame.globals)().gi_frame

@@ -29,7 +29,7 @@ from tintype.errors import CaptureError
 from . import extrema, floating, layout, relations
 from .environment import Environment
 from .expression import Expr, add_all
-from .location import user_location, users_frame
+from .location import caller_of, user_location, users_frame
 from .messages import is_for_people
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _at_most(left: Any, right: Any) -> Any:
 def _answered(condition: Expr, frame: FrameType | None) -> Any:
     """A comparison, or the answer to it if it is to be answered and can be."""
     while frame is not None and frame.f_code.co_filename in OPERATIONS:
-        frame = frame.f_back
+        frame = caller_of(frame)
     if frame is None or answers_at_once is None or not answers_at_once(frame.f_code):
         return condition
     environment = condition.environment
@@ -154,7 +154,7 @@ def _is_users(frame: FrameType | None) -> bool:
     if frame is None or frame.f_code.co_filename not in OPERATIONS:
         return False  # C++
     while frame is not None and frame.f_code.co_filename in OPERATIONS:
-        frame = frame.f_back
+        frame = caller_of(frame)
     return users_frame(frame) is not None
 
 

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -37,14 +37,39 @@ def user_location() -> Location | None:
         line = line_of()
         if line is not None:
             return line if isinstance(line, Location) else Location(*line)
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         filename = code.co_filename
         if not is_internal(filename):
             return Location(filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = caller_of(frame)
     return None
+
+
+# Where a program is interpreted: given a frame of the interpreter's own, the frame of the program that it runs, with
+# what a native one has (f_code, f_lasti, f_lineno, f_locals, f_globals, f_back). None while nothing is interpreted.
+interpreted_frame: Callable[[FrameType], FrameType | None] | None = None
+
+
+def caller_of(frame: FrameType) -> FrameType | None:
+    """The frame that called a frame; an interpreter's frames stand for those of the program that it interprets."""
+    back = frame.f_back
+    return back if interpreted_frame is None or back is None else interpreted_frame(back)
+
+
+# Where a program is interpreted: the program's code that a code object in a traceback stands for.
+interpreted_code: Callable[[CodeType], CodeType] | None = None
+
+
+def program_code(code: CodeType) -> CodeType:
+    """The code of the program's that a code object in a traceback is, or stands for."""
+    return code if interpreted_code is None else interpreted_code(code)
+
+
+def program_frame(frame: FrameType | None) -> FrameType | None:
+    """The frame itself, or the one of the program that an interpreter's frame runs."""
+    return frame if interpreted_frame is None or frame is None else interpreted_frame(frame)
 
 
 _replayed: list[Callable[[], Location | tuple[str, int, str] | None]] = []
@@ -102,8 +127,9 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     Python's library, what stands in for a function of torch's, and torch's functions that do nothing but answer ask
     on behalf of their caller.
     """
+    frame = program_frame(frame)
     while frame is not None and _asks_for_its_caller(frame.f_code.co_filename):
-        frame = frame.f_back
+        frame = caller_of(frame)
     return None if frame is None or _is_of_packages(frame.f_code.co_filename) else frame
 
 

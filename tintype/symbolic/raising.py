@@ -19,7 +19,7 @@ import torch
 
 from tintype.errors import Location
 
-from .location import user_location
+from .location import caller_of, user_location
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -59,7 +59,7 @@ def needed_answer() -> Needed | None:
     if what it raises would be caught."""
     asking: FrameType | None = sys._getframe(1)
     while asking is not None and asking.f_code.co_filename.startswith((_OWN, *_BETWEEN)):
-        asking = asking.f_back
+        asking = caller_of(asking)
     if asking is None:
         return None
     found = _raising_branch(asking.f_code, asking.f_lasti)
@@ -68,11 +68,11 @@ def needed_answer() -> Needed | None:
     answer, offset = found
     if _is_caught(asking.f_code, offset):
         return None
-    frame = asking.f_back
+    frame = caller_of(asking)
     while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
         if _is_caught(frame.f_code, frame.f_lasti):
             return None
-        frame = frame.f_back
+        frame = caller_of(frame)
     return Needed(answer, user_location())
 
 

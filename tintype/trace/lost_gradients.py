@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tintype.errors import Location, LostGradientWarning
-from tintype.symbolic.location import is_internal, user_location
+from tintype.symbolic.location import caller_of, is_internal, user_location
 
 
 class LostGradients:
@@ -29,9 +29,9 @@ class LostGradients:
         function = apply.f_locals.get("cls")
         if function is None or function.__module__.partition(".")[0] in ("torch", "tintype"):
             return  # torch's own do what autograd would do with their operators (checkpoints)
-        frame = apply.f_back
+        frame = caller_of(apply)
         while frame is not None and is_internal(frame.f_code.co_filename):
-            frame = frame.f_back
+            frame = caller_of(frame)
         line = frame and Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         self._found[f"the backward of {function.__module__}.{function.__qualname__}", _place(line)] = None
 

@@ -15,7 +15,7 @@ from types import CodeType
 
 from tintype.errors import DataDependentError
 from tintype.symbolic import bridge
-from tintype.symbolic.location import is_internal, location_in
+from tintype.symbolic.location import is_internal, location_in, program_code
 
 
 class NeedsPlainFlags(BaseException):
@@ -39,7 +39,7 @@ def look_for_flags(error: Exception) -> None:
     code, step = None, error.__traceback__
     while step is not None:
         if not is_internal(step.tb_frame.f_code.co_filename):
-            code = step.tb_frame.f_code
+            code = program_code(step.tb_frame.f_code)
         step = step.tb_next
     if code is not None:
         raise NeedsPlainFlags(code, error) from error

@@ -24,7 +24,7 @@ import torch
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, ge
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.location import is_internal
+from tintype.symbolic.location import caller_of, is_internal, program_frame
 from tintype.trace.tensor_rows import rows_of
 
 _INDEX = torch.SymInt.__index__.__code__
@@ -112,7 +112,9 @@ class SymbolicSequence:
 
     def __len__(self) -> int:
         if self._plain is None:
-            look_for_rewriting(sys._getframe(1), "len")
+            frame = program_frame(sys._getframe(1))
+            assert frame is not None
+            look_for_rewriting(frame, "len")
         return len(self.plain())
 
     def __bool__(self) -> bool:
@@ -195,15 +197,16 @@ _MARKS = {f"<tintype {name}>": function for name, function in _REPLACEMENTS.item
 def watch_plain_numbers(frame: FrameType) -> None:
     """Called where a symbolic number is asked for as a plain one: by ``range``, or by ``list`` of a tensor, it may be
     in vain."""
-    caller = frame.f_back
+    caller = caller_of(frame)
     if frame.f_code is _INDEX:
         if caller is not None:
             look_for_rewriting(caller, "range")
         return
     while caller is not None and caller.f_code is not _ITERATE and is_internal(caller.f_code.co_filename):
-        caller = caller.f_back
-    if caller is not None and caller.f_code is _ITERATE and caller.f_back is not None:
-        look_for_rewriting(caller.f_back, "list")
+        caller = caller_of(caller)
+    user = caller_of(caller) if caller is not None and caller.f_code is _ITERATE else None
+    if user is not None:
+        look_for_rewriting(user, "list")
 
 
 def look_for_rewriting(frame: FrameType, builtin: str) -> None:

@@ -140,7 +140,7 @@ def get_length(frame: Frame, _: None) -> None:
 @handler
 def unpack_sequence(frame: Frame, count: int) -> None:
     values = frame.stack.pop()
-    if (values.__class__ is not tuple and values.__class__ is not list) or len(values) != count:
+    if (type(values) is not tuple and type(values) is not list) or len(values) != count:
         values = native_unpack(count, None)(values)
     frame.stack += values[::-1]
 

@@ -66,7 +66,7 @@ def unary_not(frame: Frame, _: None) -> None:
 @hooked("on_truth", "unary_not")
 def unary_not_hooked(frame: Frame, _: None) -> None:
     truth = frame.machine.policy.on_truth(frame, frame.stack[-1])
-    frame.stack[-1] = not truth if truth.__class__ is bool else operator.invert(truth)
+    frame.stack[-1] = not truth if type(truth) is bool else operator.invert(truth)
 
 
 @handler
