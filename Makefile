@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress test-machine demo bench sweep sweep-models joint-models model-shapes round-trips torchscript clients lint format clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -79,6 +79,10 @@ bench: $(VENV)/stamp-bench
 
 sweep: $(VENV)/stamp-test
 	$(BIN)/python -m tests.sweep.opinfo
+
+# torch's operators on ONNX Runtime; docs/onnx_operators.md has the list.
+sweep-onnx: $(VENV)/stamp-test
+	$(BIN)/python -m tests.sweep.onnx_operators --jobs $(WORKERS) --write
 
 model-shapes: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m tests.sweep.model_shapes --markdown docs/model_shapes.md

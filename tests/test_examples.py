@@ -21,6 +21,7 @@ PAGES = [
     "docs/aot.md",
     "docs/unflatten.md",
     "docs/interop.md",
+    "docs/onnx.md",
     "docs/torchscript.md",
     "docs/generation.md",
     "docs/contributing.md",
