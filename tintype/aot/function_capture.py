@@ -63,7 +63,7 @@ _GRADIENT_MODES = re.compile("A view was created in no_grad mode|don't support a
 _BACKWARD_REFUSED = re.compile("modified by an inplace operation|modified inplace|through the graph a second time")
 
 # what autograd says when it is asked about one of several views of what was written to since
-_VIEW_SPOILED = re.compile("another view of its base has been modified inplace")
+_VIEW_INVALID = re.compile("another view of its base has been modified inplace")
 
 
 class FunctionRecorder(JointRecorder):
@@ -192,7 +192,7 @@ class FunctionCapture(JointCapture):
         try:
             self._plan_outputs(outputs)
         except RuntimeError as error:
-            if not _VIEW_SPOILED.search(str(error)):
+            if not _VIEW_INVALID.search(str(error)):
                 raise
             raise MutationError(
                 f"the function returns a tensor of which autograd says: {error}",

@@ -308,7 +308,7 @@ class _Report:
             )
 
     def _related(self, step: Step) -> Iterator[str]:
-        pair = [self._spokesman(side, step.guard) for side in (step.symbols, step.others)]
+        pair = [self._representative(side, step.guard) for side in (step.symbols, step.others)]
         left, right = pair
         if left is None or right is None:
             return
@@ -320,7 +320,7 @@ class _Report:
             f"{self.names.subject(earlier)} by {relation}.{_at(step.guard.location)}"
         )
 
-    def _spokesman(self, symbols: Sequence[Symbol], guard: Guard) -> Symbol | None:
+    def _representative(self, symbols: Sequence[Symbol], guard: Guard) -> Symbol | None:
         """The named symbol of a side that the guard itself mentions, else the first."""
         named = self.names.named(symbols)
         mentioned = [symbol for symbol in named if symbol in guard.condition.symbols]

@@ -69,7 +69,7 @@ class MemoryChecks:
 
         def may_overlap(*tensors: torch.Tensor) -> bool:
             for place in written:
-                if not tensors[place].is_contiguous() and is_crowded(tensors[place]):
+                if not tensors[place].is_contiguous() and has_overlap(tensors[place]):
                     return True
             if not among_themselves and not starts:
                 return False
@@ -93,7 +93,7 @@ class MemoryChecks:
     def check(self, leaves: Sequence[Any], names: Sequence[str], state_of: StateOf) -> None:
         """Raise for tensors that overlap, one of which is written to."""
         for position in self.written:
-            if is_crowded(leaves[position]):
+            if has_overlap(leaves[position]):
                 raise InputMismatchError(
                     f"Expected {names[position]} to have memory for each of its elements, since the program writes "
                     "to it, but some of them share theirs, as after expand()",
@@ -164,7 +164,7 @@ class _Place:
         return places
 
 
-def is_crowded(tensor: Any) -> bool:
+def has_overlap(tensor: Any) -> bool:
     """Whether elements of a tensor share memory with each other."""
     if not isinstance(tensor, torch.Tensor) or not _has_memory(tensor):
         return False

@@ -23,7 +23,8 @@ from tintype.ops.subgraphs import captured
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
 from tintype.transforms.emit import info_of, location_of
-from tintype.transforms.functionalize import WITHOUT_COUNTERPART, Functionalization, Handle
+from tintype.transforms.functionalize import WITHOUT_COUNTERPART, Functionalization
+from tintype.transforms.handles import Handle
 
 target = torch.ops.higher_order.auto_functionalized
 

@@ -24,7 +24,7 @@ from torch.fx import Graph, GraphModule, Node
 from tintype.errors import MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo, memory_order
-from tintype.fake.tensor import FakeTensor, make_fake
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import (
     base_name,
     eliminate_dead_code,
@@ -41,6 +41,16 @@ from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms import refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.emit import Emitter, evaluate, info_of, location_of
+from tintype.transforms.handles import (
+    Handle,
+    alike,
+    differs,
+    is_cut_between,
+    memory_of,
+    moved_fake,
+    root_of,
+    with_storage,
+)
 from tintype.transforms.histories import Histories
 from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
@@ -48,7 +58,7 @@ from tintype.transforms.memory import storages_of, written_nodes, written_storag
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.shared_elements import share_elements
 from tintype.transforms.views import (
-    AGAIN,
+    RECOMPUTE_VIEW,
     View,
     is_view_of_several,
     laid_out,
@@ -77,41 +87,6 @@ _COMPUTED_AS_WRITTEN = frozenset({aten.sum, aten.nansum, aten.mean, aten.prod, a
 _DRAWN_ANEW = frozenset({aten.bernoulli.p, aten.normal_functional.default})
 
 _FILLED = frozenset({aten.zero.default, aten.fill.Tensor})
-
-
-class Handle:
-    """One tensor of the program: the node that made it, what it is a view of, and its latest value.
-
-    ``info`` is the tensor's geometry in the program. ``viewed`` is the value of the parent that the latest value
-    is a view of; None for a value that was written. ``crowded`` says whether elements share memory with each
-    other, in this tensor or in one that it is a view of. ``doubt`` is there if it may be a copy of its parent in
-    another layout; ``doubts`` are those that its latest value rests on.
-    """
-
-    __slots__ = (
-        "_view", "crowded", "doubt", "doubts", "info", "parent", "source", "storage", "value", "version", "viewed",
-    )  # fmt: skip
-
-    def __init__(self, source: Node, info: TensorInfo, storage: Storage, parent: Handle | None) -> None:
-        self.source = source
-        self.info = info
-        self.storage = storage
-        self.parent = parent
-        self.value = source
-        self.viewed: Node | None = None
-        self.version = 0
-        self.crowded: bool = overlaps(info) or (parent is not None and parent.crowded)
-        self.doubt: Doubt | None = None
-        self.doubts: dict[Doubt, None] = {}
-        self._view: View | None = None
-
-    @property
-    def view(self) -> View:
-        """How this tensor is a view of its parent."""
-        if self._view is None:
-            assert self.parent is not None
-            self._view = View(self.source, self.info, self.parent.info)
-        return self._view
 
 
 class Functionalization:
@@ -246,12 +221,12 @@ class Functionalization:
         unchanged = call.args[0] is base and base not in self.moved
         called_on = parent
         if node.target is aten.as_strided.default:
-            parent = _memory_of(parent, info)
+            parent = memory_of(parent, info)
             base = self.read(parent)
             self.rely_on_layout(parent.source, node)
         handle = self._enter(node, info, parent)
         if called_on is not parent:
-            handle.view.is_cut = _is_cut_between(called_on, parent)
+            handle.view.is_cut = is_cut_between(called_on, parent)
         handle.doubt = self.doubts.of_call.get(node)
         handle.doubts = dict(parent.doubts)
         if unchanged:
@@ -327,7 +302,7 @@ class Functionalization:
             self.doubts.relied_on[Doubt(reader, sources, [])] = None
 
     def _read_arguments(self, node: Node) -> None:
-        """Let a node use current values; work its own value out again where one lies otherwise in memory."""
+        """Let a node use current values; work its own value out again where one has another layout."""
         if not self.handles and not self.stale_copies:
             self.doubts.note_reads(node)
             return
@@ -336,7 +311,7 @@ class Functionalization:
             node.args = torch.fx.node.map_arg(node.args, new.__getitem__)
             node.kwargs = torch.fx.node.map_arg(node.kwargs, new.__getitem__)
         moved = any(
-            value in self.moved or (value is not argument and _differs(argument, value))
+            value in self.moved or (value is not argument and differs(argument, value))
             for argument, value in new.items()
         )
         if moved and node.op == "call_function":
@@ -352,7 +327,7 @@ class Functionalization:
         if not isinstance(node.target, torch._ops.OpOverload) or plan_for(node.target).writes:
             return
         if (
-            node.target in AGAIN and type(old) is FakeTensor and node not in self.handles
+            node.target in RECOMPUTE_VIEW and type(old) is FakeTensor and node not in self.handles
         ):  # no copy that is written to
             self._view_moved(node, old.info)
             return
@@ -363,16 +338,16 @@ class Functionalization:
             self._move_several(node, old, new)
 
     def _move(self, node: Node, old: Any, new: TensorInfo | None) -> None:
-        """Note that a node's value lies otherwise; to the program it is still the same tensor."""
-        if new is None or type(old) is not FakeTensor or _alike(new, old.info):
+        """Note that a node's value has another layout; to the program it is still the same tensor."""
+        if new is None or type(old) is not FakeTensor or alike(new, old.info):
             return
-        self._describe(node, _moved_fake(new, old, self.context))
+        self._describe(node, moved_fake(new, old, self.context))
 
     def _move_several(self, node: Node, old: Any, new: Any) -> None:
         pairs = list(zip(old, new, strict=False))
-        if any(type(a) is FakeTensor and type(b) is TensorInfo and not _alike(a.info, b) for a, b in pairs):
+        if any(type(a) is FakeTensor and type(b) is TensorInfo and not alike(a.info, b) for a, b in pairs):
             fakes = [
-                _moved_fake(b, a, self.context) if type(a) is FakeTensor and type(b) is TensorInfo else a
+                moved_fake(b, a, self.context) if type(a) is FakeTensor and type(b) is TensorInfo else a
                 for a, b in pairs
             ]
             self._describe(node, tuple(fakes))
@@ -402,7 +377,7 @@ class Functionalization:
             return
         if any(is_zero(size) for size in handle.info.sizes):
             return  # there is nothing to write to
-        if handle.parent is not None and handle.parent.crowded:
+        if handle.parent is not None and handle.parent.overlapping:
             self._write_to_memory(handle, value)
             return
         chain: list[tuple[Handle, Node]] = []
@@ -411,7 +386,7 @@ class Functionalization:
             chain.append((step, self.read(step.parent)))
             step = step.parent
         self.versions[storage] += 1
-        self._spoil_copies(storage)
+        self._invalidate_copies(storage)
         self.doubts.note_write(storage)
         value = self._fit(handle, value)
         self._give(handle, value)
@@ -426,7 +401,7 @@ class Functionalization:
 
     def _write_to_memory(self, handle: Handle, value: Node) -> None:
         """A write to a view of something expanded: the other copies of its elements must change with it."""
-        memory = _memory_of(handle, handle.info)
+        memory = memory_of(handle, handle.info)
         assert self.emit.at is not None
         self.rely_on_layout(memory.source, self.emit.at)
         value = self._fit(handle, value)
@@ -434,7 +409,7 @@ class Functionalization:
         if memory is not handle:
             base = self.read(memory)
             new = scatter_strided(self.emit, base, value, handle.info, memory.info)
-            if new is not None and _is_cut_between(handle, memory) and self.histories.may_exist(base):
+            if new is not None and is_cut_between(handle, memory) and self.histories.may_exist(base):
                 new = with_history(self.emit, base, new)
         if new is None:
             self.problems.append(refused_writes.written_overlap(self.emit.at))
@@ -515,7 +490,7 @@ class Functionalization:
         if len({handle.storage for handle in handles}) < len(handles):
             return refused_writes.several_writes(node)
         if node.target not in _SAME_EVERYWHERE:
-            if any(handle.crowded and overlaps(handle.info) for handle in handles):
+            if any(handle.overlapping and overlaps(handle.info) for handle in handles):
                 return refused_writes.written_overlap(node)
         for argument in node.all_input_nodes:
             read = self.handles.get(argument)
@@ -592,8 +567,8 @@ class Functionalization:
         """Let a new node take an old one's place for all users."""
         old = node.meta.get("val")
         if type(old) is FakeTensor:
-            value.meta["val"] = _with_storage(value, old.info.storage, self.context)
-            if _differs(node, value):
+            value.meta["val"] = with_storage(value, old.info.storage, self.context)
+            if differs(node, value):
                 self.moved.add(value)
             if old.info.storage in self.versions:
                 self._enter(value, old.info, None)
@@ -625,7 +600,7 @@ class Functionalization:
                         return True
         return source.frozen and self._is_seen_later(source)
 
-    def _spoil_copies(self, storage: Storage) -> None:
+    def _invalidate_copies(self, storage: Storage) -> None:
         """A write to the source of conversions that changed nothing: eager mode would show it in their results."""
         pending = [storage]
         while pending:
@@ -644,7 +619,7 @@ class Functionalization:
             if handle is not None and self.versions[handle.storage]:
                 by_storage.setdefault(handle.storage, {})[handle] = None
         for handles in by_storage.values():
-            base = _root(next(iter(handles)))
+            base = root_of(next(iter(handles)))
             if len(handles) == 1 and base.source.op != "placeholder":
                 self._lay_out(next(iter(handles)))
                 continue
@@ -729,56 +704,3 @@ def functionalize(
     with collector_paused():
         dissolve_regions(graph, context, input_specs)
         return Functionalization(graph, context, input_specs, state_writes).run()
-
-
-def _differs(old: Node, new: Node) -> bool:
-    a, b = info_of(old), info_of(new)
-    return a is not None and b is not None and not _alike(a, b)
-
-
-def _alike(a: TensorInfo, b: TensorInfo) -> bool:
-    """Whether operators treat two tensors alike; where in its memory a tensor begins matters to none."""
-    return (
-        a.strides == b.strides
-        and a.sizes == b.sizes
-        and (a.dtype, a.device, a.conjugate, a.negative) == (b.dtype, b.device, b.conjugate, b.negative)
-    )
-
-
-def _with_storage(node: Node, storage: Storage | None, context: FakeContext) -> FakeTensor:
-    info = info_of(node)
-    assert info is not None
-    return make_fake(info.with_storage(storage), context)
-
-
-def _moved_fake(new: TensorInfo, old: FakeTensor, context: FakeContext) -> FakeTensor:
-    """A value that lies otherwise in memory, for what is the same tensor to the program."""
-    info = new.with_storage(old.info.storage)
-    info.requires_grad = old.info.requires_grad
-    return make_fake(info, context)
-
-
-def _root(handle: Handle) -> Handle:
-    while handle.parent is not None:
-        handle = handle.parent
-    return handle
-
-
-def _is_cut_between(handle: Handle, memory: Handle) -> bool:
-    """Whether there is a view without the history of the memory on the way to it."""
-    while handle is not memory and handle.parent is not None:
-        if handle.view.is_cut:
-            return True
-        handle = handle.parent
-    return False
-
-
-def _memory_of(handle: Handle, info: TensorInfo) -> Handle:
-    """What as_strided of a tensor is really a view of: it looks at the memory below, whatever view it is called
-    on, so the first tensor with elements of that kind."""
-    while handle.parent is not None:
-        above = handle.parent.info
-        if (above.dtype, above.conjugate, above.negative) != (info.dtype, info.conjugate, info.negative):
-            break
-        handle = handle.parent
-    return handle

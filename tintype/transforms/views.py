@@ -76,7 +76,7 @@ class View:
 
     def again(self, emit: Emitter, base: Node) -> Node:
         """The same view of another value of its base."""
-        remake = AGAIN.get(self.target)
+        remake = RECOMPUTE_VIEW.get(self.target)
         return emit.call(self.target, base, *self.args) if remake is None else remake(emit, base, self)
 
     def scatter(self, emit: Emitter, base: Node, value: Node) -> Node | None:
@@ -214,7 +214,7 @@ def _sizes(node: Node) -> tuple[Any, ...]:
 
 # --- views that are not simply made again ----------------------------------------------------------------
 
-AGAIN: dict[Any, Callable[[Emitter, Node, View], Node]] = {}
+RECOMPUTE_VIEW: dict[Any, Callable[[Emitter, Node, View], Node]] = {}
 
 
 def _view_again(emit: Emitter, base: Node, view: View) -> Node:
@@ -251,13 +251,13 @@ def _contiguous_again(emit: Emitter, base: Node, view: View) -> Node:
     return emit.call(aten.contiguous.default, base, memory_format=memory_format)
 
 
-AGAIN[aten.view.default] = _view_again
-AGAIN[aten.contiguous.default] = _contiguous_again
-AGAIN[aten._reshape_alias.default] = _view_again
-AGAIN[aten._unsafe_view.default] = _view_again
-AGAIN[aten.view.dtype] = _reinterpret_again
-AGAIN[aten.view_as_complex.default] = _reinterpret_again
-AGAIN[aten.as_strided.default] = _as_strided_again
+RECOMPUTE_VIEW[aten.view.default] = _view_again
+RECOMPUTE_VIEW[aten.contiguous.default] = _contiguous_again
+RECOMPUTE_VIEW[aten._reshape_alias.default] = _view_again
+RECOMPUTE_VIEW[aten._unsafe_view.default] = _view_again
+RECOMPUTE_VIEW[aten.view.dtype] = _reinterpret_again
+RECOMPUTE_VIEW[aten.view_as_complex.default] = _reinterpret_again
+RECOMPUTE_VIEW[aten.as_strided.default] = _as_strided_again
 
 
 def _at_its_start(emit: Emitter, value: Node) -> Node:
