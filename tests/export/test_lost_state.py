@@ -110,3 +110,123 @@ def test_the_line_is_named():
         LostStateWarning, match=r"'calls' of a Counting: .* became 1  # .*test_lost_state.py:\d+ in forward"
     ):
         tintype.export(Counting(), (torch.ones(2),))
+
+
+COUNT = 0
+COUNTS = [0]
+TABLE: dict[str, int] = {}
+LOG: list[str] = []
+
+
+class Holder:
+    count = 0
+
+
+HOLDER = Holder()
+
+
+def counts_in_a_global(x):
+    global COUNT
+    COUNT += 1
+    return x * COUNT
+
+
+def counts_in_a_list(x):
+    COUNTS[0] += 1
+    return x * COUNTS[0]
+
+
+def counts_in_a_table(x):
+    TABLE["n"] = TABLE.get("n", 0) + 1
+    return x * TABLE["n"]
+
+
+def counts_in_a_class(x):
+    Holder.count += 1
+    return x * Holder.count
+
+
+def counts_in_an_object(x):
+    HOLDER.count += 1
+    return x * HOLDER.count
+
+
+def counts_in_a_default(x, seen=[]):  # noqa: B006
+    seen.append(1)
+    return x * len(seen)
+
+
+def counts_in_a_keyword_default(x, *, seen=[]):  # noqa: B006
+    seen.append(1)
+    return x * len(seen)
+
+
+def counts_in_its_attribute(x):
+    counts_in_its_attribute.count = getattr(counts_in_its_attribute, "count", 0) + 1
+    return x * counts_in_its_attribute.count
+
+
+def _closure():
+    count = 0
+
+    def counts_in_a_closure(x):
+        nonlocal count
+        count += 1
+        return x * count
+
+    return counts_in_a_closure
+
+
+OUTSIDE = [
+    counts_in_a_global,
+    counts_in_a_list,
+    counts_in_a_table,
+    counts_in_a_class,
+    counts_in_an_object,
+    counts_in_a_default,
+    counts_in_a_keyword_default,
+    counts_in_its_attribute,
+    _closure(),
+]
+
+
+@pytest.mark.parametrize("function", OUTSIDE, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("as_model", [False, True])
+def test_counts_outside_of_the_model_are_told_and_put_back(function, as_model):
+    model = Model(lambda model, x: function(x)) if as_model else function
+    with pytest.warns(LostStateWarning, match=r"became .*  # .*test_lost_state.py:\d+ in counts_in"):
+        program = tintype.export(model, (torch.ones(2),))
+    counted = [COUNT, COUNTS, TABLE, Holder.count, vars(HOLDER), counts_in_a_default.__defaults__]
+    assert counted == [0, [0], {}, 0, {}, ([],)]
+    assert not hasattr(counts_in_its_attribute, "count")
+    assert torch.equal(program.module()(torch.ones(2)), torch.ones(2))
+
+
+def test_notes_that_nobody_reads_stay_once():
+    """As what was printed does, however often the model is captured for one export."""
+
+    def function(x):
+        LOG.append("called")
+        return sum(x.values())
+
+    LOG.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tintype.export(function, ({"a": torch.ones(2), "b": torch.ones(2)},))
+    assert LOG == ["called"]
+
+
+def test_a_dictionary_makes_no_difference_by_itself():
+    class Remembers(torch.nn.Module):
+        def forward(self, x):
+            self.last = 1
+            return torch.cat(list(x.values()))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tintype.export(Remembers(), ({"a": torch.ones(2), "b": torch.ones(2)},))
+
+
+def test_compiled_functions_count_for_real():
+    compiled = tintype.aot.function(_closure())
+    assert [compiled(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3]

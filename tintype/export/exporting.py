@@ -152,9 +152,9 @@ def capture_program(
         is_for_training=stage is Stage.TRAINING,
     )
     captured, inputs = call.capture()
+    warn_of_lost_state(module, captured, lambda: call.capture()[0])
     captured.observations += order_observations(module, args, kwargs, captured, call.capture_reordered)
     captured.observations += same_object_observations(module, captured)
-    warn_of_lost_state(module, captured, lambda: call.capture()[0])
     _settle(captured, stage, tidy)
     _keep_promises(call, captured, inputs, complex_as_assertions)
     _write_assertions(captured, inputs)

@@ -20,7 +20,7 @@ from tintype.trace.argument_names import is_captured_program
 from tintype.trace.capture import CapturedGraph
 from tintype.trace.lost_gradients import levels_to_the_user
 from tintype.trace.recording import one_at_a_time
-from tintype.trace.snapshot import Snapshot, make_again
+from tintype.trace.snapshot import Change, Snapshot, make_again, put_outside
 
 # Models of which it is known that certain changes make no difference: most are exported more than once.
 _alike: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
@@ -30,17 +30,21 @@ def warn_of_lost_state(
     module: torch.nn.Module, captured: CapturedGraph, capture: Callable[[], CapturedGraph]
 ) -> None:
     """Warn if the model's second call would be another program; ``capture`` captures it."""
-    if not captured.plain_changes or is_captured_program(module):
+    found = [*captured.plain_changes, *captured.outside_changes]
+    if not found or is_captured_program(module):
         return
-    key = _described(captured)
+    key = _described(captured, found)
     if key in _alike.get(module, ()):
+        _make_outside(captured.outside_changes)
         return
     with one_at_a_time:
         differs = _differs_afterwards(module, captured, capture)
+        if not differs:  # a note that no later call reads stays, as what was printed does
+            _make_outside(captured.outside_changes)
     if not differs:
         _alike.setdefault(module, set()).add(key)
         return
-    changes = "".join(f"\n  - {captured.describe_change(change)}" for change in captured.plain_changes)
+    changes = "".join(f"\n  - {captured.describe_change(change)}" for change in found)
     warnings.warn(
         f"[{LostStateWarning.id}] the model does something else in its second call than in the first one, and the "
         f"captured program does what the first one does. It does not have these changes:{changes}\n"
@@ -52,9 +56,14 @@ def warn_of_lost_state(
     )
 
 
-def _described(captured: CapturedGraph) -> str:
+def _make_outside(changes: list[Change]) -> None:
+    for change in changes:
+        put_outside(change.owner, change.name, change.after)
+
+
+def _described(captured: CapturedGraph, found: list[Change]) -> str:
     """The changes, and the inputs with which they were made."""
-    changes = [(id(owner), name, repr(before), repr(after)) for owner, name, before, after in captured.plain_changes]
+    changes = [(id(owner), name, repr(before), repr(after)) for owner, name, before, after in found]
     return str((changes, [node.meta.get("val") for node in placeholders(captured.graph)]))
 
 
@@ -65,6 +74,7 @@ def _differs_afterwards(
     try:
         for change in captured.plain_changes:
             make_again(change)
+        _make_outside(captured.outside_changes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the same were given before
             try:
@@ -74,3 +84,5 @@ def _differs_afterwards(
         return difference(captured, second)[1]
     finally:
         snapshot.restore()
+        for change in captured.outside_changes:
+            put_outside(change.owner, change.name, change.before)

@@ -7,7 +7,7 @@ import enum
 import re
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -62,12 +62,12 @@ from tintype.trace.origin import OriginTracker
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.recording import Recording, one_at_a_time
-from tintype.trace.snapshot import MISSING, Change, Snapshot, holds_fake, is_plain
+from tintype.trace.snapshot import Change, Snapshot, holds_fake, is_plain
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
-from tintype.trace.users_code import CONTAINERS, UsersCode, caches_set_aside, named_in, users_code
+from tintype.trace.users_code import CONTAINERS, MISSING, UsersCode, caches_set_aside, named_in, users_code
 
 _SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -97,6 +97,8 @@ class CapturedGraph:
     observations: list[Observation]
     # plain attributes that the program changed, and how to tell of them
     plain_changes: list[Change]
+    # numbers and texts outside of the model (globals, closures, attributes of classes) that it changed; put back
+    outside_changes: list[Change]
     describe_change: Callable[[Change], str]
     # where objects that were given stand among the results
     returned: list[tuple[tree.Path, tree.Path]]
@@ -160,6 +162,7 @@ class Capture:
         self.constants: dict[str, Any] = {}
         self._last_state: Node | None = None
         self.plain_changes: list[Change] = []
+        self.outside_changes: list[Change] = []
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
@@ -367,6 +370,7 @@ class Capture:
         finally:
             self.origins.leave()
             changes = snapshot.restore(self._stays if has_run else None)
+            self.outside_changes = snapshot.outside_changes
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
             self._refuse_assigned_gradients(self.state.put_back_gradients())
@@ -481,6 +485,12 @@ class Capture:
         owner, name = change.owner, change.name
         line = self._code.change_of(owner, ()) if name is None else self._code.assignment_to(name)
         what = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
+        if isinstance(owner, CellType):
+            line, what = self._code.change_of(owner, ()), "a variable of a closure"
+        elif isinstance(owner, (type, FunctionType, ModuleType)):
+            what = f"{name!r} of {owner.__name__}"
+        elif isinstance(owner, dict) and "__builtins__" in owner:
+            what = f"the global {name!r}"
         return f"{what}: {change.before!r:.60} became {change.after!r:.60}{'' if line is None else f'  # {line}'}"
 
     def _refuse_assigned_gradients(self, names: list[str]) -> None:
@@ -598,6 +608,7 @@ class Capture:
             self.recorder.conversions,
             self.recorder.observer.found,
             self.plain_changes,
+            self.outside_changes,
             self._describe_change,
             self.returned,
             self.same_objects,

@@ -22,7 +22,7 @@ import torch
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch, is_capturing
 from tintype.trace.iterators import Progress, is_iterator
-from tintype.trace.users_code import CONTAINERS, Place
+from tintype.trace.users_code import CONTAINERS, MISSING, Place
 
 
 class Change(NamedTuple):
@@ -33,8 +33,6 @@ class Change(NamedTuple):
     before: Any
     after: Any
 
-
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<nothing>"})()
 
 _LEAF_TYPES = frozenset(
     {
@@ -126,7 +124,9 @@ class Snapshot:
                 self._seen.add(id(value))
                 self._save(value, pending)
         self.iterators += [Progress(value) for _, _, value in places if is_iterator(value)]
-        # what was put there besides tensors of the capture (a note, a count) stays, as what was printed does
+        # Numbers and texts that were put there (a note, a count) are put back as well, and noted apart: where they
+        # make no difference to later calls, who captures may make those changes again. Other things stay.
+        self.outside_changes: list[Change] = []
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
         self._outside = [
             (value, value.copy())
@@ -183,17 +183,11 @@ class Snapshot:
         changes: list[Change] = []
         for owner, name, before in self._places:
             after = _contents(owner, name)
-            if after is not before and holds_fake(after):
-                changes.append(Change(owner, name, before, after))
-                if isinstance(owner, dict):
-                    owner[name] = before
-                else:
-                    setattr(owner, name, before)
+            if after is not before:
+                self._outside_change(Change(owner, name, before, after), changes, stays)
         for container, copy in self._outside:
-            if _has_new(container, copy) and holds_fake(container):
-                changes.append(Change(container, None, copy, container.copy()))
-                container.clear()
-                (container.update if isinstance(container, (dict, set)) else container.extend)(copy)
+            if _has_new(container, copy):
+                self._outside_change(Change(container, None, copy, container.copy()), changes, stays)
         for container in filter(None, self._empty):
             values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
             found = [Change(container, key, MISSING, value) for key, value in values.items()]
@@ -228,6 +222,15 @@ class Snapshot:
                 container.update(copy) if isinstance(container, set) else container.extend(copy)
         return changes
 
+    def _outside_change(self, change: Change, changes: list[Change], stays: Callable[[Change], bool]) -> None:
+        if holds_fake(change.after):
+            changes.append(change)
+        elif stays is _nothing_stays or not is_plain(change.after) or not is_plain(change.before) or stays(change):
+            return
+        else:
+            self.outside_changes.append(change)
+        put_outside(change.owner, change.name, change.before)
+
     def _module_of(self, table: dict[Any, Any]) -> int | None:
         """The module whose attributes a table holds, by its id."""
         for owner, attributes, _ in self._saved:
@@ -254,6 +257,24 @@ class Snapshot:
             container.clear()
             container.update({**kept, **added})
         return changes
+
+
+def put_outside(owner: Any, name: str | None, value: Any) -> None:
+    """Put a value into a place outside of a model, or values into a container without a name."""
+    if name is None:
+        values = list(value.items()) if isinstance(value, dict) else list(value)
+        owner.clear()
+        (owner.update if isinstance(owner, (dict, set)) else owner.extend)(values)
+    elif isinstance(owner, dict):
+        if value is MISSING:
+            owner.pop(name, None)
+        else:
+            owner[name] = value
+    elif value is MISSING:
+        with contextlib.suppress(AttributeError, ValueError):  # what was not there before may be gone again
+            delattr(owner, name)
+    else:
+        setattr(owner, name, value)
 
 
 def make_again(change: Change) -> None:

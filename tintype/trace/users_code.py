@@ -11,8 +11,8 @@ import contextlib
 import dataclasses
 import dis
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator
-from types import CellType, CodeType, FunctionType, MethodType
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -21,12 +21,15 @@ from tintype.errors import Location
 from tintype.symbolic.location import is_internal
 from tintype.trace.iterators import is_iterator
 
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<nothing>"})()
+
 # A place outside of a model that its functions may change: the namespace of a module, a class or a cell of a closure,
-# the name in it, and what is there; or a container without a name.
+# the name in it, and what is there; an object or function and the name of its attribute; or a container without name.
 Place = tuple[Any, str, Any]
 
 CONTAINERS = frozenset({list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict})
 _Cache = functools._lru_cache_wrapper
+_STORED_FUNCTIONS = frozenset({FunctionType, MethodType})
 _NAMED = CONTAINERS | {FunctionType, _Cache}
 
 
@@ -109,9 +112,7 @@ def users_code(modules: Iterable[torch.nn.Module], functions: Iterable[Any] = ()
     for function in functions:
         search.pending.append((function, None))
     for module in modules:
-        own = vars(module).get("forward")
-        if own is not None:
-            search.pending.append((own, None))
+        search.pending += [(value, None) for value in vars(module).values() if type(value) in _STORED_FUNCTIONS]
         search.add_class(type(module))
     return search.run()
 
@@ -155,6 +156,15 @@ class _Search:
             self._add(surroundings, name, value, None)
         assigned = [name for name in _assigned_globals(function.__code__) if name in surroundings]
         self._places += [(surroundings, name, surroundings[name]) for name in assigned]
+        defaults: dict[Any, Any] = {**dict(enumerate(function.__defaults__ or ())), **(function.__kwdefaults__ or {})}
+        self._places += [(defaults, name, value) for name, value in defaults.items() if type(value) in CONTAINERS]
+        attributes = _assigned_attributes(function.__code__)
+        if attributes:
+            held = [contents_of(cell) for cell in function.__closure__ or ()]
+            for value in [*held, *(surroundings.get(name) for name in names)]:
+                table = _attributes_of(value)
+                if table is not None:
+                    self._places += [(value, name, table.get(name, MISSING)) for name in attributes]
         if owner is not None:
             for kind, table in self._tables[owner]:
                 for name in [name for name in names if name in table]:
@@ -169,6 +179,18 @@ class _Search:
             self.pending.append((value.__wrapped__, owner))
         if not isinstance(value, (*_KINDS_OF_FUNCTIONS, _Cache)) or isinstance(place, CellType):
             self._places.append((place, name, value))
+
+
+def _attributes_of(value: Any) -> Mapping[str, Any] | None:
+    """The attributes of a user's class, function, module or object that is not part of a model; None for others."""
+    if isinstance(value, torch.nn.Module):
+        return None
+    of = value if isinstance(value, (type, FunctionType, ModuleType)) else type(value)
+    where = of.__name__ if isinstance(of, ModuleType) else of.__module__
+    if where is None or where.partition(".")[0] in ("torch", "numpy", "builtins"):
+        return None
+    attributes = getattr(value, "__dict__", None)
+    return attributes if isinstance(attributes, Mapping) else None
 
 
 _KINDS_OF_FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
@@ -198,6 +220,14 @@ def _assigned_globals(code: CodeType) -> frozenset[str]:
     """The globals that code assigns to, the functions in it too."""
     found = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
     inner = [_assigned_globals(value) for value in code.co_consts if isinstance(value, CodeType)]
+    return frozenset(found).union(*inner)
+
+
+@functools.lru_cache(maxsize=4096)
+def _assigned_attributes(code: CodeType) -> frozenset[str]:
+    """The attributes that code assigns to, the functions in it too."""
+    found = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_ATTR", "DELETE_ATTR")}
+    inner = [_assigned_attributes(value) for value in code.co_consts if isinstance(value, CodeType)]
     return frozenset(found).union(*inner)
 
 
