@@ -259,3 +259,22 @@ def test_torch_onnx_is_not_loaded() -> None:
 def test_an_opset_that_is_not_there_is_refused() -> None:
     with pytest.raises(tintype.TintypeError, match="18 to 24"):
         tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),), opset=9)
+
+
+def test_weights_come_later(tmp_path: Path) -> None:
+    """A program on the meta device can be translated; to write it, its weights have to be there."""
+    with torch.device("meta"):
+        large = torch.nn.Linear(50_000, 50_000)
+    program = tintype.onnx.export(large, (torch.empty(1, 50_000, device="meta"),))
+    assert "not verified" in str(program.report)
+    assert operators(program) == ["Gemm"]
+    with pytest.raises(tintype.TintypeError, match="it is on the meta device"):
+        program.save(tmp_path / "never.onnx", external_data=True)
+
+
+def test_a_dtype_without_kernels_says_what_to_do() -> None:
+    model = torch.nn.Linear(4, 4).to(torch.bfloat16)
+    x = torch.randn(2, 4).to(torch.bfloat16)
+    with pytest.raises(tintype.TintypeError, match="verify=False"):
+        tintype.onnx.export(model, (x,))
+    assert operators(tintype.onnx.export(model, (x,), verify=False)) == ["Gemm"]

@@ -44,7 +44,13 @@ class Session:
         try:
             self.session = library.InferenceSession(self._content(source), options, providers=providers)
         except Exception as error:  # its errors have no common class of their own
-            raise OnnxExportError(f"ONNX Runtime does not take the model: {error}") from error
+            remedy = None
+            if "NOT_IMPLEMENTED" in str(error):
+                remedy = (
+                    "it has no kernel for this dtype on this device: export the model in float32 or float16, or with "
+                    "verify=False for providers that have one"
+                )
+            raise OnnxExportError(f"ONNX Runtime does not take the model: {error}", remedy=remedy) from error
         self.input_dtypes = {
             each.name: each.type
             for each in (*self.session.get_inputs(), *self.session.get_overridable_initializers())
