@@ -606,6 +606,36 @@ def test_a_script_function_inside_of_a_program(mode: str) -> None:
     torch.testing.assert_close(program.module()(X * 2), scripted(X * 2) + 1)
 
 
+class WithScript(torch.nn.Module):
+    def __init__(self, calls: bool = False) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.jit.script(torch.nn.Linear(4, 4)))
+        self.layer = torch.nn.Linear(4, 4)
+        self.calls = calls
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        self.eval()
+        return self.inner(value) if self.calls else self.layer(value)
+
+
+@pytest.mark.parametrize("calls", [False, True])
+@pytest.mark.parametrize("capture", [lambda m: tintype.export(m, (X,)), lambda m: tintype.aot.module(m)(X)])
+def test_a_script_inside_of_a_model_is_refused_before_anything_is_touched(capture: Any, calls: bool) -> None:
+    model = WithScript(calls)
+    with pytest.raises(errors.UnsupportedInputError, match=r"module ('inner.0'|Linear) of the model is TorchScript"):
+        capture(model)
+    assert all(module.training for module in model.modules())
+    assert not any(type(value).__name__ == "FakeTensor" for value in model.state_dict().values())
+
+
+def test_tracing_inside_of_a_program_is_refused() -> None:
+    def traces(value: torch.Tensor) -> torch.Tensor:
+        return torch.jit.trace(lambda z: z * 2, (torch.ones(1),))(value)  # the trace
+
+    error = refused(errors.CaptureError, traces, X)
+    assert "torch.jit.trace" in error.fact and error.location is not None
+
+
 # --- writes that are found after the program ran ---------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from torch.nn.modules import module as _modules
 from tintype.aot.calls import PLAIN, is_library
 from tintype.aot.code_names import names_in
 from tintype.errors import CaptureError
+from tintype.trace.state import refuse_script
 
 MISSING: Any = object()
 # far more than any model has; whoever gets there has the whole process among the surroundings
@@ -261,6 +262,7 @@ class Walk:
 
     def _open_module(self, module: torch.nn.Module) -> None:
         """All of a module counts: its class may be torch's own, whose code is not followed."""
+        refuse_script(module)
         table = vars(module)
         self.sized[id(table)] = table
         self._named[id(table)] = table

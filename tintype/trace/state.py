@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tintype.errors import UnsupportedInputError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.signature import InputKind
 
@@ -50,6 +51,18 @@ def named_modules(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     return found
 
 
+def refuse_script(module: torch.nn.Module, path: str = "") -> None:
+    """Raise for a module of TorchScript inside of one of Python: it runs where no capture sees it, and what it holds
+    is not Python's, so that it could not be put back."""
+    if isinstance(module, torch.jit.ScriptModule):
+        name = f"{path!r}" if path else f"{module.original_name}"
+        raise UnsupportedInputError(
+            f"the module {name} of the model is TorchScript, which can't be captured as part of a model of Python",
+            remedy="use the module of Python that it was made from, export it by itself (tintype.export(scripted, "
+            "args) takes scripts), or script the whole model",
+        )
+
+
 class ModelState:
     """What a module holds before it is called, and where each tensor was."""
 
@@ -64,6 +77,7 @@ class ModelState:
 
     def _collect(self, modules: list[tuple[str, torch.nn.Module]]) -> None:
         for prefix, module in modules:
+            refuse_script(module, prefix)
             for name, parameter in module._parameters.items():
                 if parameter is not None:
                     self._add(InputKind.PARAMETER, f"{prefix}.{name}" if prefix else name, parameter, None)

@@ -172,6 +172,9 @@ def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
         makers[torch][name] = _tensor_of
     for name, module in _SETTERS.items():
         makers.setdefault(module, {})[name.rpartition(".")[2]] = functools.partial(_refused, f"torch.{name}", _BEFORE)
+    for name in ("trace", "trace_module"):
+        traced = functools.partial(_refused, f"torch.jit.{name}", "trace before, or call the function itself")
+        makers.setdefault(torch.jit, {})[name] = traced
     for module, name in _drawing_functions(with_arrays):
         makers.setdefault(module, {})[name] = functools.partial(_refused, f"{module.__name__}.{name}", _WITH_TORCH)
     return makers
