@@ -112,5 +112,6 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "test.test_typing.ProtocolTests.test_protocols_issubclass_non_callable": (EVERY, NATIVE_FRAMES),
     "test.test_typing.ProtocolTests.test_protocols_support_register": (EVERY, NATIVE_FRAMES),
     "test.test_listcomps.ListComprehensionTest.test_frame_locals": ("3.13", "f_locals of a frame is no live view"),
+    "test.test_typing.InternalsTests.test_collect_parameters": ("3.13", NATIVE_FRAMES),
     "test.test_functools.TestPartialC*.test_partial_as_method": ("3.13", NATIVE_FRAMES),
 }

@@ -79,6 +79,26 @@ def test_keywords_that_are_no_names():
     check(function)
 
 
+def test_arguments_that_are_given_twice_name_the_function():
+    def function(first, second):
+        return few(**first, **second)
+
+    check(function, {"a": 1}, {"a": 2})
+
+
+def test_classes_of_c_that_are_not_ready():
+    """In a fresh process: the first who asks makes them so."""
+    import subprocess
+
+    program = """
+import tintype.interpret
+def function():
+    return [line for _, _, line in function.__code__.co_lines()]
+assert tintype.interpret.Machine().call(function) == function()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_control_flow():
     def function(n):
         found = []

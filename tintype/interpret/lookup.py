@@ -18,7 +18,7 @@ namespace_of: Any = type.__dict__["__dict__"].__get__
 
 def find_in_class(owner: type, name: str) -> Any:
     """What a class or a base has under a name, as it stands in the class; NULL if there is nothing."""
-    for base in bases_of(owner):
+    for base in bases_of(owner) or ():  # a class of C's that nobody has asked for anything yet has none
         found = namespace_of(base).get(name, NULL)
         if found is not NULL:
             return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tintype.interpret.frame import Frame
+from tintype.interpret.frame import NULL, Frame
 from tintype.interpret.handlers.registry import handler
 from tintype.interpret.native import native_opcode, native_unpack
 
@@ -105,6 +105,8 @@ def dict_update(frame: Frame, depth: int) -> None:
 def dict_merge(frame: Frame, depth: int) -> None:
     values = frame.stack.pop()
     called = frame.stack[-depth - 2]
+    if called is NULL:  # where it stands above what is called
+        called = frame.stack[-depth - 3]
     merged = frame.stack[-depth]
     if not hasattr(values, "keys"):
         kind = type(values).__name__
