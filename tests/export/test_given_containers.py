@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import io
+import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -484,3 +486,30 @@ def test_keys_that_are_merely_equal() -> None:
             module({key: ones(), 2: ones()})
         with pytest.raises(InputStructureError):
             module({2: ones(), key: ones()})
+
+
+def test_a_namespace_that_stands_for_an_object_is_brought_up_to_date() -> None:
+    def function(holder: Any) -> Any:
+        holder.a = holder.a + 1
+        return holder
+
+    given = SimpleNamespace(a=ones())
+    result = tintype.export(function, (Holder(ones()),)).module()(given)
+    assert result is given and given.a.tolist() == [2, 2]
+
+
+def test_what_programs_of_torchs_leave_out_is_said() -> None:
+    def change(holder: Any) -> Any:
+        holder.a = holder.a + 1
+        return holder
+
+    with pytest.warns(UserWarning, match="a Holder that the program is given, changes and returns"):
+        tintype.interop.to_torch(tintype.export(change, (Holder(ones()),)))
+    with pytest.warns(UserWarning, match="order of the keys"):
+        tintype.interop.to_torch(tintype.export(lambda **d: torch.cat([*d.values()]), (), {"a": ones(), "b": ones()}))
+    with pytest.warns(UserWarning, match="must be b'abc'"):
+        tintype.interop.to_torch(tintype.export(lambda n, x: x * len(n), (b"abc", ones())))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = tintype.export(lambda first, second: (first, second.a * 2), (Holder(ones()), Holder(ones())))
+        tintype.interop.to_torch(program)

@@ -409,3 +409,16 @@ def test_a_module_made_and_called_in_inference_mode() -> None:
     with torch.inference_mode():
         kept = nn.BatchNorm1d(3)
         torch.testing.assert_close(tintype.export(kept, (x,)).module()(x), kept(x))
+
+
+def test_a_conversion_leaves_the_gradients_of_the_model_alone() -> None:
+    model, value = nn.Linear(2, 2), torch.ones(1, 2)
+    program = tintype.export(model, (value,))
+    model(value).sum().backward()
+    module = program.module()
+    module.double()
+    assert model.weight.grad is not None and model.weight.grad.dtype is torch.float32
+    converted = dict(module.named_parameters())["weight"].grad
+    assert converted is not None and converted.dtype is torch.float64
+    nn.ModuleDict(tintype.modules({"a": program, "b": program})).to(torch.float16)
+    assert model.weight.grad.dtype is torch.float32

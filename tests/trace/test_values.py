@@ -637,3 +637,45 @@ def test_a_dimension_taken_apart_stays_whole() -> None:
     assert "aten.unflatten.int" not in targets(program.run_decompositions())
     with pytest.raises(RuntimeError, match="don't multiply up to the size of dim 1"):
         tintype.export(lambda value: value.unflatten(1, (4, 2)), (x(3, 6),))
+
+
+class Tables(nn.Module):
+    """Has tensors under all kinds of names, and hands them to a function."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("buffer", torch.tensor([1, 2, 3]))
+        self.weight = nn.Parameter(torch.ones(3))
+        self.plain = torch.tensor([1.0, 2.0, 3.0])
+
+    def forward(self, value: torch.Tensor) -> Any:
+        return self.function(self, value)
+
+
+TABLE = torch.tensor([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda tables, value: value * tables.buffer.numpy().sum(),
+        lambda tables, value: value + torch.from_numpy(tables.plain.numpy()),
+        lambda tables, value: value * int(np.asarray(tables.buffer).max()),
+        lambda tables, value: torch.stack([value * int(i) for i in tables.buffer.numpy()]),
+        lambda tables, value: value + tables.weight.detach().numpy()[0],
+        lambda tables, value: value + TABLE.numpy().sum(),
+    ],
+)
+def test_arrays_of_the_models_tensors_hold_their_data_or_are_refused(function: Any) -> None:
+    model, value = Tables(function), torch.ones(3)
+    expected = model(value)
+    runs = [lambda: tintype.export(model, (value,)).module(), lambda: tintype.aot.module(model)]
+    for make in runs:
+        try:
+            result = make()(value)
+        except tintype.TintypeError as refused:
+            assert "data of a tensor" in str(refused)
+        else:
+            torch.testing.assert_close(result, expected)
+    assert TABLE.numpy().sum() == 6

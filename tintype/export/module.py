@@ -213,7 +213,8 @@ class ProgramModule(OwnAttributes, GraphModule):
                     continue
                 if parameter not in own:
                     own[parameter] = torch.nn.Parameter(parameter.detach(), parameter.requires_grad)
-                    own[parameter].grad = parameter.grad
+                    # another tensor, of the same memory: conversions change gradients where they are, too
+                    own[parameter].grad = None if parameter.grad is None else parameter.grad.detach()
                 module._parameters[name] = own[parameter]
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

@@ -15,10 +15,11 @@ from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
 from tintype.export.sharing import MemoryChecks
 from tintype.interop.torch_names import UNWRITABLE
-from tintype.ir.observations import FACTS, KEYS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, Observation
-from tintype.ir.signature import ConstantArgument, InputKind
+from tintype.ir.observations import FACTS, KEYS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, SAME_OBJECTS, Observation
+from tintype.ir.signature import ConstantArgument, InputKind, OutputKind
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
+from tintype.tree import Path, TreeSpec
 
 
 def input_source(position: int) -> str:
@@ -29,12 +30,57 @@ def input_source(position: int) -> str:
 def observation_guards(observations: Sequence[Observation], sources: Mapping[Symbol, str]) -> list[str]:
     """The questions that a program asked; ``sources`` says where sizes come from.
 
-    Not the order of keys: a program of torch's is given its inputs in its own order, whatever the caller's was."""
+    Not those of containers: a program of torch's is given its inputs in its own order, whatever the caller's was."""
     return [
         f"{_question(observation)} == {_answer(observation.answer, sources)}"
         for observation in observations
-        if observation.fact != KEYS
+        if observation.fact not in (KEYS, SAME_OBJECTS)
     ]
+
+
+def left_out(program: ExportedProgram) -> list[str]:
+    """What modules of the program do or check, and those of torch's program don't."""
+    found = [
+        f"the order of the keys of {observation.arguments[0]} is not checked, which the program goes by"
+        for observation in program._observations
+        if observation.fact == KEYS
+    ]
+    inputs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    outputs = [spec.arg for spec in program.graph_signature.output_specs if spec.kind in _RESULTS]
+    spec = program.call_spec
+    arguments = [argument for side in spec.in_spec.children() for argument in side.children()]
+    found += [
+        f"a {_name_of(spec.out_spec, place)} that the program is given, changes and returns is not the caller's"
+        for given, place in spec.returned
+        if _leaves_at(arguments, inputs, given) != _leaves_at([spec.out_spec], outputs, (0, *place))
+    ]
+    found += [
+        f"{argument.name} is not checked, which must be {argument.value!r}"
+        for argument in inputs
+        if isinstance(argument, ConstantArgument) and isinstance(argument.value, bytes)
+    ]
+    return list(dict.fromkeys(found))
+
+
+_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+
+
+def _leaves_at(specs: Sequence[TreeSpec], leaves: Sequence[Any], path: Path) -> list[str]:
+    """The names of the leaves at a place, with the values of constants."""
+    start = 0
+    found: TreeSpec | None = None
+    for number in path:
+        start += sum(spec.num_leaves for spec in specs[:number])
+        found = specs[number]
+        specs = found.children()
+    count = 0 if found is None else found.num_leaves
+    return [str(getattr(leaf, "value", leaf.name)) for leaf in leaves[start : start + count]]
+
+
+def _name_of(spec: TreeSpec, path: Path) -> str:
+    for number in path:
+        spec = spec.children()[number]
+    return str(spec.type.__name__)
 
 
 def _question(observation: Observation) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import warnings
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +32,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.interop.guards import (
     constant_guards,
     input_source,
+    left_out,
     memory_guards,
     observation_guards,
     small_bounds,
@@ -74,6 +76,9 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
             f"to_torch takes a tintype.ExportedProgram, but got a {type(program).__name__}",
             remedy="export the model with tintype.export",
         )
+    missing = left_out(program)
+    if missing:
+        warnings.warn(f"torch's modules of this program do less than its own: {'; '.join(missing)}", stacklevel=2)
     translation = Translation(with_loops(program))
     # what torch asks of sizes while tensors are made is no fact about the program: ranges stay what was promised
     with translation.numbers.shape_env.suppress_guards():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -157,6 +158,9 @@ def put(own: Any, made: Any) -> Any:
     One that can't be changed so is taken to hold that already; where something else stands, it is the other one.
     """
     kind = type(made)
+    if type(own) is SimpleNamespace and holds_attributes(kind):  # it stands for an object
+        vars(own).update({name: item for name, item in vars(made).items() if name in vars(own)})
+        return own
     if type(own) is not kind or own is made:
         return made
     if kind is list:
