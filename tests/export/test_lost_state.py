@@ -230,3 +230,58 @@ def test_a_dictionary_makes_no_difference_by_itself():
 def test_compiled_functions_count_for_real():
     compiled = tintype.aot.function(_closure())
     assert [compiled(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+
+
+class TakesApart(torch.nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.others = torch.nn.ModuleDict({"a": torch.nn.Linear(3, 3)})
+        self.part = part
+
+    def forward(self, x):
+        if self.part == "bias":
+            y = self.layer(x)
+            self.layer.bias = None
+            return y
+        if self.part == "unused bias":
+            self.layer.bias = None
+        elif "a" in self.others:
+            self.others.pop("a")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("part", ["unused bias", "module"])
+def test_a_model_that_takes_out_what_it_does_not_use(part):
+    model, x = TakesApart(part), torch.ones(1, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module = tintype.export(model, (x,)).module()
+    assert model.layer.bias is not None and "a" in model.others
+    torch.testing.assert_close(module(x), model(x))
+
+
+def test_a_model_that_takes_out_what_it_uses():
+    with pytest.warns(LostStateWarning):
+        tintype.export(TakesApart("bias"), (torch.ones(1, 3),))
+
+
+def test_a_compiled_module_that_takes_out_a_module_is_refused():
+    with pytest.raises(tintype.CaptureError, match="takes away parameters or buffers"):
+        tintype.aot.module(TakesApart("module"))(torch.ones(1, 3))
+
+
+@pytest.mark.parametrize("capture", [lambda m, x: tintype.export(m, (x,)), lambda m, x: tintype.aot.module(m)(x)])
+def test_a_module_that_the_program_makes_and_keeps_is_refused(capture):
+    class Makes(torch.nn.Module):
+        def forward(self, x):
+            if not hasattr(self, "extra"):
+                self.extra = torch.nn.Linear(3, 3)
+            return self.extra(x)
+
+    model, x = Makes(), torch.ones(1, 3)
+    with pytest.raises(tintype.CaptureError, match=r"makes a module .Linear. .* keeps it as 'extra'") as caught:
+        capture(model, x)
+    assert caught.value.location is not None and not list(model.parameters())
+    model(x)
+    capture(model, x)

@@ -201,7 +201,13 @@ class CompiledFunction:
                 self._with_offsets.clear()  # then it turns out again for each of them
             self._with_offsets.add(key)
             key = (key, offsets_of(leaves))
-        state = self._state_of(compiled.recording)
+        try:
+            state = self._state_of(compiled.recording)
+        except (AttributeError, KeyError) as error:
+            raise StateChangedError(
+                f"the function takes away parameters or buffers of its module while it runs ({error})",
+                remedy="take them away before, or keep them and leave them out of the computation",
+            ) from error
         entry = CachedGraphs(key, compiled, merged, reads, state_key(state))
         if (
             not reads.unchanged()

@@ -38,11 +38,14 @@ class _Comparison:
         self.same_node: dict[Node, Node] = {}
         count = len(positions)
         inputs, others = placeholders(first.graph), placeholders(second.graph)
-        state = len(inputs) - count
+        state, other_state = len(inputs) - count, len(others) - count
         for place, position in enumerate(positions):
-            self.same_node[others[state + place]] = inputs[state + position]
-        for other, node in zip(others[: len(others) - count], inputs[:state]):
-            self.same_node[other] = node
+            self.same_node[others[other_state + place]] = inputs[state + position]
+        # by name: a model that takes a parameter out of itself has fewer the second time
+        known = {spec.target: node for spec, node in zip(first.input_specs, inputs[:state])}
+        for spec, other in zip(second.input_specs, others[:other_state]):
+            if spec.target in known:
+                self.same_node[other] = known[spec.target]
 
     def differing_nodes(self) -> Iterator[Node]:
         """The nodes of the first graph that have no equal in the second one."""

@@ -506,6 +506,13 @@ class Capture:
     def _changed_state(self, change: Change) -> StateChangedError:
         """The error for a tensor that the program put where a captured program can't."""
         owner, name = change.owner, change.name
+        if isinstance(change.after, torch.nn.Module):
+            return StateChangedError(
+                f"the program makes a module ({type(change.after).__name__}) with parameters or buffers and keeps it "
+                f"as {name!r}, where its next call would find it, which a captured program can not",
+                location=self._code.assignment_to(name),
+                remedy="make the module in __init__, or call the model once before it is captured",
+            )
         is_global = isinstance(owner, dict) and "__builtins__" in owner
         is_variable = isinstance(owner, CellType)
         if is_variable or (type(owner) in CONTAINERS and not is_global):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import sys
 import threading
 import time
@@ -304,8 +305,13 @@ def is_plain(value: Any) -> bool:
 
 
 def holds_fake(value: Any) -> bool:
-    """Whether a value is a tensor of a capture, or holds one."""
-    return any(type(item) is FakeTensor for item in _contained(value))
+    """Whether a value is a tensor of a capture, or holds one; a module that the program made does."""
+    return any(
+        any(type(tensor) is FakeTensor for tensor in itertools.chain(item.parameters(), item.buffers()))
+        if isinstance(item, torch.nn.Module)
+        else type(item) is FakeTensor
+        for item in _contained(value)
+    )
 
 
 def _contained(value: Any) -> Iterator[Any]:
