@@ -261,6 +261,14 @@ def test_an_opset_that_is_not_there_is_refused() -> None:
         tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),), opset=9)
 
 
+def test_complex_numbers() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = torch.complex(x, y)
+        return z * z, z.abs(), z.real, torch.complex(x[:0], y[:0])
+
+    compared(model, (torch.randn(3), torch.randn(3)))
+
+
 def test_weights_come_later(tmp_path: Path) -> None:
     """A program on the meta device can be translated; to write it, its weights have to be there."""
     with torch.device("meta"):

@@ -181,7 +181,7 @@ class ONNXProgram:
                 assert new.leaf is not None
                 target = leaves[new.leaf]
                 with torch.no_grad():
-                    target.copy_(torch.view_as_complex(value) if target.dtype.is_complex else value)
+                    target.copy_(as_complex(value) if target.dtype.is_complex else value)
 
     def __repr__(self) -> str:
         count = len(self.model.graph)
@@ -206,8 +206,13 @@ def _result(leaf: Any, outputs: Mapping[str, torch.Tensor]) -> Any:
     if leaf.kind in _NUMBER_DTYPES:
         return value.item()
     if leaf.dtype in ("complex64", "complex128"):
-        return torch.view_as_complex(value)
+        return as_complex(value)
     return value
+
+
+def as_complex(pairs: torch.Tensor) -> torch.Tensor:
+    """Complex numbers from pairs of real ones, which may be none: then an array has no strides to speak of."""
+    return torch.view_as_complex(pairs.clone(memory_format=torch.contiguous_format))
 
 
 def check_leaves(expected: Sequence[InputLeaf], given: Sequence[Any]) -> None:
