@@ -549,3 +549,37 @@ def test_a_number_from_around_that_a_branch_only_returns() -> None:
     program = tintype.export(function, (torch.ones(4),)).module()
     for x in (torch.ones(4), torch.zeros(4), torch.tensor([9.0, -1.0, -1.0, -1.0])):
         torch.testing.assert_close(program(x), x * (int((x > 0).sum()) if x.sum() > 3 else 7))
+
+
+def test_results_of_branches_that_share_memory_with_each_other_or_with_one_of_two_tensors() -> None:
+    def views(x: torch.Tensor) -> Any:
+        def both() -> Any:
+            y = x * 2
+            return y, y.view(-1)
+
+        a, b = tintype.cond(x.sum() > 0, both, lambda: (x + 1, (x + 2).view(-1)))
+        a.add_(1)
+        return a, b
+
+    def one_of_two(x: torch.Tensor) -> Any:
+        a, b = x * 2, x * 3
+        chosen = tintype.cond(x.sum() > 0, lambda: a, lambda: b)
+        b.add_(1)
+        return chosen, b
+
+    def written(x: torch.Tensor) -> Any:
+        a, b = x * 2, x * 3
+        chosen = tintype.cond(x.sum() > 0, lambda: a, lambda: b)
+        chosen.add_(1)
+        return chosen, b
+
+    def nested(x: torch.Tensor) -> Any:
+        a, b = x * 2, x * 3
+        inner = lambda: tintype.cond(x.max() > 1, lambda: b, lambda: x + 1)  # noqa: E731
+        chosen = tintype.cond(x.sum() > 0, inner, lambda: x - 1)
+        b.add_(1)
+        return chosen, a, b
+
+    for function in (views, one_of_two, written, nested):
+        with pytest.raises(tintype.CaptureError):
+            tintype.export(function, (torch.ones(2),))

@@ -27,12 +27,21 @@ class Storage:
     alias of the source, in a captured program they are a copy, so nobody may write to them.
     """
 
-    __slots__ = ("frozen", "source", "written")
+    __slots__ = ("frozen", "others", "source", "written")
 
-    def __init__(self, *, frozen: bool = False, source: Storage | None = None) -> None:
+    def __init__(
+        self, *, frozen: bool = False, source: Storage | None = None, others: tuple[Storage, ...] = ()
+    ) -> None:
         self.frozen = frozen
         self.source = source
+        # further ones, where a branch decides which it is
+        self.others = others
         self.written = False
+
+    @property
+    def sources(self) -> tuple[Storage, ...]:
+        """All memory that this may be an alias of in eager mode."""
+        return self.others if self.source is None else (self.source, *self.others)
 
 
 class TensorInfo:

@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import BranchMismatchError, CaptureError, InvalidRequestError
-from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.info import Storage, TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node, placeholders
 from tintype.ir.operators import HigherOrderOperator, declare
@@ -197,23 +197,24 @@ def _agreed(first: Body, second: Body, contiguous: bool) -> list[Any]:
             location=user_location(),
             remedy="return the same containers with the same number of values from both",
         )
+    memory = _memory(first, second)  # first: results are copied where they must lie in memory alike
     if contiguous:
         for body in (first, second):
             for index, leaf in enumerate(body.leaves):
                 if type(leaf) is FakeTensor:
                     body.lay_out(index)
     sizes: dict[Any, Any] = {}
-    return [_agreed_leaf(first, second, index, sizes) for index in range(len(first.leaves))]
+    return [_agreed_leaf(first, second, index, sizes, memory[index]) for index in range(len(first.leaves))]
 
 
 def _structure(body: Body) -> str:
     return str(tree.unflatten([describe_value(leaf) for leaf in body.leaves], body.spec))
 
 
-def _agreed_leaf(first: Body, second: Body, index: int, sizes: dict[Any, Any]) -> Any:
+def _agreed_leaf(first: Body, second: Body, index: int, sizes: dict[Any, Any], memory: Storage | None) -> Any:
     one, other = first.leaves[index], second.leaves[index]
     if type(one) is FakeTensor and type(other) is FakeTensor:
-        return _agreed_tensor(first, second, index, sizes)
+        return _agreed_tensor(first, second, index, sizes, memory)
     if type(one) is FakeTensor or type(other) is FakeTensor or (one is None) != (other is None):
         raise _mismatch(first, second, index)
     if one is None:
@@ -246,7 +247,9 @@ def _range(body: Body, number: Any) -> Range:
     return body.private[number] if number in body.private else body.environment.range(number)
 
 
-def _agreed_tensor(first: Body, second: Body, index: int, sizes: dict[Any, Any]) -> TensorInfo:
+def _agreed_tensor(
+    first: Body, second: Body, index: int, sizes: dict[Any, Any], memory: Storage | None
+) -> TensorInfo:
     one, other = first.leaves[index].info, second.leaves[index].info
     if (one.dtype, one.device, one.dim) != (other.dtype, other.device, other.dim):
         raise _mismatch(first, second, index)
@@ -259,10 +262,31 @@ def _agreed_tensor(first: Body, second: Body, index: int, sizes: dict[Any, Any])
     else:
         info = one.with_storage(None)
         info.offset = 0
-    storages = [alias_storage(body, body.leaves[index]) for body in (first, second)]
-    info.storage = next((storage for storage in storages if storage is not None), None)  # type: ignore[assignment]
+    info.storage = memory  # type: ignore[assignment]
     info.requires_grad = one.requires_grad or other.requires_grad
     return info
+
+
+def _memory(first: Body, second: Body) -> list[Storage | None]:
+    """The memory of each result that may be an operand, or share memory with another result, as the branch decides;
+    None for one that has memory of its own in any case."""
+    sources: list[dict[Storage, None]] = [{} for _ in first.leaves]
+    for body in (first, second):
+        together: dict[Storage, list[int]] = {}
+        for index, leaf in enumerate(body.leaves):
+            if type(leaf) is FakeTensor:
+                alias = alias_storage(body, leaf)
+                sources[index].update(dict.fromkeys(() if alias is None else alias.sources))
+                together.setdefault(leaf.info.storage, []).append(index)
+        for positions in together.values():
+            if len(positions) > 1:
+                shared = Storage()  # nobody's but theirs
+                for index in positions:
+                    sources[index][shared] = None
+    return [
+        Storage(frozen=True, source=next(iter(found)), others=tuple(found)[1:]) if found else None
+        for found in sources
+    ]
 
 
 def _bits(info: TensorInfo) -> bool:

@@ -237,8 +237,8 @@ def record_call(recorder: Recorder, target: Any, args: tuple[Any, ...], results:
 def alias_storage(body: Body, leaf: FakeTensor) -> Storage | None:
     """The memory of a result that lies in an operand's: nobody may write to it, since eager mode would write to the
     operand too. None for a result with memory of its own."""
-    source = body.inner.shared_with(leaf)
-    return None if source is None else Storage(frozen=True, source=source)
+    sources = body.inner.shared_with(leaf)
+    return Storage(frozen=True, source=sources[0], others=sources[1:]) if sources else None
 
 
 def results_of(body: Body) -> list[Any]:

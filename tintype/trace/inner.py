@@ -113,14 +113,21 @@ class InnerRecorder(Recorder):
             value = self.parent._local(outer)
         node = self._placeholder("arg" if value.node is None else value.node.name, value)
         info = value.info
-        if info.storage not in self.storages:
-            # for this function alone; what is known of writes outside stays outside
-            self.storages[info.storage] = Storage(frozen=info.storage.frozen)
-        fake = make_fake(info.with_storage(self.storages[info.storage]), self.context, node)
+        fake = make_fake(info.with_storage(self._own_storage(info.storage)), self.context, node)
         set_meta(node, NodeMeta({"val": fake}))
         self._outer_values[node] = value
         self.numbers.define_sizes(node, info.sizes)
         return fake
+
+    def _own_storage(self, outer: Storage) -> Storage:
+        """The memory that stands for one outside, for this function alone; what is known of writes outside stays
+        outside. What may be an alias of something outside may be one of what stands for that."""
+        if outer not in self.storages:
+            sources = [self._own_storage(source) for source in outer.sources]
+            self.storages[outer] = Storage(
+                frozen=outer.frozen, source=sources[0] if sources else None, others=tuple(sources[1:])
+            )
+        return self.storages[outer]
 
     def _add_number(self, number: Expr) -> Node:
         outer = self.parent.number_node(number)
@@ -205,12 +212,18 @@ class InnerRecorder(Recorder):
         number = from_torch(leaf) if isinstance(leaf, _SYMBOLIC) else leaf
         return self.number_node(number) if isinstance(number, Expr) else number
 
-    def shared_with(self, fake: FakeTensor) -> Storage | None:
-        """The memory of the graph around that a tensor of this graph lies in."""
-        for outer, inner in self.storages.items():
-            if inner is fake.info.storage:
-                return outer
-        return None
+    def shared_with(self, fake: FakeTensor) -> tuple[Storage, ...]:
+        """The memory of the graph around that a tensor of this graph lies in, or may lie in."""
+        outside = {inner: outer for outer, inner in self.storages.items()}
+        found: dict[Storage, None] = {}
+        pending = [fake.info.storage]
+        while pending:
+            storage = pending.pop()
+            if storage in outside:
+                found[outside[storage]] = None
+            else:
+                pending += storage.sources
+        return tuple(found)
 
 
 def call_or_replay(recorder: Recorder, function: Any, args: Sequence[Any]) -> Any:

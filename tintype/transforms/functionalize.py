@@ -580,14 +580,17 @@ class Functionalization:
     def note_frozen(self, node: Node) -> None:
         """Remember the results of a node that are stale once their source is written to."""
         for storage in storages_of(node):
-            if storage.frozen and storage.source is not None:
-                self.unchanged_copies.setdefault(storage.source, []).append(storage)
+            if storage.frozen:
+                for source in storage.sources:
+                    self.unchanged_copies.setdefault(source, []).append(storage)
 
     def _is_seen_later(self, frozen: Storage) -> bool:
         """Whether somebody could see a write to the result of a branch in the memory of the operand it may be."""
-        source = frozen.source
-        if source is None:
+        if not frozen.sources:
             return True
+        return any(self._source_is_seen_later(frozen, source) for source in frozen.sources)
+
+    def _source_is_seen_later(self, frozen: Storage, source: Storage) -> bool:
         if any(source in storages_of(node) for node in placeholders(self.graph)):
             return True
         node = self.emit.at
@@ -596,7 +599,7 @@ class Functionalization:
             node = node.next
             for argument in node.all_input_nodes:
                 for storage in storages_of(argument):
-                    if storage is source or (storage is not frozen and storage.source is source):
+                    if storage is source or (storage is not frozen and source in storage.sources):
                         return True
         return source.frozen and self._is_seen_later(source)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.errors import CaptureError
+from tintype.fake.info import Storage
+from tintype.fake.tensor import FakeTensor
 from tintype.interop.torchscript.control_flow import ScriptRaisedError
 from tintype.interop.torchscript.heap import APPENDING, ScriptList
 from tintype.interop.torchscript.operators import call_operator
@@ -238,11 +240,17 @@ def as_rows(interpreter: Interpreter, statement: Statement, items: ScriptList) -
 
 
 def _item_of_rows(interpreter: Interpreter, statement: Statement, items: ScriptList, index: Any) -> Any:
+    if type(index) is int and 0 <= index < len(items.content):
+        return items.content[index]
     rows = as_rows(interpreter, statement, items)
     count = rows.size(0)
     torch._check(index < count, lambda: "list index out of range")
     torch._check(index >= -count, lambda: "list index out of range")
-    return rows[index]
+    item: Any = rows[index]
+    # a copy, where the script has the item itself: nobody may write to it
+    if type(item) is FakeTensor:
+        item.info.storage = Storage(frozen=True)
+    return item
 
 
 @handles("aten::stack")

@@ -35,7 +35,6 @@ class LoopMemory:
         self.seen = _visible(recorder, interpreter, statement)
         # by position among the results
         self.sources: dict[int, set[Storage]] = {}
-        self.shared: set[int] = set()
 
     def look(self, carried: list[Any], given: list[Any]) -> None:
         """Look at a step that was recorded, with the values that it was called with and those that it gave."""
@@ -55,14 +54,17 @@ class LoopMemory:
                 continue
             own = inner.localize(leaf) if type(leaf) is FakeTensor else inner.fake_of(leaf)
             groups.setdefault(own.info.storage, []).append(position)
-            source = inner.shared_with(own) or entered.get(own.info.storage)
-            if source in written:
-                raise _writes("a step keeps a view of it for later steps")
-            if source is not None and source in self.seen:
-                self.sources.setdefault(position, set()).add(source)
+            before_it = entered.get(own.info.storage)
+            for source in (*inner.shared_with(own), *(() if before_it is None else (before_it,))):
+                if source in written:
+                    raise _writes("a step keeps a view of it for later steps")
+                if source in self.seen:
+                    self.sources.setdefault(position, set()).add(source)
         for positions in groups.values():
             if len(positions) > 1:
-                self.shared.update(positions)
+                together = Storage()  # nobody's but theirs
+                for position in positions:
+                    self.sources.setdefault(position, set()).add(together)
         for position, storage in enumerate(before):  # if there is no step at all
             if storage is not None and storage in self.seen:
                 self.sources.setdefault(position, set()).add(storage)
@@ -71,15 +73,13 @@ class LoopMemory:
         """Mark the results of the loop."""
         for position, result in enumerate(results):
             sources = self.sources.get(position, set())
-            if type(result) is not FakeTensor or not (sources or position in self.shared):
+            if type(result) is not FakeTensor or not sources:
                 continue
-            if len(sources) > 1 or self.recorder.is_for_training:
-                # nobody else looks whether these are written to afterwards
-                self.interpreter.not_to_be_written += [(source, user_location()) for source in sources]
-                sources = set()
-            result.info.storage = Storage(frozen=True, source=next(iter(sources), None))
-            if self.recorder.is_for_training:
-                self.interpreter.not_to_be_written.append((result.info.storage, user_location()))
+            source, *others = sources
+            result.info.storage = Storage(frozen=True, source=source, others=tuple(others))
+            if self.recorder.is_for_training:  # nobody else looks whether these are written to afterwards
+                known = (*sources, result.info.storage)
+                self.interpreter.not_to_be_written += [(storage, user_location()) for storage in known]
 
 
 def refuse_written(interpreter: Interpreter) -> None:
