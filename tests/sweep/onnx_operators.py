@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -144,7 +145,8 @@ def page(found: dict[str, list[Any]]) -> str:
             continue
         bad = next((outcome for outcome in outcomes if outcome[2] == verdict), ("", "", "", ""))
         good = sum(outcome[2] == RIGHT for outcome in outcomes)
-        why = " ".join(bad[3].replace("|", "\\|").split())[:160]
+        reason = " ".join(bad[3].replace("|", "\\|").split())
+        why = re.split(r" at /| At: /| What to do:", reason)[0][:160]
         lines.append(f"| `{name}` | {verdict} | {good} of {len(outcomes)} | {bad[0]}: {why} |")
     right = ", ".join(f"`{name}`" for name, outcomes in sorted(found.items()) if verdict_of(outcomes) == RIGHT)
     return "\n".join([*lines, "", f"Right: {right}."])
