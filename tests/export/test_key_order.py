@@ -136,6 +136,7 @@ class Layers:
 tintype.register_container(Layers)
 
 
+@pytest.mark.direct("the model notes how often it is called")
 @pytest.mark.parametrize("how", ALL)
 def test_tables_by_number_in_objects_have_the_order_of_a_list(how: str) -> None:
     calls = []
