@@ -74,6 +74,7 @@ def test_alike_layers_are_one_graph(stage: str) -> None:
     assert_like_eager(model, [(X,), (X * 2,)], stages=(stage,))
 
 
+@pytest.mark.direct("the model notes how often it is called")
 def test_alike_layers_are_run_once() -> None:
     Quiet.count = 0
     tintype.export(Stack(*[2.0] * 10), (X,))
