@@ -154,3 +154,11 @@ def test_of_no_rows_nothing_has_a_gradient(function: Any) -> None:
         got, expected = (torch.utils._pytree.tree_leaves(called(x, w)) for called in (compiled, function))
         assert [value.requires_grad for value in got] == [value.requires_grad for value in expected]
         torch.testing.assert_close(got, expected)
+
+
+def test_an_associative_scan_of_nothing_has_gradients() -> None:
+    x = torch.ones(0, 3, requires_grad=True)
+    result = tintype.aot.function(lambda x: tintype.associative_scan(torch.add, x * 2, 0))(x)
+    assert result.shape == (0, 3)
+    result.sum().backward()
+    assert x.grad is not None and x.grad.shape == (0, 3)

@@ -12,7 +12,7 @@ from torch import nn
 
 import tintype
 from tests.export.modes import compare
-from tintype.errors import CaptureError, MutationError
+from tintype.errors import CaptureError, InputMismatchError, MutationError
 
 TABLE = torch.tensor([1.0, 2.0, 3.0])
 X = torch.ones(3)
@@ -125,3 +125,100 @@ def test_other_code_is_told_the_truth_meanwhile() -> None:
     tintype.export(model, (X,))
     assert before == {name: getattr(torch.Tensor, name) for name in before}
     assert "numpy" not in vars(torch.Tensor)
+
+
+# --- numbers in tensors as positions -----------------------------------------------------------------------
+
+
+class Ring(nn.Module):
+    def __init__(self, step: Callable[[Any, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.arange(12.0).reshape(4, 3))
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.step = step
+
+    def forward(self, x: torch.Tensor) -> Any:
+        result = self.step(self, x)
+        self.count += 1
+        return result
+
+
+def _writes_a_row(model: Any, x: torch.Tensor) -> torch.Tensor:
+    model.rows[model.count % 4] = x
+    return model.rows.sum(0)
+
+
+def _writes_rows(model: Any, x: torch.Tensor) -> torch.Tensor:
+    model.rows[: model.count % 4 + 1] = x
+    return model.rows.sum(0)
+
+
+POSITIONS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "row": lambda model, x: model.rows[model.count] + x,
+    "rows": lambda model, x: model.rows[: model.count + 1].sum(0) + x,
+    "element": lambda model, x: model.rows[model.count, 1] + x,
+    "writes a row": _writes_a_row,
+    "writes rows": _writes_rows,
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+def test_buffers_indexed_by_buffers(name: str, export: Any) -> None:
+    model, module = Ring(POSITIONS[name]), export(Ring(POSITIONS[name]), (X,)).module()
+    for call in range(4):
+        torch.testing.assert_close(module(X * call), model(X * call))
+
+
+@pytest.mark.parametrize("dynamic_shapes", [None, "auto", {"x": {0: tintype.Dim("n", max=9)}}])
+def test_sizes_in_tensors_are_ends_of_slices(dynamic_shapes: Any) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return w[: torch.tensor(x.size(0))] * 2
+
+    w = torch.randn(20, 3)
+    module = tintype.export(function, (torch.ones(4), w), dynamic_shapes=dynamic_shapes).module()
+    for size in (4,) if dynamic_shapes is None else (4, 2, 7):
+        torch.testing.assert_close(module(torch.ones(size), w), function(torch.ones(size), w))
+
+
+def test_sizes_in_tensors_take_a_dimension_apart() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.div(x.size(1), 4, rounding_mode="trunc")
+        return x.transpose(1, 2).reshape(x.size(0), x.size(2), x.size(1)).view(x.size(0), x.size(2), rows, 4)
+
+    module = tintype.export(function, (torch.randn(2, 8, 3),), dynamic_shapes="auto").module()
+    for value in (torch.randn(2, 8, 3), torch.randn(3, 12, 5)):
+        torch.testing.assert_close(module(value), function(value))
+        assert module(value).stride() == function(value).stride()
+    with pytest.raises(RuntimeError, match="is invalid for input of size"):
+        module(torch.randn(2, 10, 3))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: np.array([n]), lambda n: np.array([[n, 1.5]]), lambda n: np.array([n]) // 2]
+)
+def test_arrays_of_sizes_that_vary(make: Any) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(make(x.shape[0])) * 2
+
+    module = tintype.export(function, (torch.ones(3),), dynamic_shapes="auto").module()
+    for size in (3, 5, 8):
+        torch.testing.assert_close(module(torch.ones(size)), function(torch.ones(size)))
+
+
+def test_assertions_of_tensors_by_torchs_function() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._assert((x > -9).all(), "too small")
+        return x * 2
+
+    module = tintype.export(function, (X,)).module()
+    torch.testing.assert_close(module(X), X * 2)
+    with pytest.raises(RuntimeError, match="too small"):
+        module(X - 10)
+
+
+def test_a_conjugated_input_is_refused_where_its_parts_are_looked_at() -> None:
+    module = tintype.export(lambda x: x.real + x.imag * 2, (torch.complex(X, X),)).module()
+    torch.testing.assert_close(module(torch.complex(X, -X)), -X)
+    with pytest.raises(InputMismatchError, match="is_conj"):
+        module(torch.complex(X, X).conj())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _make = torch.Tensor._make_wrapper_subclass
+_own = torch._C.TensorBase  # while a program is captured, torch.Tensor has other methods for some of these
 _set_conjugate = torch._C._set_conj
 _set_negative = torch._C._set_neg
 
@@ -91,13 +92,13 @@ class FakeTensor(ObservedTensor):
     def __getitem__(self, index: Any) -> Any:
         if _is_single_flag(index):
             return super().unsqueeze(0)[index.reshape(1)]
-        return super().__getitem__(index if _modes_see_functions() else with_numbers(index))
+        return _own.__getitem__(self, index if _modes_see_functions() else with_numbers(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if _is_single_flag(index):
             super().unsqueeze(0)[index.reshape(1)] = value
         else:
-            super().__setitem__(index if _modes_see_functions() else with_numbers(index), value)
+            _own.__setitem__(self, index if _modes_see_functions() else with_numbers(index), value)
 
     def requires_grad_(self, requires_grad: bool = True) -> FakeTensor:
         if requires_grad and not self.info.requires_grad and self.context.session is not None:
@@ -132,9 +133,8 @@ def with_numbers(index: Any) -> Any:
     kind = type(index)
     if kind is int:
         return index
-    if kind is FakeTensor:
-        is_number = not index.info.sizes and index.info.dtype in _INDEX_DTYPES
-        return index.item() if is_number else index
+    if isinstance(index, torch.Tensor):  # a buffer is one with data
+        return index.item() if not index.dim() and index.dtype in _INDEX_DTYPES else index
     if kind is slice:
         return slice(*map(with_numbers, (index.start, index.stop, index.step)))
     if kind is tuple:

@@ -119,6 +119,8 @@ def _by_scan(combine: Callable[..., Any], xs: Sequence[Any], additional: Sequenc
         following = list(combine(*carry, *row, *additional))
         return following, [value.clone() for value in following]
 
+    if type(xs[0].shape[0]) is int and xs[0].shape[0] == 0:
+        return tuple(x.clone() for x in xs)
     first = [x[0] for x in xs]
     _, rows = scan(step, first, [x[1:] for x in xs])
     return tuple(torch.cat([value.unsqueeze(0), column]) for value, column in zip(first, rows, strict=True))

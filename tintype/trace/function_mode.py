@@ -91,10 +91,22 @@ def _has_symbol(index: Any) -> bool:
     return isinstance(index, torch.SymInt)
 
 
+def _has_symbolic_slice(index: Any, given: Any) -> bool:
+    """Whether an end of a slice is a number that varies, where the program gave a tensor that holds it."""
+    if isinstance(index, tuple):
+        return any(map(_has_symbolic_slice, index, given))
+    if not isinstance(index, slice):
+        return False
+    ends = zip((index.start, index.stop, index.step), (given.start, given.stop, given.step), strict=True)
+    return any(isinstance(end, torch.SymInt) and end is not other for end, other in ends)
+
+
 def _get_item(tensor: torch.Tensor, index: Any) -> Any:
-    index = with_numbers(index)
+    given, index = index, with_numbers(index)
     if _has_symbol(index):
         return _select(tensor, index)
+    if _has_symbolic_slice(index, given):
+        return torch._C.TensorBase.__getitem__(tensor, index)
     return _sliced(tensor, index) if type(index) is tuple and type(tensor) is FakeTensor else NotImplemented
 
 
@@ -139,10 +151,12 @@ def _shape(tensor: torch.Tensor, owner: Any = None) -> Any:
 
 
 def _set_item(tensor: torch.Tensor, index: Any, value: Any) -> Any:
-    index = with_numbers(index)
+    given_index, index = index, with_numbers(index)
     given, value = value, _without_leading_ones(tensor, index, value)
     if not _has_symbol(index):
-        return NotImplemented if value is given else torch.Tensor.__setitem__(tensor, index, value)
+        if value is given and not _has_symbolic_slice(index, given_index):
+            return NotImplemented
+        return torch._C.TensorBase.__setitem__(tensor, index, value)
     entries = index if isinstance(index, tuple) else (index,)
     if any(isinstance(entry, (torch.Tensor, list)) for entry in entries):
         raise CaptureError(
@@ -338,3 +352,9 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
     torch.sym_ite: _ite,
 }
+
+
+def stands_in_for(stand_in: Any, function: Any) -> None:
+    """Let calls of what stands in for a function of torch's, which torch hands to modes, be rewritten alike."""
+    if function in _REWRITES:
+        _REWRITES[stand_in] = _REWRITES[function]

@@ -121,6 +121,15 @@ def _as_strided(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return NOT_HANDLED
 
 
+@intercept(aten.view_as_real.default)
+def _view_as_real(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """It takes no conjugated tensor, and ``x.real`` calls it in another way for one: whether it is, is asked."""
+    fake = recorder.as_fake(args[0])
+    if recorder.observer.is_memory_of_input(fake):
+        recorder.asked(fake, "is_conj", (), fake.info.conjugate)
+    return NOT_HANDLED
+
+
 @intercept(aten.tensor_split.sections)
 def _tensor_split(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """The kernel asks which parts get one more element; of a size that varies the parts are slices all the same."""

@@ -146,6 +146,10 @@ class Observer:
             self._about_inference()
         return answer
 
+    def is_memory_of_input(self, fake: FakeTensor) -> bool:
+        """Whether a tensor is an input or a view of one."""
+        return any(known.info.storage is fake.info.storage for _, known, _ in self._inputs.values())
+
     def compares(self, comparisons: Comparisons) -> None:
         """The program compares objects on these lines."""
         if comparisons.of_variables is not None:

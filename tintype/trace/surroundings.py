@@ -161,6 +161,35 @@ def _tensor_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.update_wrapper(make, function)
 
 
+def _from_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.from_numpy`` of an array of numbers that vary, which NumPy keeps as objects."""
+
+    def make(array: Any) -> Any:
+        if getattr(getattr(array, "dtype", None), "kind", "") == "O" and _asking_recorder() is not None:
+            kinds = {type(item) for item in array.ravel().tolist()}
+            if kinds <= {int, bool, float, torch.SymInt, torch.SymBool, torch.SymFloat}:
+                dtype = torch.bool if kinds <= {bool, torch.SymBool} else torch.int64
+                dtype = torch.float64 if kinds & {float, torch.SymFloat} else dtype  # as NumPy would have them
+                result = tensor_of(array.tolist(), dtype=dtype)
+                if result is not NotImplemented:
+                    return result
+        return function(array)
+
+    return functools.update_wrapper(make, function)
+
+
+def _asserted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch._assert`` of a tensor, which the program asserts when it runs."""
+
+    def check(condition: Any, message: Any) -> None:
+        if type(condition) is FakeTensor and condition.dim() == 0 and _asking_recorder() is not None:
+            torch.ops.aten._assert_async.msg(condition, str(message))
+        else:
+            function(condition, message)
+
+    return functools.update_wrapper(check, function)
+
+
 def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
     """By module (or what else has names) and name, what makes the stand-in for a function from what is there."""
     makers: dict[Any, dict[str, Callable[[Any], Any]]] = {}
@@ -170,6 +199,8 @@ def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
         makers[torch][name] = functools.partial(_asking_method, name)
     for name in ("tensor", "as_tensor", "asarray"):
         makers[torch][name] = _tensor_of
+    makers[torch]["from_numpy"] = _from_numpy
+    makers[torch]["_assert"] = _asserted
     for name, module in _SETTERS.items():
         makers.setdefault(module, {})[name.rpartition(".")[2]] = functools.partial(_refused, f"torch.{name}", _BEFORE)
     for name in ("trace", "trace_module"):

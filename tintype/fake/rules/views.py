@@ -155,6 +155,29 @@ def view_strides(
     return tuple(new) if position < 0 else None
 
 
+def _strides_of_parts(self: TensorInfo, shape: Sequence[Size]) -> tuple[Size, ...] | None:
+    """The strides of a view in which one dimension is taken apart and all others stay; None for any other.
+
+    Its parts may be numbers that only data tells (``torch.div(size, 2)``): then it is required that they fill it."""
+    before = _in_common(self.sizes, shape)
+    after = _in_common(self.sizes[before:][::-1], shape[before:][::-1])
+    parts = shape[before : len(shape) - after]
+    if self.dim - before - after != 1 or len(parts) < 2:
+        return None
+    length, stride = self.sizes[before], self.strides[before]
+    require_same(
+        product(parts), length, lambda: f"shape {list(shape)} is invalid for input of size {list(self.sizes)}"
+    )
+    inside = [step * stride for step in contiguous_strides(parts)]
+    return (*self.strides[:before], *inside, *self.strides[self.dim - after :])
+
+
+def _in_common(sizes: Sequence[Size], shape: Sequence[Size]) -> int:
+    """How many sizes two shapes begin with alike."""
+    differing = (place for place, (one, other) in enumerate(zip(sizes, shape)) if one != other)
+    return next(differing, min(len(sizes), len(shape)))
+
+
 @rule("view", "_reshape_alias")
 def view(self: TensorInfo, size: Sequence[Size], stride: Any = None) -> TensorInfo:
     if stride is not None:
@@ -163,6 +186,8 @@ def view(self: TensorInfo, size: Sequence[Size], stride: Any = None) -> TensorIn
     strides = view_strides(self.sizes, self.strides, shape)
     if strides is None:  # it may be one for the example alone
         strides = view_strides(self.sizes, self.strides, shape, ExamplesQuestions)
+    if strides is None:
+        strides = _strides_of_parts(self, shape)
     if strides is None and decided_zero(product(self.sizes)):
         strides = contiguous_strides(shape)
     if strides is None:
