@@ -751,3 +751,23 @@ def test_containers_that_hold_themselves():
     with pytest.raises(tintype.TintypeError, match="put a tensor into a list"):
         tintype.export(g, (torch.ones(2),))
     assert len(cyclic) == 1
+
+
+def test_torchs_tables_of_functions_have_none_of_ours() -> None:
+    """The first that asks for them may be a program; torch knows functions by identity from then on."""
+    script = """
+import torch, tintype
+
+def program(x):
+    with torch.device("cpu"):
+        return x + torch.tensor([1.0, 2.0]) + torch.ones(2)
+
+tintype.export(program, (torch.randn(2),))
+torch.set_default_device("meta")
+print(torch.get_default_device(), torch.tensor([1.0]).device, torch.ones(2).device)
+torch.set_default_device(None)
+known = torch.overrides.get_testing_overrides()
+print(torch.tensor in torch.overrides.get_ignored_functions(), torch.add in known)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["meta", "meta", "meta", "True", "True"]

@@ -3,7 +3,8 @@
 It fills them once, by looking at torch when it is first used, and knows functions by their identity. A program that
 is captured may be what uses it first (``torch.utils.checkpoint`` imports it when it is called). What we have put in
 the place of torch's functions by then must not get into the tables, or the compiler knows those no more in this
-process.
+process. The same is true of tables that torch keeps for its modes: which functions make tensors
+(``torch.set_default_device``), and which can be overridden. Those that a capture fills are emptied after it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,23 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import torch
+import torch.overrides
+import torch.utils._device
+
 from tintype.ir.process_switches import replaced_names
 
 _COMPILER = "torch._dynamo"
+# Tables of functions that torch fills when they are first asked for.
+_CACHES: tuple[Any, ...] = (
+    torch.utils._device._device_constructors,
+    torch.overrides.get_ignored_functions,
+    torch.overrides.get_default_nowrap_functions,
+    torch.overrides.get_testing_overrides,
+    torch.overrides._get_overridable_functions,
+    torch.overrides._get_tensor_methods,
+)
+_empty_before: list[Any] = []
 _TABLES = ("get_torch_obj_rule_map", "get_tensor_method")
 
 
@@ -51,6 +66,7 @@ _before_import = _BeforeImport()
 
 def fill_before_capture() -> None:
     """Fill the tables if the compiler is there, else see to it that they are filled when it comes."""
+    _empty_before[:] = [cache for cache in _CACHES if not cache.cache_info().currsize]
     if _COMPILER in sys.modules:
         _fill()
     else:
@@ -59,6 +75,9 @@ def fill_before_capture() -> None:
 
 def stop_waiting() -> None:
     """Undo :func:`fill_before_capture`."""
+    for cache in _empty_before:
+        cache.cache_clear()
+    _empty_before.clear()
     if _before_import in sys.meta_path:
         sys.meta_path.remove(_before_import)
 
