@@ -17,7 +17,7 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 import tintype
-from tests.export.modes import capture
+from tests.export.modes import capture, saved_and_loaded
 from tests.generation.architectures import llama
 from tintype.errors import InputMismatchError, InputStructureError
 
@@ -513,3 +513,17 @@ def test_what_programs_of_torchs_leave_out_is_said() -> None:
         warnings.simplefilter("error")
         program = tintype.export(lambda first, second: (first, second.a * 2), (Holder(ones()), Holder(ones())))
         tintype.interop.to_torch(program)
+
+
+def test_the_order_of_attributes() -> None:
+    def function(holder: Any) -> Any:
+        return torch.cat([value for value in vars(holder).values() if isinstance(value, torch.Tensor)])
+
+    make = lambda: Holder(None, flag=True, z=ones() * 2, y=ones())  # noqa: E731
+    program = tintype.export(function, (make(),))
+    for made in (program, saved_and_loaded(program), tintype.export(program.module(), (make(),))):
+        assert made.module()(make()).tolist() == function(make()).tolist() == [2, 2, 1, 1]
+        with pytest.raises(InputMismatchError, match=r"attributes of \*args\[0\] in the order a, flag, z, y"):
+            made.module()(Holder(None, flag=True, y=ones(), z=ones()))
+    named = tintype.export(lambda holder: holder.z - holder.y, (make(),)).module()
+    assert named(Holder(None, flag=True, y=ones(), z=ones() * 2)).tolist() == [1, 1]

@@ -15,7 +15,7 @@ from tests.export.modes import assert_same
 from tests.serde.golden.make import GOLDEN, PROGRAMS, golden_path, schema_text, version_of
 from tests.serde.programs import edited_json, entries_of, loaded, saved_bytes, small
 from tintype.errors import FileFormatError, FileVersionError
-from tintype.ir.observations import FACTS, KEYS, SAME_OBJECTS, SURROUNDINGS
+from tintype.ir.observations import FACTS, KEYS, OF_CONTAINERS, SURROUNDINGS
 from tintype.serde import schema, upgrade
 from tintype.serde.upgrade import calls_of, rename_operator
 
@@ -145,5 +145,5 @@ def test_the_schema_of_a_version_does_not_change() -> None:
 
 def test_the_specification_has_every_question() -> None:
     page = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
-    missing = [name for name in (*FACTS, *SURROUNDINGS, KEYS, SAME_OBJECTS) if f"`{name}`" not in page]
+    missing = [name for name in (*FACTS, *SURROUNDINGS, KEYS, *OF_CONTAINERS) if f"`{name}`" not in page]
     assert not missing

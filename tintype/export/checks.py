@@ -23,7 +23,7 @@ from tintype.export.observed import StateOf, check_observed, write_observed
 from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
-from tintype.ir.observations import KEYS, SAME_OBJECTS, Observation
+from tintype.ir.observations import KEYS, OF_CONTAINERS, Observation
 from tintype.symbolic import Expr, Range, Size, evaluate, python_source
 from tintype.symbolic.expression import Symbol
 from tintype.trace.given_tensors import changes_operators
@@ -211,8 +211,8 @@ class InputChecks:
         # the order of keys is seen when arguments are taken apart (flatten_call), which containers are one when
         # those are looked for (CallersContainers), all else afterwards
         self.ordered = [seen for seen in observations if seen.fact == KEYS]
-        self.same_objects = [seen for seen in observations if seen.fact == SAME_OBJECTS]
-        self.observations = [seen for seen in observations if seen.fact not in (KEYS, SAME_OBJECTS)]
+        self.of_containers = [seen for seen in observations if seen.fact in OF_CONTAINERS]
+        self.observations = [seen for seen in observations if seen.fact not in (KEYS, *OF_CONTAINERS)]
         self.memory = memory if memory is not None and memory.needed else None
 
     def check(self, leaves: Sequence[Any], state_of: StateOf) -> None:

@@ -15,7 +15,7 @@ from tintype import tree
 from tintype.errors import ConstraintViolationError, InvalidRequestError
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.example_call import ExampleCall
-from tintype.export.given import same_object_observations
+from tintype.export.given import container_observations
 from tintype.export.input_sizes import InputSizes
 from tintype.export.key_order import order_observations
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
@@ -154,7 +154,7 @@ def capture_program(
     captured, inputs = call.capture()
     warn_of_lost_state(module, captured, lambda: call.capture()[0])
     captured.observations += order_observations(module, args, kwargs, captured, call.capture_reordered)
-    captured.observations += same_object_observations(module, captured)
+    captured.observations += container_observations(module, captured)
     _settle(captured, stage, tidy)
     _keep_promises(call, captured, inputs, complex_as_assertions)
     _write_assertions(captured, inputs)

@@ -14,18 +14,19 @@ import torch
 
 from tintype import tree
 from tintype.errors import InputMismatchError
-from tintype.ir.observations import Observation
+from tintype.ir.observations import ATTRIBUTES, Observation
 from tintype.trace.argument_names import is_captured_program
 from tintype.trace.capture import CapturedGraph
 from tintype.trace.given_containers import place_text
 from tintype.tree import Path
 
 
-def same_object_observations(module: torch.nn.Module, captured: CapturedGraph) -> list[Observation]:
-    """Which containers must be one object when the program is called, and which must not."""
-    found = [captured.same_objects] if captured.same_objects is not None else []
+def container_observations(module: torch.nn.Module, captured: CapturedGraph) -> list[Observation]:
+    """Which containers must be one object when the program is called and which must not, and the order of attributes
+    that it goes by."""
+    found = list(captured.of_containers)
     if is_captured_program(module):
-        found += module._checks.same_objects  # type: ignore[union-attr,arg-type]
+        found += module._checks.of_containers  # type: ignore[union-attr,arg-type]
     return list({seen.key: seen for seen in found}.values())
 
 
@@ -59,13 +60,26 @@ class CallersContainers:
         if self._observations:
             found = tree.labels(containers)
             for observation in self._observations:
-                if found != observation.answer:
+                if observation.fact == ATTRIBUTES:
+                    self._check_attributes(observation, containers)
+                elif found != observation.answer:
                     self._check(observation, found)
         return containers
 
     def put_into(self, containers: Sequence[Any], results: Any) -> Any:
         """Results with the caller's containers in their places."""
         return tree.put_into(self.places, containers, results) if self.places else results
+
+    def _check_attributes(self, observation: Observation, containers: Sequence[Any]) -> None:
+        (number,) = observation.arguments
+        order = [name for name in vars(containers[number]) if name in observation.answer]
+        if order != [name for name in observation.answer if name in order]:
+            where, wanted = place_text(self._in_spec, self._known.paths[number]), ", ".join(observation.answer)
+            raise InputMismatchError(
+                f"Expected the attributes of {where} in the order {wanted}, but got {', '.join(order)}: the program "
+                "may go by their order (vars, __dict__)",
+                remedy=f"set them in the order {wanted}, or let the program name them",
+            )
 
     def _check(self, observation: Observation, found: Sequence[int]) -> None:
         expected = observation.answer
@@ -83,9 +97,14 @@ class CallersContainers:
                     )
 
 
-def are_containers_of(in_spec: tree.TreeSpec, arguments: Any, answer: Any) -> bool:
+def is_of_containers(in_spec: tree.TreeSpec, fact: str, arguments: Any, answer: Any) -> bool:
     """Whether an observation of a file speaks of the containers that a program takes."""
-    count = len(tree.Containers(in_spec, of_call=True).paths)
+    known = tree.Containers(in_spec, of_call=True)
+    count = len(known.paths)
+    if fact == ATTRIBUTES:
+        is_number = len(arguments) == 1 and type(arguments[0]) is int and 0 <= arguments[0] < count
+        is_names = isinstance(answer, tuple) and all(type(name) is str for name in answer)
+        return is_number and is_names and tree.holds_attributes(known.kinds[arguments[0]])
     return (
         isinstance(answer, tuple)
         and len(answer) == count
@@ -112,4 +131,4 @@ def arranged(
     return (*positional, *rest), {**keywords, **named}
 
 
-__all__ = ["CallersContainers", "are_containers_of", "arranged", "same_object_observations"]
+__all__ = ["CallersContainers", "arranged", "container_observations", "is_of_containers"]

@@ -436,7 +436,7 @@ def callers_containers(module: Any) -> CallersContainers:
         module._in_spec,
         module.argument_names,
         module._returned,
-        module._checks.same_objects if module._checks else (),
+        module._checks.of_containers if module._checks else (),
     )
 
 

@@ -15,7 +15,7 @@ from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
 from tintype.export.sharing import MemoryChecks
 from tintype.interop.torch_names import UNWRITABLE
-from tintype.ir.observations import FACTS, KEYS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, SAME_OBJECTS, Observation
+from tintype.ir.observations import FACTS, KEYS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, OF_CONTAINERS, Observation
 from tintype.ir.signature import ConstantArgument, InputKind, OutputKind
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
@@ -34,7 +34,7 @@ def observation_guards(observations: Sequence[Observation], sources: Mapping[Sym
     return [
         f"{_question(observation)} == {_answer(observation.answer, sources)}"
         for observation in observations
-        if observation.fact not in (KEYS, SAME_OBJECTS)
+        if observation.fact not in (KEYS, *OF_CONTAINERS)
     ]
 
 

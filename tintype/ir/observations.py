@@ -42,8 +42,8 @@ class Observation:
         arguments = f"({', '.join(map(str, self.arguments))})"
         if self.fact == KEYS:
             return f"list({self.arguments[0]})"
-        if self.fact == SAME_OBJECTS:
-            return f"same_objects{arguments}"
+        if self.fact in OF_CONTAINERS:
+            return f"{self.fact}{arguments}"
         if self.subject is None:
             return f"torch.{self.fact}{arguments}"
         if self.fact == "tensor_class":
@@ -90,6 +90,9 @@ KEYS = "keys"
 # What is asked of all containers among the arguments, by number: which of them are one object. The answer has for
 # each the number of the first one that is the same; it matters for those that the arguments name.
 SAME_OBJECTS = "same_objects"
+# What is asked of an object that holds its attributes, by its number among the containers: their order.
+ATTRIBUTES = "attributes"
+OF_CONTAINERS = frozenset({SAME_OBJECTS, ATTRIBUTES})
 
 NO_SUCH_ATTRIBUTE = "(no such attribute)"
 OF_ATTRIBUTES: dict[str, Callable[[Any, str], Any]] = {

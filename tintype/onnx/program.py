@@ -151,7 +151,7 @@ class ONNXProgram:
             self._checks.check(leaves, self._state_of)
         else:
             check_leaves(interface.inputs, leaves)
-        same_objects = () if self._checks is None else self._checks.same_objects
+        same_objects = () if self._checks is None else self._checks.of_containers
         callers = CallersContainers(interface.in_spec, interface.argument_names, self._returned, same_objects)
         containers = callers.of_call(args, kwargs) if callers.is_needed else []
         if self._session is None:

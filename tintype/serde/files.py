@@ -16,7 +16,7 @@ import torch
 
 from tintype.errors import FileFormatError, InvalidRequestError, TintypeError, UnsavableError
 from tintype.export.program import ExportedProgram
-from tintype.ir.observations import SAME_OBJECTS
+from tintype.ir.observations import OF_CONTAINERS
 from tintype.ir.process_switches import collector_paused
 from tintype.serde import schema
 from tintype.serde.archive import Archive, Entry, bytes_entry, write_archive
@@ -152,7 +152,7 @@ def archive_entries(encoded: EncodedProgram | EncodedPrograms, extra_files: dict
 def _has_containers(program: schema.Program) -> bool:
     """Whether a reader must know of containers: one that leaves out what a program returns of its caller's would not
     bring those up to date."""
-    of_objects = any(seen.fact == SAME_OBJECTS for seen in program.observations)
+    of_objects = any(seen.fact in OF_CONTAINERS for seen in program.observations)
     return bool(program.returned or program.returned_by_modules or of_objects)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from tintype.errors import FileFormatError
-from tintype.export.given import are_containers_of
+from tintype.export.given import is_of_containers
 from tintype.export.key_order import is_dictionary_at
-from tintype.ir.observations import FACTS, KEYS, OF_ATTRIBUTES, SAME_OBJECTS, SURROUNDINGS, Observation
+from tintype.ir.observations import FACTS, KEYS, OF_ATTRIBUTES, OF_CONTAINERS, SURROUNDINGS, Observation
 from tintype.ir.signature import ExportGraphSignature, InputKind, TensorArgument
 from tintype.serde import schema
 from tintype.serde.symbols import decode_location, encode_location
@@ -56,7 +56,7 @@ def decode_observations(
     for entry in observations:
         subject = entry.subject
         of_keys = subject is None and entry.fact == KEYS
-        of_objects = subject is None and entry.fact == SAME_OBJECTS
+        of_objects = subject is None and entry.fact in OF_CONTAINERS
         if entry.fact not in (SURROUNDINGS if subject is None else FACTS) and not (of_keys or of_objects):
             raise FileFormatError(f"{entry.fact!r:.80} is nothing that a program can ask for")
         if isinstance(subject, int):
@@ -69,7 +69,7 @@ def decode_observations(
         answer = _from_file(values.decode(entry.answer))
         if of_keys and not (is_dictionary_at(in_spec, arguments) and _is_texts(answer)):
             raise FileFormatError("the program goes by the order of keys that it does not take")
-        if of_objects and not are_containers_of(in_spec, arguments, answer):
+        if of_objects and not is_of_containers(in_spec, entry.fact, arguments, answer):
             raise FileFormatError("the program compares containers that it does not take")
         if entry.fact == "is" and not _is_other(arguments, len(inputs), state):
             raise FileFormatError("the program compares an input with one that is not there")

@@ -102,8 +102,8 @@ class CapturedGraph:
     describe_change: Callable[[Change], str]
     # where objects that were given stand among the results
     returned: list[tuple[tree.Path, tree.Path]]
-    # which of the containers that were given are one object, if that matters
-    same_objects: Observation | None = None
+    # which of the containers that were given are one object, and the order of their attributes, where it matters
+    of_containers: list[Observation] = dataclasses.field(default_factory=list)
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -214,7 +214,7 @@ class Capture:
             labels = tree.call_labels(self.args, self.kwargs)
             if labels is not None:
                 args, kwargs = tree.unflatten_call(values, self.in_spec, labels)
-            self._given = GivenContainers(args, kwargs, self.in_spec)
+            self._given = GivenContainers(args, kwargs, self.in_spec, (self.args, self.kwargs))
         return args, kwargs
 
     def _leaf_names(self, leaves: Sequence[tuple[tree.KeyPath, Any]]) -> list[str]:
@@ -359,7 +359,10 @@ class Capture:
                     refuse_advanced(snapshot.iterators)
             self.recorder.modes.label(self.graph)
             compared = self._comparisons.of_variables is not None
-            self.same_objects = self._given.observation(changed, compared=compared)
+            same_objects = self._given.observation(changed, compared=compared)
+            self.of_containers = [] if same_objects is None else [same_objects]
+            if named_in(self._code.functions, ("vars", "__dict__")):
+                self.of_containers += self._given.attribute_orders()
             with tree.containers_of_users():
                 self.returned = self._given.paths_among(outputs)
                 output_specs, out_spec = self._make_outputs(outputs)
@@ -618,7 +621,7 @@ class Capture:
             self.outside_changes,
             self._describe_change,
             self.returned,
-            self.same_objects,
+            self.of_containers,
         )
 
 

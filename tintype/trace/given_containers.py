@@ -16,7 +16,7 @@ from torch.utils._pytree import SUPPORTED_NODES, _get_node_type
 
 from tintype import tree
 from tintype.errors import Location, StateChangedError
-from tintype.ir.observations import SAME_OBJECTS, Observation
+from tintype.ir.observations import ATTRIBUTES, SAME_OBJECTS, Observation
 from tintype.tree import Path
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
@@ -25,10 +25,14 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.
 class GivenContainers:
     """The containers among a program's arguments, as they are before it runs."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: tree.TreeSpec) -> None:
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: tree.TreeSpec, example: Any = None
+    ) -> None:
         self.spec = spec
         self.known = tree.Containers(spec, of_call=True)
         self.objects = self.known.of((args, kwargs))
+        if self.objects and example is not None:
+            tree.order_attributes(self.objects, self.known.of(example))
         self.labels = tree.labels(self.objects)
         self._before = [_Contents(container) for container in self.objects]
         self._numbers: dict[int, int] = {}
@@ -96,6 +100,16 @@ class GivenContainers:
         chosen = range(len(kinds)) if compared else changed
         mattering = tuple(number for number in chosen if kinds.count(kinds[number]) > 1)
         return Observation(None, SAME_OBJECTS, mattering, self.labels) if mattering else None
+
+    def attribute_orders(self) -> list[Observation]:
+        """The order of the attributes of the user's objects, for a program that goes through them."""
+        return [
+            Observation(None, ATTRIBUTES, (number,), tuple(vars(container)))
+            for number, container in enumerate(self.objects)
+            if tree.holds_attributes(kind := type(container))
+            and not tree.is_of_library(kind)
+            and len(vars(container)) > 1
+        ]
 
 
 class _Contents:

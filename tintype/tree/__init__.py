@@ -14,6 +14,7 @@ from tintype.tree.containers import (
     child_names,
     is_changeable,
     labels,
+    order_attributes,
     put,
     put_into,
     unflatten_call,
@@ -34,6 +35,7 @@ from tintype.tree.flattening import (
 )
 from tintype.tree.registration import (
     holds_attributes,
+    is_of_library,
     register_attributes,
     register_container,
     register_dataclass,
@@ -59,9 +61,11 @@ __all__ = [
     "flatten_with_paths",
     "holds_attributes",
     "is_changeable",
+    "is_of_library",
     "labels",
     "leaves",
     "map_leaves",
+    "order_attributes",
     "path_name",
     "path_text",
     "put",

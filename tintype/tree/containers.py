@@ -101,6 +101,16 @@ def _children_of(spec: TreeSpec) -> Callable[[Any], Sequence[Any]]:
     return lambda value: list(flatten(value)[0])
 
 
+def order_attributes(containers: Sequence[Any], examples: Sequence[Any]) -> None:
+    """Let the attributes of objects have the order that those of others have."""
+    for container, example in zip(containers, examples):
+        if holds_attributes(type(container)) and list(vars(container)) != list(vars(example)):
+            attributes = dict(vars(container))
+            vars(container).clear()
+            vars(container).update({name: attributes[name] for name in vars(example) if name in attributes})
+            vars(container).update(attributes)
+
+
 def labels(containers: Sequence[Any]) -> tuple[int, ...]:
     """For each container the number of the first one that is the same object."""
     first: dict[int, int] = {}

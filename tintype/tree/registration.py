@@ -163,6 +163,11 @@ def holds_attributes(cls: type) -> bool:
     return cls in _holds_attributes
 
 
+def is_of_library(cls: type) -> bool:
+    """Whether a class belongs to a library that we know."""
+    return cls.__module__.partition(".")[0] in _PLUG_INS
+
+
 def kept_attributes(cls: type) -> frozenset[str]:
     """The attributes that an object keeps when it is made to hold what another one does."""
     return _holds_attributes[cls]
