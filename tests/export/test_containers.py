@@ -286,3 +286,49 @@ def test_programs_with_caches_run_without_the_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["transformers.cache_utils.DynamicCache()", "diffusers.x-y.Z", "transformers..A"])
 def test_a_stand_in_has_a_proper_name(name: str) -> None:
     assert tree.type_named(name) is None
+
+
+def test_registrations_that_can_not_work_are_refused() -> None:
+    class Slots:
+        """Has no dictionary of attributes."""
+
+        __slots__ = ("a",)
+
+    class Table(dict[str, Any]):
+        """Holds more than its attributes."""
+
+    class Plain:
+        """Could be registered."""
+
+    for cls in (Slots, Table, torch.Tensor, nn.Module):
+        with pytest.raises(tintype.errors.InvalidRequestError):
+            tintype.register_container(cls)
+    options: list[dict[str, Any]] = [
+        {"settings": 3}, {"settings": "abc"}, {"name": 3}, {"name": ""}, {"flatten": 3, "unflatten": 4},
+    ]  # fmt: skip
+    for given in options:
+        with pytest.raises(tintype.errors.InvalidRequestError):
+            tintype.register_container(Plain, **given)
+    tintype.register_container(Plain, name="tests.Plain")
+    with pytest.raises(tintype.errors.InvalidRequestError, match="another class has the name"):
+        tintype.register_container(type("Other", (), {}), name="tests.Plain")
+
+
+def test_a_container_that_holds_itself_is_refused() -> None:
+    grid = Grid(torch.ones(2))
+    grid.itself = grid  # type: ignore[attr-defined]
+    with pytest.raises(tintype.TintypeError, match="holds itself"):
+        tintype.export(lambda value: value.cells * 2, (grid,))
+
+
+def test_functions_that_return_something_else_are_refused() -> None:
+    for number, wrong in enumerate(([1], {"a": 1}, ({"a": 1}, None, None), ([1], None))):
+        kind = type(f"Wrong{number}", (), {})
+        tintype.register_container(kind, lambda value, wrong=wrong: wrong, lambda parts, _, kind=kind: kind())
+        with pytest.raises(tintype.errors.InvalidRequestError, match="flatten of a Wrong"):
+            tintype.export(lambda value: torch.ones(1), (kind(),))
+
+
+def test_sizes_of_an_empty_container_are_refused_with_words() -> None:
+    with pytest.raises(tintype.errors.InvalidRequestError, match="dimension 0"):
+        tintype.export(lambda v, x: x * 2, ([], torch.ones(2)), dynamic_shapes=({0: tintype.Dim("n")}, None))

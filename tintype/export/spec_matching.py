@@ -275,7 +275,7 @@ def _general(value: Any) -> Any:
     if parts.by_key:
         varying = {name: spec for name, spec in zip(parts.names, specs) if spec is not None}
         return varying or None
-    if _are_alike(specs):
+    if specs and _are_alike(specs):
         return specs[0]
     return specs or None
 

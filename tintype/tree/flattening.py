@@ -26,9 +26,14 @@ def flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
     >>> flatten({"a": [1, 2]})[0]
     [1, 2]
     """
-    found, spec = pytree.tree_flatten(tree)
-    while register_on_sight(found):
+    try:
         found, spec = pytree.tree_flatten(tree)
+        while register_on_sight(found):
+            found, spec = pytree.tree_flatten(tree)
+    except RecursionError as error:
+        raise UnsupportedInputError(
+            "a container holds itself, or is nested too deeply", remedy="pass the parts that the program needs"
+        ) from error
     return found, spec
 
 

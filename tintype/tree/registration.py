@@ -60,6 +60,7 @@ def register_container(
         raise InvalidRequestError(f"register_container expects a class, but got {cls!r}")
     if (flatten is None) != (unflatten is None):
         raise InvalidRequestError("register_container takes both of flatten and unflatten, or none of them")
+    _check_registration(cls, flatten, unflatten, settings, name)
     if cls in pytree.SUPPORTED_NODES:
         raise InvalidRequestError(
             f"{cls.__qualname__} is a container already", remedy="register a class once, where it is defined"
@@ -68,6 +69,27 @@ def register_container(
         register_attributes(cls, settings, name)
     else:
         _register_named(cls, flatten, unflatten, name)
+
+
+def _check_registration(cls: type, flatten: Any, unflatten: Any, settings: Any, name: Any) -> None:
+    """Refuse what would only fail when a container is taken apart."""
+    for function in (flatten, unflatten):
+        if function is not None and not callable(function):
+            raise InvalidRequestError(f"flatten and unflatten are functions, but got {function!r:.80}")
+    if isinstance(settings, str) or not isinstance(settings, Iterable):
+        raise InvalidRequestError(f"settings are names of attributes, but got {settings!r:.80}", remedy='("size",)')
+    if name is not None and (not isinstance(name, str) or not name):
+        raise InvalidRequestError(f"the name of a class in files is a text, but got {name!r:.80}")
+    if name is not None and name in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        raise InvalidRequestError(f"another class has the name {name!r} already", remedy="choose another one")
+    if issubclass(cls, (torch.Tensor, torch.nn.Module)):
+        raise InvalidRequestError(f"{cls.__qualname__} can't be a container: programs know what it is")
+    holds_more = issubclass(cls, (dict, list, tuple, set, int, float, str)) or not cls.__dictoffset__
+    if flatten is None and holds_more:
+        raise InvalidRequestError(
+            f"an object of {cls.__qualname__} is more than its attributes, or has none that can be listed",
+            remedy="say how it is taken apart and put together: register_container(cls, flatten, unflatten)",
+        )
 
 
 def _register_named(
