@@ -527,3 +527,12 @@ def test_the_order_of_attributes() -> None:
             made.module()(Holder(None, flag=True, y=ones(), z=ones()))
     named = tintype.export(lambda holder: holder.z - holder.y, (make(),)).module()
     assert named(Holder(None, flag=True, y=ones(), z=ones() * 2)).tolist() == [1, 1]
+
+
+def test_gradients_that_torchs_scan_has_wrong_are_told_of() -> None:
+    def function(x: torch.Tensor) -> Any:
+        combine = lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1])  # noqa: E731
+        return tintype.associative_scan(combine, (x, x * 2), 0)
+
+    with pytest.warns(UserWarning, match="associative_scan has wrong gradients"):
+        tintype.interop.to_torch(tintype.export(function, (torch.ones(2, 1, requires_grad=True),)))

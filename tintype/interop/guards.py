@@ -54,6 +54,12 @@ def left_out(program: ExportedProgram) -> list[str]:
         for given, place in spec.returned
         if _leaves_at(arguments, inputs, given) != _leaves_at([spec.out_spec], outputs, (0, *place))
     ]
+    if any(
+        getattr(node.target, "__name__", "") == "associative_scan" and len(node.args[1]) > 1
+        for node in program.graph.nodes
+        if node.op == "call_function"
+    ):
+        found.append("torch's own associative_scan has wrong gradients where several tensors are scanned together")
     found += [
         f"{argument.name} is not checked, which must be {argument.value!r}"
         for argument in inputs
