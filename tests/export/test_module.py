@@ -334,7 +334,7 @@ def test_conversions_leave_the_program_and_the_model_alone() -> None:
 @pytest.mark.parametrize("part", ["program", "module"])
 def test_pickling_is_refused_by_name(part: str) -> None:
     program = tintype.export(nn.Linear(4, 4), (x(),))
-    with pytest.raises(tintype.errors.InvalidRequestError, match="can't be pickled"):
+    with pytest.raises(tintype.errors.InvalidRequestError, match=r"can't be pickled[\s\S]*tintype\.save"):
         pickle.dumps(program if part == "program" else program.module())
     assert copy.copy(program).graph is program.graph
 

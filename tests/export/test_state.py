@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import tintype
 from tests.export.modes import MODES, capture, compare, keeps_tensors
@@ -661,3 +661,27 @@ def test_compiled_modules_assign_one_of_two_names() -> None:
     model, compiled = TwoNames("buffer"), tintype.aot.module(TwoNames("buffer"))
     for _ in range(3):
         torch.testing.assert_close(compiled(torch.ones(2)), model(torch.ones(2)))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*")
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.utils.weight_norm,
+        nn.utils.spectral_norm,
+        lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+    ],
+    ids=["weight_norm", "spectral_norm", "pruning"],
+)
+def test_weights_that_hooks_of_torch_compute_before_every_call(norm: Any, train: bool) -> None:
+    layer, value = norm(nn.Linear(4, 3)).train(train), torch.randn(2, 4)
+    weight = layer.weight
+    module = tintype.export(layer, (value,)).module()
+    assert layer.weight is weight
+    results = [module(value) for _ in range(3)]
+    torch.testing.assert_close(results, [layer(value) for _ in range(3)])
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(2)
+    torch.testing.assert_close(module(value), layer(value))

@@ -518,3 +518,17 @@ def test_module_calls_that_were_preserved() -> None:
     assert again.module_call_graph == program.module_call_graph
     assert any(entry.signature is not None and entry.fqn for entry in again.module_call_graph)
     assert_same(tintype.unflatten(again)(torch.ones(2, 3)), program.module()(torch.ones(2, 3)))
+
+
+def test_a_name_that_no_file_can_have_is_told_with_a_remedy(tmp_path: Any) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("it's", torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + getattr(self, "it's")
+
+    program = tintype.export(Model(), (torch.ones(1),))
+    with pytest.raises(UnsavableError, match=r"no quotes[\s\S]*another name"):
+        tintype.save(program, tmp_path / "program.tt")

@@ -222,3 +222,24 @@ def test_a_conjugated_input_is_refused_where_its_parts_are_looked_at() -> None:
     torch.testing.assert_close(module(torch.complex(X, -X)), -X)
     with pytest.raises(InputMismatchError, match="is_conj"):
         module(torch.complex(X, X).conj())
+
+
+MADE: dict[str, Callable[[Any], Any]] = {
+    "as_tensor": lambda n: torch.as_tensor(n),
+    "as_tensor with a dtype": lambda n: torch.as_tensor(n, dtype=torch.float32),
+    "asarray": lambda n: torch.asarray(n),
+    "asarray of a list": lambda n: torch.asarray([n, 1]),
+    "new_tensor": lambda n: X.new_tensor(n),
+    "new_tensor of a list": lambda n: X.new_tensor([n, 2.5]),
+    "new_tensor with a dtype": lambda n: X.new_tensor([n], dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_tensors_made_from_numbers_that_vary(name: str) -> None:
+    def function(n: int) -> Any:
+        return MADE[name](n)
+
+    module = tintype.export(function, (3,), dynamic_shapes="auto").module()
+    for number in (3, 5, 8):
+        torch.testing.assert_close(module(number), function(number))

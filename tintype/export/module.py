@@ -329,7 +329,7 @@ def refuse_pickle(value: Any) -> NoReturn:
     """A program is made of code and references to operators, which pickle would store in part."""
     raise InvalidRequestError(
         f"a {type(value).__name__} can't be pickled (torch.save, multiprocessing, ...)",
-        remedy="store its state_dict() and export the model again where it is needed",
+        remedy="store the program in a file, tintype.save(program, path), and load that where it is needed",
     )
 
 

@@ -265,7 +265,11 @@ class _ProgramEncoder:
     def stored(self, part: str, name: str, value: Any) -> Any:
         """A parameter, buffer, constant or example input."""
         if not is_path(name):
-            raise UnsavableError(f"{name!r} can't be the name of a parameter, buffer or constant in a file")
+            raise UnsavableError(
+                f"{name!r} can't be the name of a parameter, buffer or constant in a file, where names have no "
+                "quotes, backslashes or control characters",
+                remedy="give it another name in the model: register_buffer(...), register_parameter(...)",
+            )
         if isinstance(value, torch.Tensor):
             return schema.TensorValue(self.tables.tensors.add(part, name, value))
         if isinstance(value, (int, float, str, complex, type(None))):

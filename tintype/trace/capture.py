@@ -466,7 +466,7 @@ class Capture:
                 if self._can_assign(before, value) and self._is_only_name(change, changes):
                     assigned.append((self.state.by_id[id(before)].target, self.recorder.fake_of(before), value))
                 continue
-            if not holds_fake(after):
+            if not holds_fake(after) or _is_made_anew(change):
                 continue
             self.recorder.problems.append(self._changed_state(change))
         if assigned:
@@ -645,6 +645,18 @@ def _functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[
         isinstance(module, kind) and module.momentum is None and module.training for _, module in modules
     )
     return [kind.forward] if cumulative else []
+
+
+def _is_made_anew(change: Change) -> bool:
+    """Whether an attribute is computed before every call, by a hook of torch's (weight_norm, spectral_norm, pruning):
+    no call finds what the one before put there."""
+    if not isinstance(change.owner, torch.nn.Module):
+        return False
+    hooks = [hook for hook in change.owner._forward_pre_hooks.values() if type(hook).__module__ in _HOOKS_OF_TORCH]
+    return any(change.name in (getattr(hook, "name", None), getattr(hook, "_tensor_name", None)) for hook in hooks)
+
+
+_HOOKS_OF_TORCH = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm", "torch.nn.utils.prune")
 
 
 def _asked_for_length(error: Exception) -> bool:

@@ -233,6 +233,10 @@ def tensor_of(
     return result.requires_grad_() if requires_grad else result
 
 
+def _new_tensor(tensor: torch.Tensor, data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    return tensor_of(data, dtype=dtype or tensor.dtype, device=device or tensor.device, **options)
+
+
 def _holds_symbol(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return any(_holds_symbol(item) for item in data)
@@ -343,6 +347,7 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.tensor: tensor_of,
+    torch.Tensor.new_tensor: _new_tensor,
     torch.ctc_loss: functools.partial(_ctc_loss, function=torch.ctc_loss),
     torch.nn.functional.ctc_loss: functools.partial(_ctc_loss, function=torch.nn.functional.ctc_loss),
     torch.linspace: _linspace,

@@ -142,13 +142,16 @@ def _asking_method(name: str, function: Callable[..., Any]) -> Callable[..., Any
     return functools.update_wrapper(standing_in(ask), function)
 
 
+_MAY_VARY = (list, tuple, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
 def _tensor_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.tensor`` and its kin: what Python's floats become is a constant of the program, and the default dtype
     decides which."""
 
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
         result = NotImplemented
-        if isinstance(data, (list, tuple)) and not args and _asking_recorder() is not None:
+        if isinstance(data, _MAY_VARY) and not args and _asking_recorder() is not None:
             result = tensor_of(data, **kwargs)
         if result is NotImplemented:
             result = function(data, *args, **kwargs)
