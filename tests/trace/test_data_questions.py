@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -243,3 +244,11 @@ def test_tensors_made_from_numbers_that_vary(name: str) -> None:
     module = tintype.export(function, (3,), dynamic_shapes="auto").module()
     for number in (3, 5, 8):
         torch.testing.assert_close(module(number), function(number))
+
+
+def test_a_size_that_a_function_of_python_fixes_is_explained() -> None:
+    shapes = {"x": {0: tintype.Dim.AUTO}}
+    program = tintype.export(lambda x: x * math.sqrt(x.shape[0]), (torch.ones(3),), dynamic_shapes=shapes)
+    with pytest.raises(InputMismatchError, match=r"equal to 3, but got 5[\s\S]*contract\(\) names the line"):
+        program.module()(torch.ones(5))
+    assert "test_data_questions.py" in str(program.contract())

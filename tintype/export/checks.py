@@ -148,7 +148,8 @@ def _check_size(where: str, size: Size, bounds: Range | None, actual: int, symbo
         if size != actual:
             raise InputMismatchError(
                 f"Expected input at {where} to be equal to {size}, but got {actual}",
-                remedy="export with dynamic_shapes to accept other sizes",
+                remedy="export with dynamic_shapes to accept other sizes; if that was done, contract() names the "
+                "line that fixes this one",
             )
         return
     unknown = [symbol for symbol in size.symbols if symbol not in symbols]
