@@ -771,3 +771,18 @@ print(torch.tensor in torch.overrides.get_ignored_functions(), torch.add in know
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["meta", "meta", "meta", "True", "True"]
+
+
+def test_tensors_are_no_sequences_to_c_code_after_a_capture() -> None:
+    """A class that had ``__getitem__`` of its own for a moment keeps the slot of sequences: torch.tensor would go
+    through the elements of a tensor that has none."""
+    script = """
+import torch, tintype
+
+x = torch.randn(3)
+tintype.export(lambda x: torch.tensor([x[0], x[1]]) * 2 + float(f"{2.0}"), (x,))
+tintype.export_joint(lambda x: ((x * x).sum(),), (x,))
+print(torch.equal(torch.tensor([x[0], x[1]]), x[:2]))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True"]

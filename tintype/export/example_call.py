@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from tintype import tree
+from tintype.errors import DataDependentError
 from tintype.export.input_sizes import InputSizes
 from tintype.export.key_order import Reordered
 from tintype.export.module_calls import signatures_preserved
@@ -52,12 +53,24 @@ class ExampleCall:
         self._preserved = preserved
         self._interpreted = interpreting if strict else _natively
         self._is_for_training = is_for_training
+        self._watches_functions = False
         names = argument_names(module, args, kwargs)
         self._paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
         self._flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
 
     def capture(self) -> tuple[CapturedGraph, InputSizes]:
         """Capture the call; also gives the sizes of its inputs."""
+        try:
+            return self._capture()
+        except DataDependentError:
+            if self._watches_functions:
+                raise
+        # positions in tensors of the model (self.rows[self.count]) are only heard where calls of functions are, which
+        # costs every call something: a program that asks for no data does without
+        self._watches_functions = True
+        return self._capture()
+
+    def _capture(self) -> tuple[CapturedGraph, InputSizes]:
         return _with_symbolic_sequences(lambda: self._run(self.entries, FakeContext()), self._flags)
 
     def capture_reordered(self, call: Reordered) -> CapturedGraph:
@@ -94,7 +107,14 @@ class ExampleCall:
         number_of: Any,
     ) -> CapturedGraph:
         capture = self._capture_class(
-            self.module, args, kwargs, context, sizes_of, number_of, is_for_training=self._is_for_training
+            self.module,
+            args,
+            kwargs,
+            context,
+            sizes_of,
+            number_of,
+            is_for_training=self._is_for_training,
+            watches_functions=self._watches_functions,
         )
         with signatures_preserved(capture.modules, self._preserved, capture.recorder), self._interpreted(capture):
             return capture.run(after_inputs=inputs.finish)

@@ -135,6 +135,7 @@ class Capture:
         *,
         is_for_training: bool = False,
         program: Callable[..., Any] | None = None,
+        watches_functions: bool = False,
     ) -> None:
         self.root = root
         # what runs the program: the model itself, or somebody who does what it would do
@@ -156,7 +157,7 @@ class Capture:
             is_taken=self._is_taken,
             is_for_training=is_for_training,
         )
-        self.recording = Recording(self.recorder)
+        self.recording = Recording(self.recorder, watches_functions=watches_functions)
         self.state_specs: list[InputSpec] = []
         self.input_specs: list[InputSpec] = []
         self.constants: dict[str, Any] = {}

@@ -68,38 +68,11 @@ def _numpy(tensor: Any, *, force: bool = False) -> Any:
     return context.arrays.copy_of(tensor, force, is_written)
 
 
-def _get_item(tensor: Any, index: Any) -> Any:
-    if type(tensor) is FakeTensor:
-        return FakeTensor.__getitem__(tensor, index)
-    recorder = _asking_recorder() if _holds_number(index) else None
-    return _own.__getitem__(tensor, index) if recorder is None else recorder.as_fake(tensor)[index]
-
-
-def _set_item(tensor: Any, index: Any, value: Any) -> None:
-    if type(tensor) is FakeTensor:
-        return FakeTensor.__setitem__(tensor, index, value)
-    recorder = _asking_recorder() if _holds_number(index) else None
-    if recorder is None:
-        return _own.__setitem__(tensor, index, value)
-    recorder.as_fake(tensor)[index] = value
-    return None
-
-
-def _holds_number(index: Any) -> bool:
-    """Whether an index has numbers in tensors, which torch would ask for where only plain ones will do."""
-    if isinstance(index, torch.Tensor):
-        return not index.dim() and index.dtype is not torch.bool
-    if isinstance(index, slice):
-        return any(map(_holds_number, (index.start, index.stop, index.step)))
-    return isinstance(index, tuple) and any(map(_holds_number, index))
-
-
+# Never __getitem__ and its kin: a type that had one of its own for a moment is a sequence to C from then on.
 _BY_ANYBODY = ("tolist", "__dlpack__")
 _BY_USERS = ("__repr__", "__format__", "data_ptr", "untyped_storage", "storage", "apply_", "map_", "map2_")
 STAND_INS: dict[str, Any] = {
     "numpy": standing_in(_numpy),
-    "__getitem__": standing_in(_get_item),
-    "__setitem__": standing_in(_set_item),
     **{name: _asked_of_fake(name) for name in _BY_ANYBODY},
     **{name: _asked_of_fake(name, by_user=True) for name in _BY_USERS},
 }

@@ -36,8 +36,10 @@ one_at_a_time = threading.RLock()
 class Recording:
     """A recorder at work. While it is, fakes of its context ask it, and torch's own state is kept for afterwards."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, *, watches_functions: bool = False) -> None:
         self.recorder = recorder
+        # whether calls of functions are heard from the start, and not only when there are symbols or gradients
+        self._watches_functions = watches_functions
         recorder.recording = self
         self._outside: ThreadState | None = None
         self._entered = ExitStack()
@@ -73,7 +75,7 @@ class Recording:
                 entered.enter_context(torch._C._AutoDispatchBelowADInplaceOrView())
             entered.enter_context(recorder)
             entered.callback(recorder.stop_watching)
-            if self.environment.symbols or not recorder.below_autograd:
+            if self._watches_functions or self.environment.symbols or not recorder.below_autograd:
                 recorder.watch_functions()
             self._entered = entered.pop_all()
         return self
