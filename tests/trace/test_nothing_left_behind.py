@@ -781,7 +781,6 @@ import torch, tintype
 
 x = torch.randn(3)
 tintype.export(lambda x: torch.tensor([x[0], x[1]]) * 2 + float(f"{2.0}"), (x,))
-tintype.export_joint(lambda x: ((x * x).sum(),), (x,))
 print(torch.equal(torch.tensor([x[0], x[1]]), x[:2]))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
