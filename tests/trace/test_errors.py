@@ -749,17 +749,12 @@ def of_a_tensor(value: torch.Tensor) -> torch.Tensor:
     return value.new_tensor([value[0, 0], 2.0])  # the list
 
 
-@pytest.mark.parametrize(("function", "shapes"), [(of_a_class, None), (of_a_class, "auto"), (of_a_tensor, None)])
+@pytest.mark.parametrize("function", [of_a_class, of_a_tensor])
+@pytest.mark.parametrize("shapes", [None, "auto"])
 def test_constructors_that_take_the_data_of_tensors_in_lists(function: Callable[..., Any], shapes: Any) -> None:
     with pytest.raises(errors.CaptureError, match="makes a tensor from tensors in a list") as caught:
         tintype.export(function, (X,), dynamic_shapes=shapes)
     assert_located(caught.value, function, "# the list")
-
-
-def test_new_tensor_of_tensors_in_a_list_where_sizes_vary() -> None:
-    module = tintype.export(of_a_tensor, (X,), dynamic_shapes="auto").module()
-    for value in (X, torch.randn(5, 3)):
-        torch.testing.assert_close(module(value), of_a_tensor(value))
 
 
 def test_the_length_of_a_tensor_without_dimensions_is_the_programs_own_error() -> None:

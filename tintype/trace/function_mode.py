@@ -234,13 +234,19 @@ def tensor_of(
 
 
 def _new_tensor(tensor: torch.Tensor, data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    if _holds(data, FakeTensor):  # which the method does not take in lists
+        return NotImplemented
     return tensor_of(data, dtype=dtype or tensor.dtype, device=device or tensor.device, **options)
 
 
 def _holds_symbol(data: Any) -> bool:
+    return _holds(data, (*_SYMBOLIC, FakeTensor))
+
+
+def _holds(data: Any, kinds: Any) -> bool:
     if isinstance(data, (list, tuple)):
-        return any(_holds_symbol(item) for item in data)
-    return isinstance(data, (*_SYMBOLIC, FakeTensor))
+        return any(_holds(item, kinds) for item in data)
+    return isinstance(data, kinds)
 
 
 def _dtypes(data: Any) -> Iterator[torch.dtype]:
