@@ -230,6 +230,11 @@ KEPT = [
     Kept("a loop has no use for what has a gradient", static(), (x("x0", "3"),),
          "def step(a0, a1):\n    v0 = x0.amax(-1)\n    return a0.clone(), a1.clone()\n"
          "v1 = tintype.scan(step, self.b0[0], self.b0)[1]\nv1", 'self.register_buffer("b0", torch.ones(3, 4))'),
+    Kept("a copy that is written to where gradients are off", static(), (x("x0", "3"),),
+         "v0 = x0.to(torch.float32, copy=True)\nwith torch.no_grad():\n    v0.reshape(-1)[:1] = 4\nx0"),
+    Kept("the size of a result without a gradient", static(), (),
+         "v0 = torch.unique(self.p0)\nv1 = v0.quantile(0.5, 0)\nv0",
+         "self.p0 = torch.nn.Parameter(torch.randn(3, 4))", may_refuse=True),
     Kept("a loop whose steps don't use what the last one made", static(), (x("x0", "3", "3"),),
          "def step(a0, a1):\n    return a1.sqrt().nan_to_num(), a1.clone()\n"
          "v0 = tintype.scan(step, x0[0], x0)[0]\nv0"),

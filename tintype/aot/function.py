@@ -32,6 +32,7 @@ from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor
 from tintype.trace.snapshot import holds_fake
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
+from tintype.transforms.absent_tangents import erase_tangent
 from tintype.transforms.decompose import decompose_graph
 from tintype.transforms.joint import JointGraph
 from tintype.transforms.partition import Partition, Partitioner, partition_by_default, partition_by_min_cut
@@ -293,7 +294,7 @@ class CompiledFunction:
         eliminate_dead_code(graph)
         if not recording.gradient_inputs:
             for tangent in placeholders(graph)[recording.input_count :]:
-                graph.erase_node(tangent)
+                erase_tangent(graph, tangent)
             if self._decompositions is not None:
                 graph = self._decomposed(recording, graph)
             return CompiledGraphs(recording, None, self._compile_forward(graph), self._compile_backward, epilogue)

@@ -16,6 +16,7 @@ from torch.fx import Node
 from tintype.export.owned_state import replace_state, write_to_input, write_untracked
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import graphs_of
 from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
@@ -75,11 +76,20 @@ def _key(args: Any) -> Any:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether a node writes to nothing, or where a program's results go."""
+    """Whether a node writes to nothing, or where a program's results go; graphs that it takes write to nothing."""
     target = node.target
+    if any(_writes(inner) for _, module in graphs_of(node) for inner in module.graph.nodes):
+        return False
     if node.op == "call_function" and isinstance(target, torch._ops.OpOverload):
         return not target._schema.is_mutable or target in _WRITES
     return node.op not in ("call_module", "call_method")
+
+
+def _writes(node: Node) -> bool:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        return True
+    return any(_writes(inner) for _, module in graphs_of(node) for inner in module.graph.nodes)
 
 
 def _memory_that_matters(nodes: list[Node]) -> tuple[set[Storage], set[Storage]]:

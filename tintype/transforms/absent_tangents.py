@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from tintype.errors import CaptureError
 from tintype.fake.context import FakeContext
 from tintype.ir.graph import eliminate_dead_code, is_removable
 from tintype.transforms.emit import Emitter, info_of
@@ -48,7 +49,17 @@ def leave_out(graph: Graph, context: FakeContext, tangents: Sequence[Node], abse
                 node.replace_input_with(argument, _zeros(emitter, argument))
     eliminate_dead_code(graph)
     for node in absent:
-        graph.erase_node(node)
+        erase_tangent(graph, node)
+
+
+def erase_tangent(graph: Graph, tangent: Node) -> None:
+    """Take the input for a tangent that gradients don't need out of a graph."""
+    if tangent.users:
+        raise CaptureError(
+            "gradients need the size of a result that has none of its own, and only data decide it",
+            remedy="use the result too, or detach() what is made of it",
+        )
+    graph.erase_node(tangent)
 
 
 def _rest_of_sum(node: Node, gone: Collection[Node]) -> Node | None:
