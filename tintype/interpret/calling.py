@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tintype.interpret.decode import Bound, Decoded
 from tintype.interpret.frame import DISCARDED, NULL, Frame
@@ -134,7 +134,7 @@ def new_frame(
         arguments,
         function,
         function.__globals__,
-        function.__builtins__,  # type: ignore[attr-defined]
+        cast(Any, function).__builtins__,
         back,
     )
 
