@@ -46,6 +46,7 @@ def told_by_equality(value: Any) -> bool:
 def same_structure(one: TreeSpec, other: TreeSpec, *, any_order: bool = False) -> bool:
     """Whether two structures are the same, perhaps but for the order of keys in dictionaries.
 
+    >>> from torch.utils import _pytree as pytree
     >>> _, spec = pytree.tree_flatten({"a": 1, "b": [2]})
     >>> _, reordered = pytree.tree_flatten({"b": [2], "a": 1})
     >>> same_structure(spec, reordered), same_structure(spec, reordered, any_order=True)
