@@ -67,13 +67,12 @@ def judge(operator: Any, dtype: torch.dtype, case: Case) -> tuple[str, str]:
         tolerance = 1e-4 if dtype is not torch.float16 else 2e-2 * max(1.0, min(largest, 10.0))
         values = operator.name not in UNINITIALISED and not is_random
         trials = [(case, expected)]
-        try:
-            if operator.name in SEARCHES:
-                raise LookupError("other values are not sorted")
-            other = case.with_other_values()
-            trials.append((other, run(case.module, other)))
-        except Exception as error:  # eager mode does not take them
-            print(f"{case.name}: {first_line(error)}", file=sys.stderr)
+        if operator.name not in SEARCHES:  # whose other values would not be sorted
+            try:
+                other = case.with_other_values()
+                trials.append((other, run(case.module, other)))
+            except Exception as error:  # eager mode does not take them
+                print(f"{case.name}: {first_line(error)}", file=sys.stderr)
         for each, wanted in trials:
             inputs = each.fresh_inputs()
             seed()
