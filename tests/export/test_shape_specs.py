@@ -122,3 +122,11 @@ def test_collections_of_shapes_reach_into_objects() -> None:
     found = leaf_entries(lambda cache: None, (cache,), {}, more)
     D = Dim.DYNAMIC
     assert found == [[None, D, None], [D], [None, D, None], [None] * 3, None, [None] * 3]
+
+
+def test_a_function_without_a_signature_is_refused_with_words() -> None:
+    x = torch.ones(3)
+    with pytest.raises(tintype.TintypeError, match="the arguments of sin have no names") as caught:
+        tintype.export(torch.sin, (x,), dynamic_shapes=({0: tintype.Dim("n")},))
+    assert "lambda x: sin(x)" in str(caught.value)
+    torch.testing.assert_close(tintype.export(torch.sin, (x,)).module()(x), x.sin())

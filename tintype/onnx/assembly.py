@@ -28,7 +28,6 @@ from tintype.onnx.report import failures_error
 from tintype.onnx.translation import GraphTranslator, Translator
 from tintype.onnx.values import Value
 from tintype.onnx.weights import weight
-from tintype.symbolic import Expr
 from tintype.symbolic.expression import Symbol
 
 _NUMBERS = {"SymIntArgument": "int", "SymFloatArgument": "float", "SymBoolArgument": "bool"}
@@ -245,8 +244,3 @@ def _dtype_name(dtype: torch.dtype) -> str:
 def _stored(value: Any) -> Any:
     """A constant as the metadata can have it."""
     return value if value is None or isinstance(value, (bool, int, float, str)) else {"text": repr(value)}
-
-
-def is_expression(size: Any) -> bool:
-    """Whether a size varies."""
-    return isinstance(size, Expr)

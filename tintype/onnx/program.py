@@ -123,10 +123,6 @@ class ONNXProgram:
         self._session = Session(source, providers, session_options)
         return self
 
-    def release(self) -> None:
-        """Let go of the session."""
-        self._session = None
-
     def state(self) -> dict[str, torch.Tensor]:
         """What calls change, by name."""
         names = [value.state for value in self.interface.new_values if value.state is not None]

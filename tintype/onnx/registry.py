@@ -63,14 +63,6 @@ def reason_against(target: Any) -> str | None:
     return _REFUSED.get(target)
 
 
-def has_lowering(target: Any, opset: int) -> bool:
-    """Whether an operator can be translated as it is."""
-    load_lowerings()
-    if target in _REFUSED:
-        return False
-    return own_lowering(target, opset) is not None or target in known_overloads()
-
-
 @functools.cache
 def lowered_overloads(opset: int) -> frozenset[Any]:
     """All operators that have a lowering for a target."""

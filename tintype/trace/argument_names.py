@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tintype import tree
+from tintype.errors import InvalidRequestError
 from tintype.ir.names import free_name
 
 
@@ -32,8 +33,16 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """The signature of a function, or of what it wraps."""
     try:
         return inspect.signature(function)
-    except ValueError:  # it says that it wraps itself
+    except ValueError:  # it says that it wraps itself, or is written in C and says nothing
+        pass
+    try:
         return inspect.signature(function, follow_wrapped=False)
+    except ValueError as error:
+        name = getattr(function, "__name__", repr(function))
+        raise InvalidRequestError(
+            f"the arguments of {name} have no names that Python knows, so nothing can be said about their sizes",
+            remedy=f"export a function of your own that calls it: lambda x: {name}(x)",
+        ) from error
 
 
 def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
@@ -44,7 +53,7 @@ def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str,
     forward = root.forward
     try:
         parameters = list(signature_of(forward).parameters.values())
-    except (TypeError, ValueError):
+    except (TypeError, InvalidRequestError):
         parameters = []
     names: list[str] = []
     # names that we make up must not be those of other arguments

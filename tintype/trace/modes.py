@@ -127,7 +127,7 @@ class EnteredAutocast:
         self.grad = torch.is_grad_enabled()
 
 
-_DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "xla", "ipu")
+DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "xla", "ipu")
 _this_thread = threading.local()
 
 
@@ -172,7 +172,7 @@ def watching_autocast() -> Iterator[list[EnteredAutocast]]:
     before = getattr(_this_thread, "entered", None)
     entered: list[EnteredAutocast] = []
     if torch._C._is_any_autocast_enabled():
-        enabled = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
+        enabled = [device for device in DEVICES if torch.is_autocast_enabled(device)]
         entered += [EnteredAutocast(device, torch.get_autocast_dtype(device), True) for device in enabled]
     _this_thread.entered = entered
     try:

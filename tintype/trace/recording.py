@@ -23,7 +23,7 @@ from tintype.fake.context import FakeContext
 from tintype.ir.process_switches import compiling, not_capturing
 from tintype.symbolic.environment import Environment
 from tintype.trace.gradients import gradients_refused
-from tintype.trace.modes import autocast_unwatched, watching_autocast
+from tintype.trace.modes import DEVICES, autocast_unwatched, watching_autocast
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.surroundings import refuse_changed_seed, watching_surroundings
@@ -131,9 +131,8 @@ class ThreadState:
         self._gradients = gradients
         self._dtype = dtype
         self._cache = cache
-        self._autocast = {
-            device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES
-        }
+        self._autocast = {device: torch.is_autocast_enabled(device) for device in DEVICES}
+        self._dtypes = {device: torch.get_autocast_dtype(device) for device in DEVICES if self._autocast[device]}
 
     @classmethod
     def now(cls) -> ThreadState:
@@ -155,14 +154,11 @@ class ThreadState:
         torch.set_autocast_cache_enabled(self._cache)
         torch.set_grad_enabled(self._gradients)
         torch.set_default_dtype(self._dtype)
-        for device, (enabled, dtype) in self._autocast.items():
+        for device, enabled in self._autocast.items():
             if torch.is_autocast_enabled(device) is not enabled:
                 torch.set_autocast_enabled(device, enabled)
-            if torch.get_autocast_dtype(device) is not dtype:
-                torch.set_autocast_dtype(device, dtype)
-
-
-_DEVICES = ("cpu", "cuda")
+        for device, dtype in self._dtypes.items():
+            torch.set_autocast_dtype(device, dtype)
 
 
 @contextlib.contextmanager

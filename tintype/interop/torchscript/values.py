@@ -108,10 +108,6 @@ def named_tuple_class(type: Any) -> Any:
     return _named_tuples[key]
 
 
-def element_type(type: Any) -> Any:
-    return type.getElementType()
-
-
 def kind_of(type: Any) -> str:
     kind: str = type.kind()
     return kind
