@@ -6,23 +6,22 @@ import copy
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedTensorMixin, is_lazy
 
 
 def has_uninitialized_state(module: torch.nn.Module) -> bool:
     """Whether some parameter or buffer of a model has no size yet."""
-    pending, seen = [module], {id(module)}
+    pending, seen, kinds = [module], {id(module)}, set[type]()
     while pending:
         child = pending.pop()
-        for table in (child._parameters, child._buffers):
-            for tensor in table.values():
-                if tensor is not None and is_lazy(tensor):
-                    return True
+        for tensors in (child._parameters, child._buffers):
+            if tensors:
+                kinds.update(map(type, tensors.values()))
         for inner in child._modules.values():
             if inner is not None and id(inner) not in seen:
                 seen.add(id(inner))
                 pending.append(inner)
-    return False
+    return any(issubclass(kind, UninitializedTensorMixin) for kind in kinds)
 
 
 def _uninitialized_copies(module: torch.nn.Module) -> dict[int, Any]:

@@ -37,7 +37,8 @@ class OriginTracker:
         self.entry: FrameType | None = None
         self._serials: dict[str | None, int] = {}
         self._call_counts: dict[str, int] = {}
-        self._calls: list[tuple[FrameType, ModuleCall]] = []
+        # the calls that run, outermost first, and after them perhaps some that have ended
+        self._calls: dict[FrameType, ModuleCall] = {}
 
     def enter(self) -> None:
         """Mark the caller's frame as the one the program is called from."""
@@ -52,53 +53,49 @@ class OriginTracker:
         """The origin of an operator; ``depth`` frames above the caller are not part of it."""
         frame: FrameType | None = sys._getframe(depth + 1)
         serial = self._serials[function] = self._serials.get(function, 0) + 1
-        calls = self._calls
-        top = calls[-1][0] if calls else None
         entry = self.entry
         steps: list[Step] = []
         while frame is not None and frame is not entry:
-            if frame is top:
-                return Origin(calls[-1][1], tuple(steps), function, serial)
             code = frame.f_code
-            if code is _CALL and self._is_known(frame):
-                return Origin(self._follow(frame), tuple(steps), function, serial)
+            if code is _CALL and (call := self._call_of(frame)) is not None:
+                return Origin(call, tuple(steps), function, serial)
             steps.append((code, frame.f_lasti))
             frame = frame.f_back
-        calls.clear()
+        self._calls.clear()
         return Origin(None, tuple(steps), function, serial)
 
-    def _is_known(self, frame: FrameType) -> bool:
-        return id(frame.f_locals["self"]) in self.paths
+    def _call_of(self, frame: FrameType) -> ModuleCall | None:
+        """The call that a frame is, if it is one of the program's modules'; then it is the innermost that runs."""
+        calls = self._calls
+        call = calls.get(frame)
+        if call is None:
+            module = self._module_of(frame)
+            return None if module is None else self._follow(frame, module)
+        while next(reversed(calls)) is not frame:  # those inside of it have ended
+            calls.popitem()
+        return call
 
-    def _follow(self, frame: FrameType) -> ModuleCall:
-        """Bring the list of running calls up to date: the innermost one is ``frame``."""
-        running = {known: index for index, (known, _) in enumerate(self._calls)}
-        new: list[tuple[FrameType, tuple[Step, ...]]] = []
-        current = frame
+    def _module_of(self, frame: FrameType) -> torch.nn.Module | None:
+        """The module that a frame calls, if it is one of the program's. Python makes a dictionary of all variables
+        of a frame for whoever asks for one."""
+        module = frame.f_locals["self"]
+        return module if id(module) in self.paths else None
+
+    def _follow(self, frame: FrameType, module: torch.nn.Module) -> ModuleCall:
+        """Add a call to those that run, and the calls around it that called no operator before."""
         steps: list[Step] = []
-        outer: FrameType | None = frame
+        outer = frame.f_back
         parent: ModuleCall | None = None
-        keep = 0
         while outer is not None and outer is not self.entry:
-            if outer in running:
-                keep = running[outer] + 1
-                parent = self._calls[keep - 1][1]
+            code = outer.f_code
+            if code is _CALL and (parent := self._call_of(outer)) is not None:
                 break
-            if outer.f_code is _CALL and self._is_known(outer):
-                if outer is not current:
-                    new.append((current, tuple(steps)))
-                    current, steps = outer, []
-            else:
-                steps.append((outer.f_code, outer.f_lasti))
+            steps.append((code, outer.f_lasti))
             outer = outer.f_back
-        del self._calls[keep:]
-        if not (keep and self._calls[-1][0] is current):
-            new.append((current, tuple(steps)))
-        for call_frame, call_steps in reversed(new):
-            parent = self._make_call(call_frame.f_locals["self"], parent, call_steps)
-            self._calls.append((call_frame, parent))
-        assert parent is not None
-        return parent
+        if parent is None:
+            self._calls.clear()
+        call = self._calls[frame] = self._make_call(module, parent, tuple(steps))
+        return call
 
     def _make_call(self, module: Any, parent: ModuleCall | None, steps: tuple[Step, ...]) -> ModuleCall:
         path = self.paths[id(module)]

@@ -118,12 +118,7 @@ class Snapshot:
         self._watch = _watching() if len(sys._current_frames()) > 1 else contextlib.nullcontext()
         self._watch.__enter__()
         _open.append(self._assigned_elsewhere)
-        pending: list[Any] = [root]
-        while pending:
-            value = pending.pop()
-            if id(value) not in self._seen:
-                self._seen.add(id(value))
-                self._save(value, pending)
+        self._save([root])
         self.iterators += [Progress(value) for _, _, value in places if is_iterator(value)]
         # Numbers and texts that were put there (a note, a count) are put back as well, and noted apart: where they
         # make no difference to later calls, who captures may make those changes again. Other things stay.
@@ -135,37 +130,47 @@ class Snapshot:
             if key not in self._seen and len(value) <= _MOST_OUTSIDE
         ]
 
-    def _save(self, value: Any, pending: list[Any]) -> None:
-        container: Any = value
-        copy: Any
-        if isinstance(value, torch.nn.Module):
-            container = vars(value)
-            copy = container.copy()
-        elif isinstance(value, dict):
-            copy = dict(value)
-        elif isinstance(value, (list, collections.deque)):
-            copy = list(value)
-        elif isinstance(value, tuple):
-            copy = value
-        elif type(value) is set:
-            copy = set(value)
-        else:
-            container = _attributes(value)
-            if container is None:
-                if is_iterator(value):
-                    self.iterators.append(Progress(value))
-                return
-            copy = container.copy()
-        if copy is not value:
-            self._saved.append((value, container, copy))
-        for item in copy.values() if isinstance(copy, dict) else copy:
-            kind = type(item)
-            if kind in _LEAF_TYPES:
+    def _save(self, pending: list[Any]) -> None:
+        """Save what is pending and what can be reached from there. Models have thousands of such things."""
+        seen, saved, note_empty = self._seen, self._saved, self._empty.append
+        while pending:
+            value = pending.pop()
+            if id(value) in seen:
                 continue
-            if kind in _TABLE_TYPES and not item:  # modules have a dozen empty tables each
-                self._empty.append(item)
-            else:
-                pending.append(item)
+            seen.add(id(value))
+            container, copy = self._copied(value)
+            if container is None:
+                continue
+            if copy is not value:
+                saved.append((value, container, copy))
+            for item in copy.values() if isinstance(copy, dict) else copy:
+                kind = type(item)
+                if kind in _LEAF_TYPES:
+                    continue
+                if kind in _TABLE_TYPES and not item:  # modules have a dozen empty tables each
+                    note_empty(item)
+                else:
+                    pending.append(item)
+
+    def _copied(self, value: Any) -> tuple[Any, Any]:
+        """What holds the contents of a value, and a copy of it; None and None for a value without contents."""
+        if isinstance(value, torch.nn.Module):
+            container: Any = vars(value)
+            return container, container.copy()
+        if isinstance(value, dict):
+            return value, dict(value)
+        if isinstance(value, (list, collections.deque)):
+            return value, list(value)
+        if isinstance(value, tuple):
+            return value, value
+        if type(value) is set:
+            return value, set(value)
+        container = _attributes(value)
+        if container is not None:
+            return container, container.copy()
+        if is_iterator(value):
+            self.iterators.append(Progress(value))
+        return None, None
 
     def restore(self, stays: Callable[[Change], bool] | None = None) -> list[Change]:
         """Put everything back that this thread changed, but for changes that stay; returns what that was."""

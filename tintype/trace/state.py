@@ -17,7 +17,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.signature import InputKind
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class StateEntry:
     """One tensor or object of the model that becomes an input of the graph."""
 
@@ -78,14 +78,16 @@ class ModelState:
     def _collect(self, modules: list[tuple[str, torch.nn.Module]]) -> None:
         for prefix, module in modules:
             refuse_script(module, prefix)
-            for name, parameter in module._parameters.items():
-                if parameter is not None:
-                    self._add(InputKind.PARAMETER, f"{prefix}.{name}" if prefix else name, parameter, None)
+            if module._parameters:
+                for name, parameter in module._parameters.items():
+                    if parameter is not None:
+                        self._add(InputKind.PARAMETER, f"{prefix}.{name}" if prefix else name, parameter, None)
         for prefix, module in modules:
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    path = f"{prefix}.{name}" if prefix else name
-                    self._add(InputKind.BUFFER, path, buffer, name not in module._non_persistent_buffers_set)
+            if module._buffers:
+                for name, buffer in module._buffers.items():
+                    if buffer is not None:
+                        path = f"{prefix}.{name}" if prefix else name
+                        self._add(InputKind.BUFFER, path, buffer, name not in module._non_persistent_buffers_set)
 
     def _add(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> None:
         self.names[name] = (kind, tensor, persistent)

@@ -112,7 +112,9 @@ def users_code(modules: Iterable[torch.nn.Module], functions: Iterable[Any] = ()
     for function in functions:
         search.pending.append((function, None))
     for module in modules:
-        search.pending += [(value, None) for value in vars(module).values() if type(value) in _STORED_FUNCTIONS]
+        attributes = vars(module).values()
+        if not _STORED_FUNCTIONS.isdisjoint(map(type, attributes)):
+            search.pending += [(value, None) for value in attributes if type(value) in _STORED_FUNCTIONS]
         search.add_class(type(module))
     return search.run()
 
@@ -149,25 +151,30 @@ class _Search:
         return UsersCode(list(self._functions), self._places, list(self._caches.values()))
 
     def _look_at(self, function: FunctionType, owner: type | None) -> None:
-        for cell in function.__closure__ or ():
+        code, surroundings, cells = function.__code__, function.__globals__, function.__closure__ or ()
+        for cell in cells:
             self._add(cell, "cell_contents", contents_of(cell), owner)
-        names, surroundings = names_in(function.__code__), function.__globals__
-        for name, value in [(n, v) for n in names if type(v := surroundings.get(n)) in _NAMED or is_iterator(v)]:
-            self._add(surroundings, name, value, None)
-        assigned = [name for name in _assigned_globals(function.__code__) if name in surroundings]
-        self._places += [(surroundings, name, surroundings[name]) for name in assigned]
-        defaults: dict[Any, Any] = {**dict(enumerate(function.__defaults__ or ())), **(function.__kwdefaults__ or {})}
-        self._places += [(defaults, name, value) for name, value in defaults.items() if type(value) in CONTAINERS]
-        attributes = _assigned_attributes(function.__code__)
+        names = names_in(code)
+        known = [(name, surroundings[name]) for name in names if name in surroundings]
+        for name, value in known:
+            if type(value) in _NAMED or is_iterator(value):
+                self._add(surroundings, name, value, None)
+        assigned = _assigned_globals(code)
+        if assigned:
+            self._places += [(surroundings, name, surroundings[name]) for name in assigned if name in surroundings]
+        if function.__defaults__ or function.__kwdefaults__:
+            defaults: dict[Any, Any] = dict(enumerate(function.__defaults__ or ()))
+            defaults.update(function.__kwdefaults__ or {})
+            self._places += [(defaults, name, value) for name, value in defaults.items() if type(value) in CONTAINERS]
+        attributes = _assigned_attributes(code)
         if attributes:
-            held = [contents_of(cell) for cell in function.__closure__ or ()]
-            for value in [*held, *(surroundings.get(name) for name in names)]:
+            for value in (*map(contents_of, cells), *(value for _, value in known)):
                 table = _attributes_of(value)
                 if table is not None:
                     self._places += [(value, name, table.get(name, MISSING)) for name in attributes]
         if owner is not None:
             for kind, table in self._tables[owner]:
-                for name in [name for name in names if name in table]:
+                for name in filter(table.__contains__, names):
                     self._add(kind, name, table[name], owner)
 
     def _add(self, place: Any, name: str, value: Any, owner: type | None) -> None:
