@@ -34,6 +34,19 @@ def test_values_count_bit_for_bit(first: Any, second: Any) -> None:
         assert str(found) == str(expected) and text == expected_text
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first", "second"])
+def test_it_matters_which_tensors_share_memory(order: tuple[int, int]) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return 10 * y + z
+
+    compiled = tintype.aot.function(function)
+    for shared in order:
+        base = torch.ones(4)
+        others = [base[:2] if position == shared else torch.ones(4)[:2] for position in range(2)]
+        assert compiled(base[:2], *others).tolist() == [21.0 if shared == 0 else 12.0] * 2
+
+
 def test_every_nan_is_one() -> None:
     compiled = tintype.aot.function(lambda x, value: x + value)
     for _ in range(3):

@@ -261,3 +261,42 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 @nested_compile_region
 def failing(x: torch.Tensor) -> torch.Tensor:
     raise RuntimeError("wrong")
+
+
+def test_a_region_in_another_mode_is_another_graph() -> None:
+    """Under autocast it computes in another dtype, without gradients it has none."""
+
+    @nested_compile_region
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return x @ x.mT
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            first = product(x)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                second = product(x)
+            with torch.no_grad():
+                third = product(x)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                again = product(x)
+            return first, second, third, again
+
+    program = tintype.export(Model(), (X,))
+    for found, expected in zip(program.module()(X), Model()(X), strict=True):
+        assert found.dtype is expected.dtype and found.requires_grad is expected.requires_grad
+        torch.testing.assert_close(found, expected)
+    graphs = [call.args[0].target for call in calls(program)]
+    assert len(set(graphs)) == 3 and graphs[1] == graphs[3]
+
+
+def test_numbers_of_a_region_count_bit_for_bit() -> None:
+    @nested_compile_region
+    def angle(x: torch.Tensor, number: complex) -> torch.Tensor:
+        return torch.atan2(x * number.imag, x * number.real)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [angle(x, complex(-1.0, 0.0)), angle(x, complex(-1.0, -0.0))]
+
+    found = tintype.export(Model(), (torch.ones(2),)).module()(torch.ones(2))
+    torch.testing.assert_close(found, Model()(torch.ones(2)))

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.aot.calls import attach, attached_to
-from tintype.errors import MutationError
+from tintype.errors import MutationError, UnsupportedInputError
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.call_description import attached_to
 
 
 class SharedMemoryError(Exception):
@@ -105,3 +106,14 @@ def common_base(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     whole = torch.empty(0, dtype=first.dtype, device=first.device)
     count = first.untyped_storage().nbytes() // first.dtype.itemsize
     return whole.set_(first.untyped_storage(), 0, (count,), (1,))
+
+
+def attach(fake: Any, attributes: dict[str, Any]) -> None:
+    """Attach to the fake of a tensor what the tensor has."""
+    taken = FakeTensor.names_of_fakes.intersection(attributes)
+    if taken:
+        raise UnsupportedInputError(
+            f"a tensor has an attribute {min(taken)!r}, a name that tensors without data need themselves",
+            remedy="give the attribute another name",
+        )
+    vars(fake).update(attributes)

@@ -15,7 +15,6 @@ from torch.nn.modules.module import _has_any_global_hook
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.aot.arguments import Arguments, SharedMemoryError
-from tintype.aot.calls import TOLD_BY_KEYS, Offsets, attached_to, key_of, modes, offsets_of, state_key, value_key
 from tintype.aot.containers import are_changed
 from tintype.aot.function_capture import record, refuse_shared_memory
 from tintype.aot.reads import Reads
@@ -24,6 +23,16 @@ from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outpu
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
 from tintype.export.codegen import compile_graph
 from tintype.export.exporting import EntryPoint
+from tintype.ir.call_description import (
+    TOLD_BY_KEYS,
+    Offsets,
+    attached_to,
+    key_of,
+    modes,
+    offsets_of,
+    state_key,
+)
+from tintype.ir.call_values import value_key
 from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
 from tintype.ir.observations import SURROUNDINGS, answer_of, same_answer
 from tintype.ir.operators import declaration_of

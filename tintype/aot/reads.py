@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from tintype.aot.calls import same_value
 from tintype.aot.walk import MISSING, Walk, content_of
+from tintype.ir.call_values import same_value
 
 _parts_of_function = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _joined = itertools.chain.from_iterable

@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch.nn.modules import module as _modules
 
-from tintype.aot.calls import PLAIN, is_library
 from tintype.aot.code_names import names_in
 from tintype.errors import CaptureError
+from tintype.ir.call_values import PLAIN, is_library
 from tintype.trace.state import refuse_script
 
 MISSING: Any = object()

@@ -7,7 +7,6 @@ the cause looked for, here, and put into words.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
@@ -16,15 +15,17 @@ import torch
 
 from tintype import tree
 from tintype.errors import InputMismatchError, InputStructureError, Location
-from tintype.export.codegen import Writer, spell
 from tintype.export.given import arranged
 from tintype.export.key_order import check_order, is_of_keywords
 from tintype.export.observed import StateOf, check_observed, write_observed
 from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
+from tintype.ir.call_description import linear_in, write_number_check, write_tensor_check
+from tintype.ir.call_values import is_like, unlike
 from tintype.ir.observations import KEYS, OF_CONTAINERS, Observation
-from tintype.symbolic import Expr, Range, Size, evaluate, python_source
+from tintype.ir.writing import Writer
+from tintype.symbolic import Expr, Range, Size, evaluate
 from tintype.symbolic.expression import Symbol
 from tintype.trace.given_tensors import changes_operators
 from tintype.trace.recorder import active_recorder
@@ -174,15 +175,6 @@ def _check_size(where: str, size: Size, bounds: Range | None, actual: int, symbo
         raise InputMismatchError(f"Expected input at {where} to be <= {bounds.upper}, but got {actual}")
 
 
-def linear_in(size: Expr, symbol: Symbol) -> tuple[int, Size] | None:
-    """``size`` as factor * symbol + rest, or None where it is not of that form."""
-    factor = size.terms.get(symbol)
-    rest = size - factor * symbol if factor else size
-    if not factor or (isinstance(rest, Expr) and symbol in rest.symbols):
-        return None
-    return factor, rest
-
-
 def solve_for(size: Expr, symbol: Symbol, actual: int, symbols: dict[Symbol, int]) -> int | None:
     """The value of a symbol that gives a size, or None where no integer does."""
     form = linear_in(size, symbol)
@@ -243,7 +235,8 @@ class InputChecks:
         known: dict[Symbol, str] = {}
         for name, expectation in zip(variables, self.expectations, strict=True):
             if isinstance(expectation.value, Expr):
-                _write_number_check(writer, name, expectation, known, report)
+                bounds = expectation.ranges[0] if expectation.ranges else None
+                write_number_check(writer, name, expectation.value, bounds, known, report)
             elif expectation.dtype is None:
                 writer.line(f"if {_differs(writer, name, expectation.value)}: {report}")
             else:
@@ -278,11 +271,7 @@ def _same_value(given: Any, expected: Any) -> bool:
         return expected.is_name_of(given)
     if isinstance(given, torch.SymInt) and type(expected) is int:
         return bool(given == expected)  # a program that is captured again decides about the number what it did before
-    if type(given) is not type(expected):
-        return False
-    if isinstance(expected, (float, complex)):
-        return repr(given) == repr(expected)  # tells 0.0 from -0.0, and nan is nan
-    return bool(given == expected)
+    return is_like(given, expected)
 
 
 class SavedFunction:
@@ -311,39 +300,9 @@ def name_of_function(value: Any) -> str | None:
 
 
 def _differs(writer: Writer, name: str, expected: Any) -> str:
-    if expected is None or isinstance(expected, bool):
-        return f"{name} is not {expected!r}"
     if isinstance(expected, SavedFunction):
         return f"not {writer.bind(expected.is_name_of)}({name})"
-    kind = writer.bind(type(expected))
-    if isinstance(expected, (float, complex)) and not _is_told_by_equality(expected):
-        return f"type({name}) is not {kind} or repr({name}) != {repr(expected)!r}"
-    # 5.0 and True equal 5 and 1, but a program may do other things with them
-    return f"type({name}) is not {kind} or {name} != {spell(writer, expected)}"
-
-
-def _is_told_by_equality(number: float | complex) -> bool:
-    """Whether only one number equals this one: not so for zeros, which have a sign, and nan."""
-    if isinstance(number, complex):
-        return _is_told_by_equality(number.real) and _is_told_by_equality(number.imag)
-    return not (number == 0 or math.isnan(number))
-
-
-def _write_number_check(
-    writer: Writer, name: str, expectation: Expectation, known: dict[Symbol, str], report: str
-) -> None:
-    number = expectation.value
-    if number.kind == "float":
-        writer.line(f"if type({name}) is not float: {report}")
-        return
-    conditions = [f"type({name}) is int", *_bounds_conditions(name, expectation.ranges[0], least=-math.inf)]
-    writer.line(f"if not ({' and '.join(conditions)}): {report}")
-    unknown = [symbol for symbol in number.symbols if symbol not in known]
-    bound = len(unknown) == 1 and linear_in(number, unknown[0]) is not None
-    if bound:
-        writer.line(_bind_symbol(unknown[0], number, name, known))
-    if (bound or not unknown) and number not in unknown:
-        writer.line(f"if {name} != {python_source(number, known)}: {report}")
+    return unlike(writer, name, expected)
 
 
 def _write_tensor_check(
@@ -351,59 +310,11 @@ def _write_tensor_check(
 ) -> None:
     # most are plain tensors, which is quicker to see than that one is a parameter or of a harmless class
     is_tensor = f"(type({name}) is {writer.bind(torch.Tensor)} or {writer.bind(means_what_it_says)}({name}))"
-    dtype = writer.bind(expectation.dtype)
-    if not any(isinstance(size, Expr) for size in expectation.sizes):
-        sizes = writer.bind(torch.Size(expectation.sizes))  # type: ignore[arg-type]
-        writer.line(f"if not ({is_tensor} and {name}.shape == {sizes} and {name}.dtype is {dtype}): {report}")
-        if expectation.strides is not None:
-            writer.line(f"if {name}.stride() != {expectation.strides!r}: {report}")
-        return
-    shape = writer.fresh("shape")
-    writer.line(f"if not {is_tensor}: {report}")
-    writer.line(f"{shape} = {name}.shape")
-    plain = [f"len({shape}) == {len(expectation.sizes)}", f"{name}.dtype is {dtype}"]
-    bindings: list[str] = []
-    related: list[str] = []  # conditions over symbols, after those have their values
-    for dimension, (size, bounds) in enumerate(zip(expectation.sizes, expectation.ranges, strict=True)):
-        actual = f"{shape}[{dimension}]"
-        if not isinstance(size, Expr):
-            plain.append(f"{actual} == {size}")
-            continue
-        plain += _bounds_conditions(actual, bounds)
-        unknown = [symbol for symbol in size.symbols if symbol not in known]
-        # of any other form, such as Max(0, s0 - 1), the size comes from another input and the program asserts it
-        bound = len(unknown) == 1 and linear_in(size, unknown[0]) is not None
-        if bound:
-            bindings.append(_bind_symbol(unknown[0], size, actual, known))
-        if (bound or not unknown) and size not in unknown:
-            related.append(f"{actual} == {python_source(size, known)}")
-    writer.line(f"if not ({' and '.join(plain)}): {report}")
-    for line in bindings:
-        writer.line(line)
-    if related:
-        writer.line(f"if not ({' and '.join(related)}): {report}")
+    answers = {"sizes": expectation.sizes, "dtype": expectation.dtype}
+    write_tensor_check(writer, name, answers, known, report, expectation.ranges, is_tensor)
     if expectation.strides is not None:
-        writer.line(report)
-
-
-def _bind_symbol(symbol: Symbol, size: Expr, actual: str, known: dict[Symbol, str]) -> str:
-    """The line that computes a symbol from a size."""
-    form = linear_in(size, symbol)
-    assert form is not None
-    factor, rest = form
-    known[symbol] = f"_s_{symbol}"
-    if factor == 1 and type(rest) is int and rest == 0:
-        return f"_s_{symbol} = {actual}"
-    return f"_s_{symbol} = ({actual} - ({python_source(rest, known)})) // {factor}"
-
-
-def _bounds_conditions(actual: str, bounds: Range | None, least: float = 0) -> list[str]:
-    conditions = []
-    if bounds is not None and bounds.lower > least:
-        conditions.append(f"{actual} >= {bounds.lower}")
-    if bounds is not None and bounds.upper != math.inf:
-        conditions.append(f"{actual} <= {bounds.upper}")
-    return conditions
+        varies = any(isinstance(size, Expr) for size in expectation.sizes)
+        writer.line(report if varies else f"if {name}.stride() != {expectation.strides!r}: {report}")
 
 
 def flatten_call(

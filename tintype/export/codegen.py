@@ -15,84 +15,26 @@ from torch.fx import GraphModule, Node
 
 from tintype.export.direct_calls import DIRECT_CALLS, spelled
 from tintype.export.run_instead import RUN_INSTEAD
+from tintype.ir import writing
 from tintype.ir.graph import placeholders
 from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
+from tintype.ir.writing import spell, variable
 from tintype.tree import TreeSpec, put
 
 
-class Writer:
-    """Collects lines of code and the objects they refer to.
-
-    No two names of the code can meet: that of a variable that holds a node's value is ``v_`` and the node's name,
-    which is unique in its graph, and every other name begins with an underscore and is handed out here.
-    """
+class Writer(writing.Writer):
+    """Writes code that runs graphs, also those that its operators take."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.bound: dict[str, Any] = {}
-        self._names: dict[int, str] = {}
-        self._variables = 0
+        super().__init__()
         self._graphs: dict[GraphModule, Callable[..., Any]] = {}
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-    def bind(self, value: Any, prefix: str = "_k") -> str:
-        """A name for an object that code can't spell."""
-        name = self._names.get(id(value))
-        if name is None:
-            name = f"{prefix}{len(self.bound)}"
-            self.bound[name] = value
-            self._names[id(value)] = name
-        return name
-
-    def fresh(self, stem: str) -> str:
-        """A name for a further variable."""
-        self._variables += 1
-        return f"_{stem}{self._variables}"
 
     def bind_graph(self, module: Any) -> str:
         """A name for the function that runs a graph; one for all calls that take it."""
         if module not in self._graphs:
             self._graphs[module] = compile_graph(module)
         return self.bind(self._graphs[module])
-
-    def build(self, name: str, header: str) -> Callable[..., Any]:
-        """Compile the lines into a function."""
-        source = "\n    ".join([f"def {name}{header}:", *(self.lines or ["pass"])]) + "\n"
-        namespace: dict[str, Any] = dict(self.bound)
-        exec(compile(source, "<tintype program>", "exec"), namespace)  # noqa: S102  (our own text)
-        return namespace[name]
-
-
-_SPELLABLE = (int, bool, str, type(None))
-
-
-def spell(writer: Writer, value: Any) -> str:
-    """An argument of a node as an expression."""
-    if isinstance(value, Node):
-        return variable(value)
-    kind = type(value)
-    if kind in _SPELLABLE:
-        return repr(value)
-    if kind is float and value == value and abs(value) != float("inf"):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        inner = ", ".join(spell(writer, item) for item in value)
-        if not isinstance(value, tuple):
-            return f"[{inner}]"
-        return f"({inner},)" if value else "()"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {spell(writer, item)}" for key, item in value.items()) + "}"
-    if isinstance(value, slice):
-        return f"slice({spell(writer, value.start)}, {spell(writer, value.stop)}, {spell(writer, value.step)})"
-    return writer.bind(value)
-
-
-def variable(node: Node) -> str:
-    """The name of the variable that holds a node's value."""
-    return f"v_{node.name}"
 
 
 def callable_for(target: Any) -> Any:

@@ -17,9 +17,7 @@ from tintype.export.codegen import (
     Writer,
     build_container,
     last_uses,
-    spell,
     spell_arguments,
-    variable,
     write_call,
 )
 from tintype.export.given import CallersContainers
@@ -39,6 +37,7 @@ from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operators import callable_of
+from tintype.ir.writing import spell, variable
 from tintype.symbolic.location import replaying
 from tintype.trace.recorder import Recorder, active_recorder
 

@@ -22,9 +22,7 @@ from tintype.export.codegen import (
     build_container,
     compile_graph,
     last_uses,
-    spell,
     spell_arguments,
-    variable,
     write_call,
 )
 from tintype.export.module import attribute_of, callers_containers, put_back, submodule_at, write_arguments
@@ -32,6 +30,7 @@ from tintype.export.own_attributes import Own, OwnAttributes, UnlessModels, tabl
 from tintype.export.owned_state import InitialValue, as_replacement
 from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code
+from tintype.ir.writing import spell, variable
 from tintype.trace.recorder import active_recorder
 
 # Under this name a module holds the root of its tree, where its graph names something that does not lie below it.

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from tintype.errors import InputMismatchError
-from tintype.export.codegen import Writer
 from tintype.export.constraints import ContractLine
 from tintype.ir.observations import (
     FACTS,
@@ -20,6 +19,7 @@ from tintype.ir.observations import (
     answer_of,
     same_answer,
 )
+from tintype.ir.writing import Writer
 from tintype.symbolic import Expr, evaluate, python_source
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.evaluation import substitute

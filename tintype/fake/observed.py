@@ -42,6 +42,10 @@ class ObservedTensor(torch.Tensor):
     is_own_buffer = False
     # whether the program wants to keep its gradient
     keeps_gradient = False
+    # the attributes that are ours, not what the program attached to a tensor
+    names_of_fakes = frozenset(
+        {"context", "has_own_gradient_flag", "info", "is_own_buffer", "is_own_parameter", "keeps_gradient", "node"}
+    )
 
     def _ask(self, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
         """The answer to a question; the capture hears of it if the user's program asks."""

@@ -21,6 +21,8 @@ from torch.fx import GraphModule, Node
 from tintype import tree
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, describe
+from tintype.ir.call_description import attached_key, fact_reader, modes
+from tintype.ir.call_values import PLAIN, value_key
 from tintype.ir.graph import append_graph
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
@@ -186,8 +188,8 @@ def _call_region(recorder: Recorder, function: Any, args: tuple[Any, ...], kwarg
 class Arguments:
     """The function and the arguments of a call, taken apart: tensors, and a key of everything else.
 
-    Two calls with the same key do the same to their tensors. Objects whose insides are not known count as the same
-    only if they are one object.
+    Two calls with the same key do the same to their tensors, in the same modes. Objects whose insides are not known
+    count as the same only if they are one object.
     """
 
     def __init__(self, recorder: Recorder, values: Any) -> None:
@@ -196,7 +198,8 @@ class Arguments:
         self.objects: list[Any] = []  # keeps what the key has the address of
         self._seen: dict[int, int] = {}
         self._storages: dict[Storage, tuple[int, Any]] = {}
-        self.key = self._key(values)
+        autocast = tuple(entered.setting.arguments for entered in recorder.modes.entered)
+        self.key = (self._key(values), modes(), autocast)
 
     def places(self) -> dict[int, int]:
         """Which tensor it is that a fake stands for, of those that the graph uses; by the address of the fake."""
@@ -216,9 +219,9 @@ class Arguments:
 
     def _key(self, value: Any) -> Any:
         kind = type(value)
-        if kind is float:
-            return kind, value, repr(value)  # 0.0 and -0.0 are equal, but not the same
-        if kind in _PLAIN:
+        if kind in PLAIN:
+            return value_key(value)
+        if kind is type:
             return kind, value
         if kind in _CONTAINERS and not value:  # modules have a dozen empty tables each
             return kind
@@ -255,15 +258,11 @@ class Arguments:
             info, storage = describe(tensor), self.recorder.context.storage_of(tensor)
         self.tensors.append(tensor)
         memory, start = self._storages.setdefault(storage, (len(self._storages), info.offset))
-        return (
-            "tensor", memory, info.offset - start, storage.frozen, info.sizes, info.strides, info.dtype, info.device,
-            tensor.requires_grad, info.conjugate, info.negative,
-        )  # fmt: skip
+        own = (type(tensor), tensor.requires_grad, attached_key(tensor))
+        return ("tensor", memory, info.offset - start, storage.frozen, own, _facts_of(info))
 
 
-_PLAIN = frozenset(
-    {int, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, type}
-)
+_facts_of = fact_reader("sizes", "strides", "dtype", "device", "is_conj", "is_neg", of_info=True)
 _CONTAINERS = frozenset({dict, list, set, tuple, OrderedDict})
 
 
