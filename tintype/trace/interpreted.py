@@ -154,6 +154,12 @@ class InterpretedOrigins(OriginTracker):
     def __init__(self, modules: Iterable[tuple[str, torch.nn.Module]], machine: Machine) -> None:
         super().__init__(modules)
         self.machine = machine
+        # the calls that run, outermost first, by what they are known by
+        self._running: list[tuple[Any, ModuleCall]] = []
+
+    def leave(self) -> None:
+        super().leave()
+        self._running.clear()
 
     def frames(self, native: FrameType | None) -> Iterator[tuple[Any, Step, torch.nn.Module | None]]:
         """(what it is known by, place, module that it calls) of every frame from the inside out."""
@@ -175,21 +181,21 @@ class InterpretedOrigins(OriginTracker):
 
     def origin(self, depth: int, function: str | None = None) -> Origin:
         serial = self._serials[function] = self._serials.get(function, 0) + 1
-        top = self._calls[-1][0] if self._calls else None
+        top = self._running[-1][0] if self._running else None
         native = sys._getframe(depth + 1)
         steps: list[Step] = []
         for key, place, module in self.frames(native):
             if key is top:
-                return Origin(self._calls[-1][1], tuple(steps), function, serial)
+                return Origin(self._running[-1][1], tuple(steps), function, serial)
             if module is not None and id(module) in self.paths:
                 return Origin(self.follow(native, key), tuple(steps), function, serial)
             steps.append(place)
-        self._calls.clear()
+        self._running.clear()
         return Origin(None, tuple(steps), function, serial)
 
     def follow(self, native: FrameType, innermost: Any) -> ModuleCall:
         """Bring the list of running calls up to date: the innermost one is known."""
-        running = {id(known): index for index, (known, _) in enumerate(self._calls)}
+        running = {id(known): index for index, (known, _) in enumerate(self._running)}
         new: list[tuple[Any, torch.nn.Module, list[Step]]] = []
         parent: ModuleCall | None = None
         keep = 0
@@ -198,16 +204,16 @@ class InterpretedOrigins(OriginTracker):
                 continue
             if id(key) in running:
                 keep = running[id(key)] + 1
-                parent = self._calls[keep - 1][1]
+                parent = self._running[keep - 1][1]
                 break
             if module is not None and id(module) in self.paths:
                 new.append((key, module, []))
             else:
                 new[-1][2].append(place)
-        del self._calls[keep:]
+        del self._running[keep:]
         for key, module, steps in reversed(new):
             parent = self._make_call(module, parent, tuple(steps))
-            self._calls.append((key, parent))
+            self._running.append((key, parent))
         assert parent is not None
         return parent
 
