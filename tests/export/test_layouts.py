@@ -132,6 +132,33 @@ def test_examples_in_other_layouts(name: str, build: str) -> None:
             assert_like_eager(model, module, given)
 
 
+DRAWS: dict[str, Any] = {
+    "bernoulli_": lambda x: x.clone().bernoulli_(0.4),
+    "bernoulli_ of integers": lambda x: (x > 0).long().bernoulli_(0.4),
+    "bernoulli_ of flags": lambda x: (x > 0).bernoulli_(0.4),
+    "dropout in place": lambda x: F.dropout(x.clone(), 0.5, inplace=True),
+    "alpha_dropout": lambda x: F.alpha_dropout(x, 0.5, training=True),
+    "dropout": lambda x: F.dropout(x, 0.5),
+    "rrelu": lambda x: F.rrelu(x, training=True),
+    "memory of its own": lambda x: torch.empty_like(x).uniform_(),
+    "normal_": lambda x: x.clone().normal_(),
+}
+
+
+@pytest.mark.parametrize("build", ["export", "decomposed", "empty table", "saved, decomposed"])
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_are_drawn_in_the_order_of_a_call(name: str, build: str) -> None:
+    torch.manual_seed(0)
+    model = DRAWS[name]
+    for example in layouts(2, 3, 4, 5).values():
+        module = BUILDS[build](model, (example,))
+        for given in layouts(2, 3, 4, 5).values():
+            torch.manual_seed(1)
+            expected = model(given)
+            torch.manual_seed(1)
+            torch.testing.assert_close(module(given), expected)
+
+
 @pytest.mark.parametrize("build", BUILDS)
 def test_gradients_in_other_layouts(build: str) -> None:
     model = MODELS["cnn"][0]

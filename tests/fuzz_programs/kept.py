@@ -254,6 +254,17 @@ KEPT = [
          "def write(a0):\n    a0[0] = 4\n    return a0.clone()\n"
          "with torch.no_grad():\n    v0 = tintype.cond((x0 < 99).any(), lambda a0: a0.clone(), write, (x0,))\n"
          "torch.cdist(v0, x0)"),
+    Kept("numbers are drawn for what a loop returns", static(), (x("x0", "4", "3"),),
+         "v0 = x0.mT\nv1 = tintype.while_loop(lambda i0, a0: i0 < 1, lambda i0, a0: (i0 + 1, a0.clone()), "
+         "(torch.zeros((), dtype=torch.int64), v0))[1]\n"
+         "v2 = tintype.scan(lambda a0, a1: (a0.clone(), a1 + 1), v0, x0)[0]\n"
+         "(torch.nn.functional.dropout(v1, 0.5), torch.nn.functional.dropout(v2, 0.5))"),
+    Kept("a part of every second column is written to", dim(n=3), (x("x0", "3", "n", "3", "n"),),
+         "v0 = x0[:, ::2]\nv1 = v0[..., :1]\nv1[0] = 1\nx0"),
+    Kept("a product of transposed tensors at size 1", dim(n=1), (x("x0", "n", "3", layout="transposed"),),
+         "torch.kron(x0, torch.stack([x0, x0], -1))"),
+    Kept("a history is cut in place", dim(n=3), (N,),
+         "v0 = x0 * 2\nv1 = v0 + 1\nv0.detach_()\nv0.add_(1)\n(v0 * x0, v1)"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -112,6 +112,12 @@ class FakeTensor(ObservedTensor):
         self.has_own_gradient_flag = requires_grad
         return self
 
+    def forget_gradient(self) -> None:
+        """The program has detached the tensor from what it was computed from."""
+        super().requires_grad_(False)
+        self.info = self.info.with_storage(self.info.storage)
+        self.info.requires_grad = False
+
     def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
         # torch's own method answers by itself where the example lies in that format; other inputs may not
         return aten.contiguous.default(self, memory_format=memory_format)

@@ -81,6 +81,15 @@ def stack(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(rows).contiguous()
 
 
+def laid_out(carried: Sequence[Any]) -> tuple[Any, ...]:
+    """Carried values as every step of a captured loop takes them: contiguous, whatever a step made of them. So random
+    numbers that are drawn in the order of elements in memory are the same ones in eager mode."""
+    return tuple(
+        value.resolve_conj().resolve_neg().contiguous() if isinstance(value, torch.Tensor) else value
+        for value in carried
+    )
+
+
 def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """Results with memory of their own: those that lie in the memory of an input are copied."""
     taken = {value.untyped_storage()._cdata for value in inputs if isinstance(value, torch.Tensor)}

@@ -40,7 +40,7 @@ from tintype.ops.gradients import (
     with_gradient,
     without_results,
 )
-from tintype.ops.rows import as_fakes, check_rows, name_of, own, row_of, stack, stacked
+from tintype.ops.rows import as_fakes, check_rows, laid_out, name_of, own, row_of, stack, stacked
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.plan import captures
@@ -116,11 +116,12 @@ def run(
     combine: Callable[..., Any], init: Sequence[Any], xs: Sequence[torch.Tensor], additional: Sequence[Any]
 ) -> tuple[Any, ...]:
     """The operator on tensors with data."""
-    carry: tuple[Any, ...] = tuple(init)
+    init = laid_out(init)
+    carry: tuple[Any, ...] = init
     rows: list[tuple[Any, ...]] = []
     for row in zip(*(x.unbind() for x in xs), strict=True):
         results = tuple(combine(*carry, *row, *additional))
-        carry = results[: len(init)]
+        carry = laid_out(results[: len(init)])
         rows.append(results[len(init) :])
     if not rows:
         results = tuple(combine(*init, *(x.new_zeros(x.shape[1:]) for x in xs), *additional))

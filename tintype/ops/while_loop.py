@@ -21,7 +21,7 @@ from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.carry import Carry, check_carry
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes, refuse_writes, reorder_inputs
 from tintype.ops.gradients import chosen, differentiable, with_gradient
-from tintype.ops.rows import own, stack
+from tintype.ops.rows import laid_out, own, stack
 from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import (
     Body,
@@ -83,9 +83,9 @@ def run(
     condition: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any], additional: Sequence[Any]
 ) -> tuple[Any, ...]:
     """The operator on tensors with data."""
-    values = tuple(carried)
+    values = laid_out(carried)
     while _holds(condition(*values, *additional)):
-        values = tuple(body(*values, *additional))
+        values = laid_out(body(*values, *additional))
     return tuple(own(values, (*carried, *additional)))
 
 
@@ -188,11 +188,11 @@ def while_loop_with_steps(
 def _run_with_steps(
     condition: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any], additional: Sequence[Any]
 ) -> tuple[Any, ...]:
-    values = tuple(carried)
+    values = laid_out(carried)
     steps: list[tuple[Any, ...]] = []
     while _holds(condition(*values, *additional)):
         steps.append(values)
-        values = tuple(body(*values, *additional))
+        values = laid_out(body(*values, *additional))
     columns = list(zip(*steps, strict=True)) if steps else [()] * len(values)
     stacked = [
         stack(list(column)) if column else value.new_empty((0, *value.shape))

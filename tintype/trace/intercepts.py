@@ -215,7 +215,13 @@ def _conjugate(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 @intercept(aten.detach_.default)
 def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    return args[0]  # there is no gradient to detach from below autograd
+    """The tensor has no history from here on, so it stands for what ``detach`` makes of it."""
+    if recorder.below_autograd and recorder.is_recording:
+        fake = recorder.as_fake(args[0])
+        detached = recorder.record(aten.detach.default, fake)
+        fake.node = detached.node
+        fake.forget_gradient()
+    return args[0]
 
 
 @intercept(aten.detach.default)

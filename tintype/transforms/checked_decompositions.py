@@ -44,7 +44,7 @@ def with_checks(table: Table) -> Table:
     """A table of decompositions in which torch's own ones that lose checks are left out, or made to decline, and
     those that lose gradients are replaced."""
     changed = [
-        operator for operator in (*_WHOLE, *_CONDITIONS, *_OWN) if operator in table and _is_torchs(table[operator])
+        operator for operator in (*_WHOLE, *_CONDITIONS, *_OWN) if operator in table and is_torchs(table[operator])
     ]
     if not changed:
         return table
@@ -67,10 +67,10 @@ def _declining(decomposition: Callable[..., Any], holds: Callable[..., bool]) ->
     return decompose
 
 
-def _is_torchs(function: Any) -> bool:
+def is_torchs(function: Any) -> bool:
     """Whether a decomposition comes with torch."""
     if isinstance(function, (functools.partial, torch._ops.OpOverload)):
-        return isinstance(function, torch._ops.OpOverload) or _is_torchs(function.func)
+        return isinstance(function, torch._ops.OpOverload) or is_torchs(function.func)
     return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
 
 

@@ -17,7 +17,7 @@ from tintype.ir.verifier import KEPT_WHOLE
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder
-from tintype.transforms.checked_decompositions import COMPOSITES, Table
+from tintype.transforms.checked_decompositions import COMPOSITES, Table, is_torchs
 from tintype.transforms.decompose_by_layout import BY_LAYOUT
 from tintype.transforms.general_decompositions import GENERAL_DECOMPOSITIONS
 from tintype.transforms.layouts import (
@@ -105,10 +105,20 @@ class Decomposer(Recorder):
         self.asked_for_layout = True
         return argument if known.is_certain(argument.node) else self.record(aten.contiguous.default, argument)
 
+    def _lies_like_an_input(self, func: Any, args: Any) -> bool:
+        """Whether an operator makes memory in an order that only a call tells: ``empty_permuted``, which says an
+        order, would have random numbers drawn in that of the example."""
+        if func is not aten.empty_like.default or type(args[0]) is not FakeTensor:
+            return False
+        self.asked_for_layout = True
+        return not self.layouts.is_certain(args[0].node)
+
     def decomposed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The results of an operator by its decomposition; NotImplemented where that declines."""
         own = COMPOSITES.get(func) or BY_LAYOUT.get(func)
         decomposition = self.table.get(func) or own or func.decompose
+        if self._lies_like_an_input(func, args) and is_torchs(decomposition):
+            return NotImplemented
         if func in self.table and not self.keep_core:  # the user's own: what it needs, the new program asserts
             return self._by_the_user(func, lambda: decomposition(*args, **kwargs))
         result = self._try(lambda: decomposition(*args, **kwargs))

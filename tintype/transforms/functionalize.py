@@ -531,17 +531,25 @@ class Functionalization:
             number = (self.emit.call(aten._to_copy.default, *number, dtype=dtype),)
         return self.emit.call(counterpart, tensor, *number)
 
-    def _drawn(self, tensor: Any, *args: Any, **options: Any) -> Node:
+    def _drawn(self, tensor: Any, p: Any, **options: Any) -> Node:
         """``bernoulli_`` draws in the order in which elements lie in memory, ``bernoulli`` in that of the indices."""
         info = info_of(tensor)
         assert info is not None
+        if type(p) is float and info.device.type == "cpu" and not options and not self.layouts.is_certain(tensor):
+            return self._drawn_as_it_lies(tensor, p)
         order = memory_order(info.sizes, [info.strides])
         if order == sorted(order):
-            return self.emit.call(aten.bernoulli.p, tensor, *args, **options)
-        drawn = self.emit.call(
-            aten.bernoulli.p, self.emit.call(aten.permute.default, tensor, order), *args, **options
-        )
+            return self.emit.call(aten.bernoulli.p, tensor, p, **options)
+        drawn = self.emit.call(aten.bernoulli.p, self.emit.call(aten.permute.default, tensor, order), p, **options)
         return self.emit.call(aten.permute.default, drawn, [order.index(dim) for dim in range(len(order))])
+
+    def _drawn_as_it_lies(self, tensor: Any, p: float) -> Node:
+        """The numbers of ``bernoulli_`` for a tensor whose layout only a call tells: the mask of a dropout."""
+        dtype = info_of(tensor).dtype  # type: ignore[union-attr]
+        if not dtype.is_floating_point:  # dropout multiplies, though nobody wants the product
+            tensor = self.emit.call(aten.empty_like.default, tensor, dtype=torch.float32)
+        mask = self.emit.item(self.emit.call(aten.native_dropout.default, tensor, 1 - p, True), 1)
+        return mask if dtype is torch.bool else self.emit.call(aten._to_copy.default, mask, dtype=dtype)
 
     def _forward(self, node: Node, handles: list[Handle]) -> None:
         """Let a node that returned what it wrote to stand for the handle from here on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch.fx import Node
 
@@ -49,7 +51,7 @@ class Handle:
         self.value = source
         self.viewed: Node | None = None
         self.version = 0
-        self.overlapping: bool = overlaps(info) or (parent is not None and parent.overlapping)
+        self.overlapping: bool = _may_overlap(source, info, parent)
         self.doubt: Doubt | None = None
         self.doubts: dict[Doubt, None] = {}
         self._view: View | None = None
@@ -61,6 +63,28 @@ class Handle:
             assert self.parent is not None
             self._view = View(self.source, self.info, self.parent.info)
         return self._view
+
+
+# Views in which every element of a tensor is there once at most, whatever sizes and strides are.
+_ONCE_AT_MOST = frozenset(
+    {
+        aten.slice, aten.select, aten.narrow, aten.diagonal, aten.split, aten.split_with_sizes, aten.chunk,
+        aten.tensor_split, aten.unbind, aten.hsplit, aten.vsplit, aten.dsplit, aten.transpose, aten.permute, aten.t,
+        aten.movedim, aten.swapaxes, aten.swapdims, aten.squeeze, aten.unsqueeze, aten.view, aten.reshape,
+        aten.flatten, aten.unflatten, aten.alias, aten.detach,
+    }
+)  # fmt: skip
+
+
+def _may_overlap(source: Node, info: TensorInfo, parent: Handle | None) -> bool:
+    if parent is not None and parent.overlapping:
+        return True
+    if not overlaps(info):
+        return False
+    if parent is None:
+        return True
+    call = source.args[0] if source.target is operator.getitem else source
+    return getattr(getattr(call, "target", None), "overloadpacket", None) not in _ONCE_AT_MOST
 
 
 def differs(old: Node, new: Node) -> bool:

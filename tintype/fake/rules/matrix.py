@@ -202,8 +202,10 @@ def kronecker_product(self: TensorInfo, other: TensorInfo) -> TensorInfo:
     product = elementwise((left, right), result_type(self, other))
     sizes = tuple(one * two for one, two in pairs)
     strides = view_strides(product.sizes, product.strides, sizes, GeneralQuestions)
-    if strides is None:  # it is one by these sizes, or eager mode fails too
-        return unsafe_view(product, sizes)
+    if strides is None and all(type(size) is int for size in (*product.sizes, *product.strides)):
+        return unsafe_view(product, sizes)  # eager mode fails in this layout, and so does this
+    if strides is None:  # sizes and layouts in which the operator is none are refused by it when it runs
+        strides = contiguous_strides(sizes)
     return TensorInfo(sizes, strides, product.dtype, product.device)
 
 
