@@ -26,6 +26,7 @@ from tintype.export.constraints import (
 )
 from tintype.export.dimensions import Dim, DimHint, dims
 from tintype.export.solution import is_implied
+from tintype.ir.sources import Argument
 from tintype.symbolic import Environment, Symbol, and_, eq, evaluate, ge, le, lt, mod, ne, or_
 
 Build = Callable[..., Any]
@@ -51,7 +52,7 @@ class Capture:
                 root_hint = (hint - offset) // scale
                 name = f"s{len(symbols)}"
                 symbols[key] = self.environment.backed(root_hint, name=name, lower=int(bounds.min), upper=upper)
-            self.sizes.append(DynamicSize(dimension, scale * symbols[key] + offset, source))
+            self.sizes.append(DynamicSize(dimension, scale * symbols[key] + offset, Argument(source)))
         for ask in asks:
             self.environment.guard(ask(*(size.expression for size in self.sizes)))
 

@@ -24,6 +24,7 @@ from tintype.fake.info import TensorInfo
 from tintype.ir.call_description import linear_in, write_number_check, write_tensor_check
 from tintype.ir.call_values import is_like, unlike
 from tintype.ir.observations import KEYS, OF_CONTAINERS, Observation
+from tintype.ir.sources import Source, place_in_call, size_of
 from tintype.ir.writing import Writer
 from tintype.symbolic import Expr, Range, Size, evaluate
 from tintype.symbolic.expression import Symbol
@@ -54,10 +55,9 @@ class Expectation:
         self.strides: tuple[Size, ...] | None = None
         self.because: Location | None = None
 
-    def where(self) -> str:
+    def where(self) -> Source:
         """The place of this input in a call."""
-        side = "*args" if self.path[0].idx == 0 else "**kwargs"
-        return side + tree.path_text(self.path[1:])
+        return place_in_call(self.path)
 
     def check(self, given: Any, symbols: dict[Symbol, int]) -> None:
         """Raise unless the given value is as expected; notes the values of symbols on the way."""
@@ -87,7 +87,7 @@ class Expectation:
                 remedy="pass a tensor of the size the program was exported with",
             )
         for dimension, (size, bounds, actual) in enumerate(zip(self.sizes, self.ranges, given.shape, strict=True)):
-            _check_size(f"{where}.shape[{dimension}]", size, bounds, actual, symbols)
+            _check_size(size_of(where, dimension), size, bounds, actual, symbols)
         if given.dtype is not self.dtype:
             raise InputMismatchError(
                 f"Expected input at {where}.dtype to be {self.dtype}, but got {given.dtype}",
@@ -144,7 +144,7 @@ def _changes_operators(kind: type) -> bool:
 _ARTICLES = {int: "an int", float: "a float"}
 
 
-def _check_size(where: str, size: Size, bounds: Range | None, actual: int, symbols: dict[Symbol, int]) -> None:
+def _check_size(where: Source, size: Size, bounds: Range | None, actual: int, symbols: dict[Symbol, int]) -> None:
     if not isinstance(size, Expr):
         if size != actual:
             raise InputMismatchError(

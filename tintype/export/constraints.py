@@ -13,6 +13,7 @@ from math import gcd
 from typing import Literal
 
 from tintype.errors import ConstraintViolationError, Location
+from tintype.ir.sources import Source
 from tintype.symbolic import (
     Assertion,
     Environment,
@@ -45,7 +46,7 @@ class DynamicSize:
 
     dimension: Dim | DimHint
     expression: Expr
-    source: str
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _size_lines(
 ) -> Iterator[ContractLine]:
     """A size that still varies: its name, and once for each symbol what is known of it."""
     text = ""
-    if isinstance(size.dimension, Dim) and size.dimension.name != size.source:
+    if isinstance(size.dimension, Dim) and size.dimension.name != str(size.source):
         text = f"{size.source} = {size.dimension.name}"
     location = None
     congruent: list[ContractLine] = []
@@ -239,7 +240,7 @@ class _Names:
                 standing = _standing(size.dimension)
                 self.standing[symbol] = max(standing, self.standing.get(symbol, standing))
             if isinstance(size.expression, Symbol):
-                self.sources.setdefault(size.expression, size.source)
+                self.sources.setdefault(size.expression, str(size.source))
 
     def accepted(self, environment: Environment, symbol: Symbol) -> Range:
         """The values that the program takes: all that were promised, or all that the guards leave."""
@@ -277,7 +278,7 @@ class _Report:
             if isinstance(size.dimension, DimHint) and size.dimension.kind == "DYNAMIC":
                 value = substitute(size.expression, {part: solution.value(part) for part in size.expression.symbols})
                 if type(value) is int:
-                    self.fixes[size.source] = value
+                    self.fixes[str(size.source)] = value
 
     def text(self) -> str:
         specialized: dict[str, None] = {}
@@ -369,7 +370,7 @@ class _Report:
             if not step.forced and guard.condition.symbols == {size.expression}:
                 reason = "because of the guard"
             yield (
-                f"  - {_named(name, size.source)} must be specialized to {value} {reason} "
+                f"  - {_named(name, str(size.source))} must be specialized to {value} {reason} "
                 f"{self.names.text(guard.condition)}.{_at(guard.location)}"
             )
 

@@ -21,6 +21,7 @@ from tintype.export.input_sizes import InputSizes
 from tintype.export.key_order import Reordered
 from tintype.export.module_calls import signatures_preserved
 from tintype.fake.context import FakeContext
+from tintype.ir.sources import named_input
 from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import argument_names
 from tintype.trace.capture import Capture, CapturedGraph
@@ -55,7 +56,7 @@ class ExampleCall:
         self._is_for_training = is_for_training
         self._watches_functions = False
         names = argument_names(module, args, kwargs)
-        self._paths = [_source(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
+        self._sources = [named_input(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
         self._flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
 
     def capture(self) -> tuple[CapturedGraph, InputSizes]:
@@ -84,12 +85,12 @@ class ExampleCall:
 
     def _run(self, entries: Sequence[Any], context: FakeContext) -> tuple[CapturedGraph, InputSizes]:
         context.environment.before_plain = watch_plain_numbers
-        inputs = InputSizes(context.environment, entries, self._paths)
+        inputs = InputSizes(context.environment, entries, self._sources)
         return self._record(self.args, self.kwargs, inputs, context, inputs.sizes_of, inputs.number_of), inputs
 
     def _run_reordered(self, call: Reordered) -> CapturedGraph:
         context = FakeContext()
-        inputs = InputSizes(context.environment, self.entries, self._paths)
+        inputs = InputSizes(context.environment, self.entries, self._sources)
         described = inputs.in_order(tree.leaves((self.args, self.kwargs)))  # symbols have the names that they had
 
         def size_of(position: int, _: Any) -> Any:
@@ -150,10 +151,3 @@ def _library_forms() -> AbstractContextManager[None]:
 # Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next
 # capture may begin with them.
 _make_sequences: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _source(path: tree.KeyPath, names: list[str]) -> str:
-    """An input as the user calls it: ``x`` or ``inputs['a'][0]``."""
-    in_kwargs, position = path[0].idx, path[1]
-    root = str(position.key) if in_kwargs else names[position.idx]
-    return root + tree.path_text(path[2:])

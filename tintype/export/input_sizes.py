@@ -11,6 +11,7 @@ from tintype.errors import ConstraintViolationError
 from tintype.export.constraints import DynamicSize
 from tintype.export.dimensions import DerivedDim, Dim, DimHint
 from tintype.export.spec_matching import Entry
+from tintype.ir.sources import Source, size_of
 from tintype.symbolic import Environment, Expr, Size
 from tintype.symbolic.expression import Symbol
 from tintype.symbolic.ranges import INFINITY
@@ -19,10 +20,12 @@ from tintype.symbolic.ranges import INFINITY
 class InputSizes:
     """Gives every input its sizes: numbers, or symbols where the spec says so."""
 
-    def __init__(self, environment: Environment, entries: Sequence[list[Entry] | None], paths: Sequence[str]) -> None:
+    def __init__(
+        self, environment: Environment, entries: Sequence[list[Entry] | None], sources: Sequence[Source]
+    ) -> None:
         self.environment = environment
         self.entries = entries
-        self.paths = paths
+        self.sources = sources
         self.dynamic: list[DynamicSize] = []
         self.problems: list[str] = []
         self._roots: dict[str, Symbol] = {}
@@ -44,7 +47,7 @@ class InputSizes:
             if entry is None or isinstance(entry, int):
                 sizes.append(size if entry is None else entry)
                 continue
-            source = f"{self.paths[leaf]}.shape[{dimension}]"
+            source = size_of(self.sources[leaf], dimension)
             expression = self._expression(entry, size, source)
             if isinstance(expression, Expr):
                 self.dynamic.append(DynamicSize(entry, expression, source))
@@ -59,7 +62,7 @@ class InputSizes:
         (entry,) = entries
         if not isinstance(entry, (Dim, DimHint)):
             return value if entry is None else entry
-        source = self.paths[leaf]
+        source = self.sources[leaf]
         if isinstance(value, float):
             symbol = self.environment.unbacked_float(source=source)
             self.dynamic.append(DynamicSize(entry, symbol, source))
@@ -85,30 +88,30 @@ class InputSizes:
         if self.problems:
             raise ConstraintViolationError("\n".join(self.problems))
 
-    def _expression(self, entry: Dim | DimHint, size: int, source: str, *, is_size: bool = True) -> Size:
+    def _expression(self, entry: Dim | DimHint, size: int, source: Source, *, is_size: bool = True) -> Size:
         if isinstance(entry, DimHint):
             low = entry.min if is_size or entry.lower is not None else -INFINITY
             if not low <= size <= entry.max:
                 self._problem(f"{size} not in range [{low}, {entry.max}] of {entry!r}, for {source}")
                 return size
-            return self._symbol(size, low, entry.max)
+            return self._symbol(source, size, low, entry.max)
         if not isinstance(entry, DerivedDim):
             return self._root(entry, size, source)
         return self._derived(entry, size, source)
 
-    def _derived(self, entry: DerivedDim, size: int, source: str) -> Size:
+    def _derived(self, entry: DerivedDim, size: int, source: Source) -> Size:
         root = self._roots.get(entry.root.name)
         if root is None:
             value, rest = divmod(size - entry.offset, entry.scale)
             if rest:
-                dimension = source.rpartition(".")[2]
+                dimension = str(source).rpartition(".")[2]
                 self._problem(
                     f"Expected {dimension} = {size} of input Tensor to be of the form {entry.name}, where "
                     f"{entry.root.name} is an integer, for {source}"
                 )
                 return size
             self._count += 1  # a size of its own comes before the root that it is derived from
-            made = self._root(entry.root, value, f"{source}, with {entry.root.name} = {value}")
+            made = self._root(entry.root, value, source, f", with {entry.root.name} = {value}")
             if not isinstance(made, Symbol):
                 return size
             root = made
@@ -121,27 +124,27 @@ class InputSizes:
             return size
         return entry.scale * root + entry.offset
 
-    def _root(self, dim: Dim, size: int, source: str) -> Size:
+    def _root(self, dim: Dim, size: int, source: Source, note: str = "") -> Size:
         known = self._roots.get(dim.name)
         if known is not None:
             if _hint(known) != size:
                 self._problem(
-                    f"Expected input {source} size to be equal to {dim.name}, where {dim.name} = {_hint(known)}, "
-                    f"but got {size}"
+                    f"Expected input {source}{note} size to be equal to {dim.name}, where {dim.name} = "
+                    f"{_hint(known)}, but got {size}"
                 )
             return known
         if not dim.min <= size <= dim.max:
-            self._problem(f"{size} not in range [{dim.min}, {dim.max}] of {dim!r}, for {source}")
+            self._problem(f"{size} not in range [{dim.min}, {dim.max}] of {dim!r}, for {source}{note}")
             return size
-        symbol = self._roots[dim.name] = self._symbol(size, dim.min, dim.max, self._general[dim.name])
+        symbol = self._roots[dim.name] = self._symbol(source, size, dim.min, dim.max, self._general[dim.name])
         return symbol
 
-    def _symbol(self, size: int, low: Any, high: Any, general: int = 2) -> Symbol:
+    def _symbol(self, source: Source, size: int, low: Any, high: Any, general: int = 2) -> Symbol:
         name = f"s{self._count}"
         self._count += 1
         lower = int(low) if low != -INFINITY else None
         upper = int(high) if high != INFINITY else None
-        return self.environment.backed(size, name=name, lower=lower, upper=upper, general=general)
+        return self.environment.backed(size, name=name, lower=lower, upper=upper, general=general, source=source)
 
     def _problem(self, fact: str) -> None:
         self.problems.append(fact)

@@ -21,7 +21,8 @@ from tintype import tree
 from tintype.errors import InputMismatchError, Location, TintypeError
 from tintype.export.same_program import difference
 from tintype.ir.observations import KEYS, Observation
-from tintype.trace.argument_names import describe_path, is_captured_program
+from tintype.ir.sources import place_in_call
+from tintype.trace.argument_names import is_captured_program
 from tintype.trace.capture import CapturedGraph
 
 # a dictionary among the arguments: the numbers of the children that lead to it
@@ -169,7 +170,7 @@ def _where(in_spec: tree.TreeSpec, path: Path) -> str:
         spec = spec.children()[number]
     numbered = tree.unflatten(list(range(in_spec.num_leaves)), in_spec)
     leaf_path = tree.flatten_with_paths(numbered)[0][before][0] if spec.num_leaves else ()
-    return describe_path(leaf_path[: len(path)]) if leaf_path else "an argument"
+    return str(place_in_call(leaf_path[: len(path)])) if leaf_path else "an argument"
 
 
 # --- checking ------------------------------------------------------------------------------------------------

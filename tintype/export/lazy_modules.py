@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin, is_lazy
+from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
 
 
 def has_uninitialized_state(module: torch.nn.Module) -> bool:

@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from tintype.ir.regions import Region
+from tintype.ir.sources import Source
 from tintype.symbolic.location import is_internal
 
 
@@ -256,7 +257,7 @@ CUSTOM = "custom"
 class NodeMeta(dict[str, Any]):
     """The ``meta`` of a node: a dictionary whose origin entries are computed when they are read."""
 
-    __slots__ = ("asserted", "consumer", "origin", "region")
+    __slots__ = ("asserted", "consumer", "origin", "region", "source")
 
     def __init__(
         self,
@@ -268,6 +269,8 @@ class NodeMeta(dict[str, Any]):
         self.origin = origin
         # inputs have no origin in the program, but users ask what a parameter is there for: its first use
         self.consumer = consumer
+        # of a constant that is no attribute of the model: the variable that it was found in, if it was in one
+        self.source: Source | None = None
         # while a program is recorded: in which of torch's modes the node runs (see tintype.ir.regions)
         self.region: Region = ()
         # while a program is recorded: whether something is to be asserted of the node's value
@@ -335,6 +338,7 @@ class NodeMeta(dict[str, Any]):
         """A copy that shares the origin."""
         meta = NodeMeta(dict(dict.items(self)), self.origin, self.consumer)
         meta.region = self.region
+        meta.source = self.source
         return meta
 
     __copy__ = copy

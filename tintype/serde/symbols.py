@@ -9,6 +9,7 @@ from typing import Any
 from tintype.errors import FileFormatError, Location
 from tintype.export.constraints import DynamicSize
 from tintype.export.dimensions import DerivedDim, Dim, DimHint
+from tintype.ir.sources import Argument
 from tintype.serde import schema
 from tintype.symbolic import Assertion, Environment, Expr, Guard, Specialization, Symbol, parse, text
 from tintype.symbolic.facts import Contradiction
@@ -34,7 +35,7 @@ def encode_symbols(environment: Environment, sizes: list[DynamicSize], locations
         [schema.Condition(text(g.condition), g.message, line(g.location)) for g in environment.guards],
         [schema.Condition(text(a.condition), a.message, line(a.location)) for a in environment.assertions],
         [schema.Specialization(text(s.expression), s.value, line(s.location)) for s in environment.specializations],
-        [schema.DynamicSize(_encode_dimension(s.dimension), text(s.expression), s.source) for s in sizes],
+        [schema.DynamicSize(_encode_dimension(s.dimension), text(s.expression), str(s.source)) for s in sizes],
     )
 
 
@@ -93,7 +94,7 @@ class SymbolReader:
             )
         self._dimensions: dict[tuple[Any, ...], Dim] = {}
         self.sizes = [
-            DynamicSize(self._dimension(size.dimension), self.expression(size.expression), size.source)
+            DynamicSize(self._dimension(size.dimension), self.expression(size.expression), Argument(size.source))
             for size in symbols.dynamic_sizes
         ]
 

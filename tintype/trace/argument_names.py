@@ -8,15 +8,8 @@ from typing import Any
 
 import torch
 
-from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.ir.names import free_name
-
-
-def describe_path(path: tree.KeyPath) -> str:
-    """Where an input is, as the user wrote the call: ``*args[0]['a']`` or ``**kwargs['x']``."""
-    side = "*args" if path[0].idx == 0 else "**kwargs"
-    return side + tree.path_text(path[1:])
 
 
 def captured_argument_names(root: Any) -> list[str] | None:

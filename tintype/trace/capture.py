@@ -24,7 +24,7 @@ from tintype.errors import (
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
-from tintype.ir.graph import add_placeholder, eliminate_dead_code, location_of, output_node, set_meta
+from tintype.ir.graph import add_placeholder, eliminate_dead_code, location_of, meta_of, output_node, set_meta
 from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.observations import Observation
@@ -43,6 +43,7 @@ from tintype.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from tintype.ir.sources import place_in_call
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
 from tintype.symbolic.location import is_internal, location_in, user_location
@@ -51,7 +52,7 @@ from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (regi
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
 from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
-from tintype.trace.argument_names import argument_names, describe_path, is_captured_program
+from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
@@ -206,7 +207,7 @@ class Capture:
             try:
                 values.append(self._input(node, leaf, position))
             except TintypeError as error:
-                error.fact = f"input {describe_path(path)}: {error.fact}"
+                error.fact = f"input {place_in_call(path)}: {error.fact}"
                 problems.append(error)
         raise_all(problems)
         with tree.containers_of_users():
@@ -317,6 +318,7 @@ class Capture:
             raise
         if isinstance(value, torch.Tensor):
             self.recorder.constant_inputs[lifted.node] = value
+            meta_of(lifted.node).source = self._code.source_of(value)
         else:
             self._objects[identity(value)] = lifted
         return lifted

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from tintype.errors import Location
+from tintype.ir.sources import Source, variables_of
 from tintype.symbolic.location import is_internal
 from tintype.trace.iterators import is_iterator
 
@@ -40,6 +41,17 @@ class UsersCode:
     functions: list[FunctionType]
     places: list[Place]
     caches: list[Place]
+    # the variables of the functions, by the addresses of what they hold; found when somebody asks
+    _variables: dict[int, Source] | None = None
+
+    def source_of(self, value: Any) -> Source | None:
+        """The variable from around one of the functions that holds a tensor or an object; None where none does."""
+        if self._variables is None:
+            self._variables = {}
+            for function in self.functions:
+                for source in variables_of(function):
+                    self._variables.setdefault(id(source.read({})), source)
+        return self._variables.get(id(value))
 
     def assignment_to(self, name: str) -> Location | None:
         """The line on which one of the functions assigns to an attribute or a global of that name."""

@@ -679,7 +679,7 @@ class Functionalization:
             value = self.read(handle)
             target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
             if spec.kind not in _MUTATION_KINDS:
-                self.problems.append(refused_writes.written_constant(spec, self.written[handle.storage]))
+                self.problems.append(refused_writes.written_constant(node, spec, self.written[handle.storage]))
                 continue
             if overlaps(handle.info):
                 self.problems.append(refused_writes.written_overlapping_input(node, self.written[handle.storage]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from tintype.errors import MutationError
+from tintype.ir.graph import meta_of
 from tintype.ir.signature import InputKind, InputSpec
 from tintype.transforms.emit import location_of
 
@@ -51,10 +52,10 @@ def several_writes(node: Node) -> MutationError:
     )
 
 
-def written_constant(spec: InputSpec, write: Node) -> MutationError:
+def written_constant(constant: Node, spec: InputSpec, write: Node) -> MutationError:
     """A constant of the program is written to."""
     return MutationError(
-        f"the program writes to the constant {spec.target!r}",
+        f"the program writes to the constant {meta_of(constant).source or repr(spec.target)}",
         location=location_of(write),
         remedy="register it as a buffer: self.register_buffer(name, tensor)",
     )
