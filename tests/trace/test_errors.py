@@ -375,8 +375,9 @@ def test_written_constant_is_located() -> None:
 def test_attribute_that_is_no_buffer() -> None:
     class Model(nn.Module):
         def forward(self, value: torch.Tensor) -> torch.Tensor:
+            result = value + getattr(self, "last", 0)
             self.last = value * 2
-            return value
+            return result
 
     error = refused(errors.StateChangedError, Model())
     assert error.id == "state-changed"
@@ -394,8 +395,9 @@ def test_attribute_of_an_object_that_is_no_module() -> None:
             self.kept = types.SimpleNamespace(last=None)
 
         def forward(self, value: torch.Tensor) -> torch.Tensor:
+            result = value if self.kept.last is None else value + self.kept.last
             setattr(self.kept, "last", value * 2)  # noqa: B010, made: as a library would assign it
-            return value
+            return result
 
     error = refused(errors.StateChangedError, Model())
     assert "make the SimpleNamespace anew in every call of forward" in str(error)
@@ -432,9 +434,9 @@ def test_list_of_tensors_kept_by_the_model() -> None:
             if where == "list":
                 self.history.append(value)
             elif where == "dict":
-                self.table["new"] = value
+                self.table["new"] = self.table.get("new", 1) * value
             else:
-                self.history[0] = [value]
+                self.history[0] = [value, self.history[0]]
             return value + 1
 
     for where in ("dict", "list", "nested"):
@@ -686,7 +688,7 @@ class Remembers(nn.Module):
         return value
 
     def in_a_table(self, value: torch.Tensor) -> torch.Tensor:
-        self.table["last"] = value  # the change
+        self.table["last"] = value * self.table.get("last", 1)  # the change
         return value
 
     def nested_deeper(self, value: torch.Tensor) -> torch.Tensor:

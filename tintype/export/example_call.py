@@ -18,6 +18,7 @@ import torch
 from tintype import tree
 from tintype.errors import DataDependentError
 from tintype.export.input_sizes import InputSizes
+from tintype.export.kept_tensors import TwoCalls
 from tintype.export.key_order import Reordered
 from tintype.export.module_calls import signatures_preserved
 from tintype.fake.context import FakeContext
@@ -29,6 +30,7 @@ from tintype.trace.interpreted import interpreting
 from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.trace.recording import one_at_a_time
+from tintype.trace.snapshot import Change
 
 
 class ExampleCall:
@@ -82,6 +84,25 @@ class ExampleCall:
         """The same with something else said about sizes; what is found out stands in ``environment``, also if the
         capture fails."""
         return self._run(entries, FakeContext(environment))[0]
+
+    def capture_twice(self, kept: Sequence[Change]) -> str | None:
+        """Call the model twice in one capture; why the second call is another one than the first, or None."""
+        with one_at_a_time, _library_forms(), rewritten(_make_sequences), self._flags.answered():
+            context = FakeContext()
+            inputs = InputSizes(context.environment, self.entries, self._sources)
+            capture = Capture(
+                self.module,
+                self.args,
+                self.kwargs,
+                context,
+                inputs.sizes_of,
+                inputs.number_of,
+                watches_functions=self._watches_functions,
+            )
+            with self._interpreted(capture):
+                calls = capture.program = TwoCalls(capture, kept)
+                capture.run(after_inputs=inputs.finish)
+        return calls.difference
 
     def _run(self, entries: Sequence[Any], context: FakeContext) -> tuple[CapturedGraph, InputSizes]:
         context.environment.before_plain = watch_plain_numbers

@@ -17,6 +17,7 @@ from tintype.export.constraints import DynamicSize, check_constraints, complex_g
 from tintype.export.example_call import ExampleCall
 from tintype.export.given import container_observations
 from tintype.export.input_sizes import InputSizes
+from tintype.export.kept_tensors import settle_kept_tensors
 from tintype.export.key_order import order_observations
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.learned import assertion_text
@@ -51,6 +52,7 @@ def export(
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
+    forgets_assignments: bool = False,
 ) -> ExportedProgram:
     """Capture a model as a functional program: no mutation, composite operators whole.
 
@@ -63,7 +65,9 @@ def export(
     ``prefer_deferred_runtime_asserts_over_guards`` conditions on sizes that are too complex to be written as
     relations are checked when the program runs instead of being refused. ``preserve_module_call_signature`` names
     submodules that are called in :func:`~tintype.unflatten` as the model calls them. With ``strict`` the model's code
-    is interpreted (:mod:`tintype.interpret`) instead of being run; the program is the same.
+    is interpreted (:mod:`tintype.interpret`) instead of being run; the program is the same. Tensors that the model
+    puts into attributes that are no buffers are refused where its later calls would find them; with
+    ``forgets_assignments`` every call of the program is like the model's first one.
 
     >>> import torch, tintype
     >>> batch = tintype.Dim("batch")
@@ -82,6 +86,7 @@ def export(
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         preserved=preserve_module_call_signature,
         strict=strict,
+        forgets_assignments=forgets_assignments,
     )
 
 
@@ -94,6 +99,7 @@ def export_for_training(
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
+    forgets_assignments: bool = False,
 ) -> ExportedProgram:
     """Capture a model as it is before autograd: composite operators whole, mutation kept.
 
@@ -113,6 +119,7 @@ def export_for_training(
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         preserved=preserve_module_call_signature,
         strict=strict,
+        forgets_assignments=forgets_assignments,
     )
 
 
@@ -127,6 +134,7 @@ def capture_program(
     capture_class: Callable[..., Capture] = Capture,
     preserved: Sequence[str] = (),
     strict: bool = False,
+    forgets_assignments: bool = False,
     tidy: Callable[[Graph], None] | None = None,
 ) -> ExportedProgram:
     """The program of a model: recorded, functional and then tidied up or for training with its regions wrapped; then
@@ -152,7 +160,10 @@ def capture_program(
         is_for_training=stage is Stage.TRAINING,
     )
     captured, inputs = call.capture()
-    warn_of_lost_state(module, captured, lambda: call.capture()[0])
+    if captured.kept:
+        settle_kept_tensors(captured.kept, call.capture_twice, forgets=forgets_assignments)
+    else:
+        warn_of_lost_state(module, captured, lambda: call.capture()[0])
     captured.observations += order_observations(module, args, kwargs, captured, call.capture_reordered)
     captured.observations += container_observations(module, captured)
     _settle(captured, stage, tidy)

@@ -98,6 +98,8 @@ class CapturedGraph:
     observations: list[Observation]
     # plain attributes that the program changed, and how to tell of them
     plain_changes: list[Change]
+    # tensors that it put where a program can't keep them, and the errors for that
+    kept: list[tuple[Change, StateChangedError]]
     # numbers and texts outside of the model (globals, closures, attributes of classes) that it changed; put back
     outside_changes: list[Change]
     describe_change: Callable[[Change], str]
@@ -164,6 +166,7 @@ class Capture:
         self.constants: dict[str, Any] = {}
         self._last_state: Node | None = None
         self.plain_changes: list[Change] = []
+        self.kept: list[tuple[Change, StateChangedError]] = []
         self.outside_changes: list[Change] = []
         self._lifted_count = 0
         # the inputs that stand for custom objects
@@ -377,10 +380,13 @@ class Capture:
             self.origins.leave()
             changes = snapshot.restore(self._stays if has_run else None)
             self.outside_changes = snapshot.outside_changes
+            self.recorder.problems += map(self._changed_state, snapshot.outside_tensors)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
             self._refuse_assigned_gradients(self.state.put_back_gradients())
         self._note_changes(changes, output_specs)
+        if self.recorder.problems or self.runs_in_eager_modes_place:
+            self.recorder.problems += [error for _, error in self.kept]
         raise_all(self.recorder.problems or self.context.environment.refused)
         self.context.environment.settle_failures()
         self._warn_of_lost_gradients()
@@ -455,7 +461,7 @@ class Capture:
         return False
 
     def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
-        """A buffer that was assigned another tensor is a mutation; other assigned tensors are a problem."""
+        """A buffer that was assigned another tensor is a mutation; other assigned tensors are not kept."""
         assigned: list[tuple[str, FakeTensor, FakeTensor]] = []
         for change in changes:
             before, after = change.before, change.after
@@ -471,7 +477,7 @@ class Capture:
                 continue
             if not holds_fake(after) or _is_made_anew(change):
                 continue
-            self.recorder.problems.append(self._changed_state(change))
+            self.kept.append((change, self._changed_state(change)))
         if assigned:
             for change in changes:
                 if isinstance(change.before, torch.Tensor):
@@ -621,6 +627,7 @@ class Capture:
             self.recorder.conversions,
             self.recorder.observer.found,
             self.plain_changes,
+            self.kept,
             self.outside_changes,
             self._describe_change,
             self.returned,

@@ -123,6 +123,8 @@ class Snapshot:
         # Numbers and texts that were put there (a note, a count) are put back as well, and noted apart: where they
         # make no difference to later calls, who captures may make those changes again. Other things stay.
         self.outside_changes: list[Change] = []
+        # tensors that were put outside of the model, where others than the model will look for them
+        self.outside_tensors: list[Change] = []
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
         self._outside = [
             (value, value.copy())
@@ -188,12 +190,12 @@ class Snapshot:
     def _restore(self, stays: Callable[[Change], bool]) -> list[Change]:
         changes: list[Change] = []
         for owner, name, before in self._places:
-            after = _contents(owner, name)
+            after = contents(owner, name)
             if after is not before:
-                self._outside_change(Change(owner, name, before, after), changes, stays)
+                self._outside_change(Change(owner, name, before, after), stays)
         for container, copy in self._outside:
             if _has_new(container, copy):
-                self._outside_change(Change(container, None, copy, container.copy()), changes, stays)
+                self._outside_change(Change(container, None, copy, container.copy()), stays)
         for container in filter(None, self._empty):
             values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
             found = [Change(container, key, MISSING, value) for key, value in values.items()]
@@ -228,9 +230,9 @@ class Snapshot:
                 container.update(copy) if isinstance(container, set) else container.extend(copy)
         return changes
 
-    def _outside_change(self, change: Change, changes: list[Change], stays: Callable[[Change], bool]) -> None:
+    def _outside_change(self, change: Change, stays: Callable[[Change], bool]) -> None:
         if holds_fake(change.after):
-            changes.append(change)
+            self.outside_tensors.append(change)
         elif stays is _nothing_stays or not is_plain(change.after) or not is_plain(change.before) or stays(change):
             return
         else:
@@ -346,7 +348,7 @@ def _has_new(container: Any, copy: Any) -> bool:
     return len(container) != len(copy) or not all(map(is_, one, other))
 
 
-def _contents(owner: Any, name: str) -> Any:
+def contents(owner: Any, name: Any) -> Any:
     """What is in a place now."""
     if isinstance(owner, types.CellType):
         try:

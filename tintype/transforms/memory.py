@@ -24,29 +24,26 @@ def info_of(node: Node) -> TensorInfo | None:
 def written_storages(graph: Graph) -> dict[Storage, Node]:
     """The storages that some node of a graph writes to, each with the first one that does."""
     written: dict[Storage, Node] = {}
-
-    def note(node: Node, storages: Iterable[Storage]) -> None:
-        for storage in storages:
-            written.setdefault(storage, node)
-
     for node in graph.nodes:
-        if node.op != "call_function":
-            continue
-        target = node.target
-        if not isinstance(target, torch._ops.OpOverload):
-            if target in OPERATORS:
-                note(node, _written_by_graphs(node))
-            continue
-        plan = plan_for(target)
-        if plan.writes:
-            for argument in written_nodes(node, plan.writes):
-                note(node, storages_of(argument))
-        if plan.hidden_writes and node.args[5]:
-            for position in plan.hidden_writes:
-                argument = node.args[position]
-                if isinstance(argument, Node):
-                    note(node, storages_of(argument))
+        for storage in storages_written_by(node):
+            written.setdefault(storage, node)
     return written
+
+
+def storages_written_by(node: Node) -> Iterable[Storage]:
+    """The storages that a node writes to, itself or in the graphs that it takes."""
+    if node.op != "call_function":
+        return ()
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return _written_by_graphs(node) if target in OPERATORS else ()
+    plan = plan_for(target)
+    if not plan.writes and not plan.hidden_writes:
+        return ()
+    found = written_nodes(node, plan.writes)
+    if plan.hidden_writes and node.args[5]:
+        found += [value for position in plan.hidden_writes if isinstance(value := node.args[position], Node)]
+    return [storage for argument in found for storage in storages_of(argument)]
 
 
 def writes(graph: Graph) -> bool:
