@@ -27,6 +27,7 @@ from tests.sweep.opinfo import GIGABYTE, leave_the_seed_alone, selected
 from tests.sweep.processes import run_jobs
 from tests.sweep.programs import DTYPES, Case, make_case, seed, spread
 from tintype.errors import TintypeError
+from tintype.onnx.verification import check_model
 
 WANTED = (torch.float32, torch.float16, torch.int64, torch.bool)
 RIGHT, REFUSED, CAUGHT, WRONG, SKIPPED = "right", "refused", "caught", "wrong", "eager fails"
@@ -59,6 +60,7 @@ def judge(operator: Any, dtype: torch.dtype, case: Case) -> tuple[str, str]:
         return SKIPPED, first_line(error)
     try:
         program = tintype.onnx.export(case.module, case.inputs, verify=False)
+        check_model(program.model)
         is_random = any(
             isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
             for node in tintype.export(case.module, case.inputs).graph.nodes
@@ -78,10 +80,28 @@ def judge(operator: Any, dtype: torch.dtype, case: Case) -> tuple[str, str]:
             seed()
             compare_results(wanted, Result(program(*inputs), inputs), tolerance, tolerance, values)
     except Difference as difference:
+        if dtype is torch.float32 and _is_nearer(case, program, expected):
+            return RIGHT, ""
         return _whether_caught(case, str(difference))
     except TintypeError as error:
         return REFUSED, str(error)
     return RIGHT, ""
+
+
+def _is_nearer(case: Case, program: Any, expected: Result) -> bool:
+    """Whether a result is at least as near to the one in double precision as that of eager mode is."""
+    wide = [leaf.double() if leaf.dtype is torch.float32 else leaf for leaf in case.fresh_inputs()]
+    try:
+        exact = torch.utils._pytree.tree_leaves(case.module(*wide))
+    except RuntimeError:
+        return False  # it takes no double precision
+    eager, got = (torch.utils._pytree.tree_leaves(each) for each in (expected.value, program(*case.fresh_inputs())))
+    return len(exact) == len(got) and all(
+        left.shape == right.shape
+        and float((right.double() - best).abs().max()) <= float((left.double() - best).abs().max())
+        for best, left, right in zip(exact, eager, got)
+        if isinstance(best, torch.Tensor) and best.is_floating_point() and best.numel()
+    )
 
 
 def _halves(value: Any) -> list[torch.Tensor]:

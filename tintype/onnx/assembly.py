@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from tintype.errors import TintypeError
 from tintype.export.dimensions import Dim
 from tintype.export.program import ExportedProgram
 from tintype.fake.tensor import FakeTensor
@@ -69,7 +70,12 @@ class _Assembly:
         graph = self._graph(outputs)
         model = ir.Model(graph, ir_version=10 if self.opset < 23 else 11 if self.opset < 24 else 12)
         model.producer_name = "tintype"
-        model.metadata_props[METADATA_KEY] = interface.to_text()
+        try:
+            model.metadata_props[METADATA_KEY] = interface.to_text()
+        except TintypeError as error:  # containers of the caller's that have no name for files
+            self.shared.notes.append(
+                f"a file will not say what its arguments and results are: {str(error).splitlines()[0]}"
+            )
         for identifier, function in self.shared.functions.items():
             model.functions[identifier] = function
         return model, interface, self.translator

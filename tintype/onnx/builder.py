@@ -8,7 +8,7 @@ fixed, the same call again) makes no node. Lowerings, torchlib's and ours, are w
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tintype.onnx.computing import computed_in
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.folding import folded
 from tintype.onnx.libraries import ir
+from tintype.onnx.rearranged import SHAPES
 from tintype.onnx.schemas import Parameter, Schema, schema_of
 from tintype.onnx.values import Value
 
@@ -36,6 +37,20 @@ _SHAPE_OF_FIRST = frozenset(
         "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Trilu",
     }
 )  # fmt: skip
+
+
+# What is built for operators that take floating-point numbers only, where they are given integers.
+_INTEGER_FORMS: dict[str, Callable[..., Any]] = {}
+
+
+def integer_form(operation: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what an ONNX operator is to be for integers: a function of a builder, inputs and attributes."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _INTEGER_FORMS[operation] = function
+        return function
+
+    return register
 
 
 class Store:
@@ -91,6 +106,9 @@ class Builder:
             _CONVENTIONS[operation](self, inputs, attributes)
         values, bound = self._values(schema, inputs)
         variable = schema.inputs[1 if operation == "Where" else 0].variable if schema.inputs else ""
+        form = _INTEGER_FORMS.get(operation)
+        if form is not None and values[0] is not None and not values[0].dtype.is_floating_point():
+            return form(self, values, attributes)
         instead = computed_in(operation, bound.get(variable), attributes)
         if instead is not None:
             return self._computed_in(instead, operation, schema, variable, values, attributes, count)
@@ -186,6 +204,8 @@ class Builder:
                     output.dtype = dtype
         if operation in _SHAPE_OF_FIRST and values and values[0] is not None and values[0].shape is not None:
             outputs[0].shape = values[0].shape
+        elif operation in SHAPES and values[0].shape is not None:
+            outputs[0].shape = SHAPES[operation](list(values[0].shape), values, attributes)
         elif operation == "Shape" and values[0].shape is not None:
             rank = len(values[0].shape)
             start, end, _ = slice(attributes.get("start", 0), attributes.get("end", rank)).indices(rank)
@@ -464,4 +484,10 @@ def _grid_sample(builder: Builder, inputs: list[Any], attributes: dict[str, Any]
         attributes["mode"] = names.get(attributes.get("mode", "linear"), attributes.get("mode", "linear"))
 
 
-_CONVENTIONS: dict[str, Any] = {"GridSample": _grid_sample}
+def _wide_places(builder: Builder, inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """Places are given in 64 bits, where other indices may have 32."""
+    if isinstance(inputs[1], ir.Value):
+        inputs[1] = builder.cast(inputs[1], _INT64)
+
+
+_CONVENTIONS: dict[str, Any] = {"GridSample": _grid_sample, "ScatterND": _wide_places, "GatherND": _wide_places}

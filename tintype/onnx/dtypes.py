@@ -30,7 +30,7 @@ _TO_ONNX: dict[torch.dtype, ir.DataType] = {
     torch.uint64: DataType.UINT64,
 }
 _TO_TORCH = {onnx_dtype: dtype for dtype, onnx_dtype in _TO_ONNX.items()}
-_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+_REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 def to_onnx(dtype: torch.dtype) -> ir.DataType | None:

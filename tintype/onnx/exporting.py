@@ -76,6 +76,7 @@ def export(
     elif not isinstance(optimize, bool):
         raise OnnxRequestError(f"optimize={optimize!r} is none of True and 'full'")
     report = Report(opset, len(built.graph), len(built.graph.initializers))
+    report.notes += translator.shared.notes
     dropped = translator.shared.dropped_checks
     report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
     state = {**program.state_dict, **program.constants}

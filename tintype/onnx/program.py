@@ -150,16 +150,13 @@ class ONNXProgram:
         same_objects = () if self._checks is None else self._checks.of_containers
         callers = CallersContainers(interface.in_spec, interface.argument_names, self._returned, same_objects)
         containers = callers.of_call(args, kwargs) if callers.is_needed else []
-        if self._session is None:
-            self.initialize(providers=self.providers)
-        assert self._session is not None
         feeds = {
             leaf.name: _as_tensor(leaf, given)
             for leaf, given in zip(interface.inputs, leaves)
             if leaf.name is not None
         }
         feeds.update(self._state)
-        outputs = self._session.run(feeds)
+        outputs = self._run(feeds)
         for check in interface.checks:
             if not bool(outputs[check.output]):
                 raise AssertionFailedError(check.message)
@@ -167,6 +164,15 @@ class ONNXProgram:
         self._write_back(leaves, outputs)
         result = tree.unflatten(results, interface.out_spec)
         return callers.put_into(containers, result)
+
+    def _run(self, feeds: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        interface = self.interface
+        if not interface.new_values and not interface.checks and all(leaf.name is None for leaf in interface.outputs):
+            return {}  # nothing is computed, and ONNX Runtime takes no model without outputs
+        if self._session is None:
+            self.initialize(providers=self.providers)
+        assert self._session is not None
+        return self._session.run(feeds)
 
     def _write_back(self, leaves: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> None:
         for new in self.interface.new_values:
@@ -201,7 +207,7 @@ def _result(leaf: Any, outputs: Mapping[str, torch.Tensor]) -> Any:
     value = outputs[leaf.name]
     if leaf.kind in _NUMBER_DTYPES:
         return value.item()
-    if leaf.dtype in ("complex64", "complex128"):
+    if leaf.dtype is not None and leaf.dtype.startswith("complex"):
         return as_complex(value)
     return value
 

@@ -15,8 +15,18 @@ from tintype.onnx.torchlib import known_overloads
 Lowering = Callable[..., Any]
 
 _OWN: dict[Any, list[tuple[int, Lowering]]] = {}
+# Those for calls on complex numbers, where others are for real ones.
+_COMPLEX: dict[Any, Lowering] = {}
 # Operators of torchlib whose results are not torch's: decomposed, or refused.
 _REFUSED: dict[Any, str] = {}
+
+
+_FAMILIES = (
+    "numbers", "normalization", "shapes", "attention", "control_flow", "indexing", "elementwise", "reductions",
+    "linear_algebra", "pooling", "tensors", "special", "recurrent", "approximations", "polynomials", "gamma",
+    "matrices", "singular_values", "scattering", "order", "bits", "integers", "windows", "complex_numbers",
+    "random_numbers", "losses", "written",
+)  # fmt: skip
 
 
 def lowering(*targets: Any, since: int = 18) -> Callable[[Lowering], Lowering]:
@@ -32,6 +42,21 @@ def lowering(*targets: Any, since: int = 18) -> Callable[[Lowering], Lowering]:
     return register
 
 
+def lowering_of_complex(*targets: Any) -> Callable[[Lowering], Lowering]:
+    """Register a function as the lowering of operators where an operand is complex."""
+
+    def register(function: Lowering) -> Lowering:
+        _COMPLEX.update(dict.fromkeys(targets, function))
+        return function
+
+    return register
+
+
+def complex_lowering(target: Any) -> Lowering | None:
+    """Our lowering of an operator on complex numbers; None where there is none."""
+    return _COMPLEX.get(target)
+
+
 def refuse(*targets: Any, because: str) -> None:
     """Say that an operator has no right form in ONNX, whatever torchlib has for it."""
     for target in targets:
@@ -43,10 +68,7 @@ def load_lowerings() -> None:
     """Import the files that register ours."""
     import importlib
 
-    for family in (
-        "numbers", "normalization", "shapes", "attention", "control_flow", "indexing", "elementwise", "reductions",
-        "linear_algebra", "pooling", "tensors", "special", "recurrent",
-    ):  # fmt: skip
+    for family in _FAMILIES:
         importlib.import_module(f"tintype.onnx.lowerings.{family}")
 
 
@@ -67,5 +89,5 @@ def reason_against(target: Any) -> str | None:
 def lowered_overloads(opset: int) -> frozenset[Any]:
     """All operators that have a lowering for a target."""
     load_lowerings()
-    own = {target for target in _OWN if own_lowering(target, opset) is not None}
+    own = {target for target in _OWN if own_lowering(target, opset) is not None} | _COMPLEX.keys()
     return frozenset((own | known_overloads()) - _REFUSED.keys())

@@ -77,3 +77,26 @@ def scanned(
     ]
     op.nodes.append(ir.Node("", "Scan", [*state, *rows], attributes, outputs=made))
     return made
+
+
+def repeated(
+    op: Builder, count: Any, step: Callable[..., Sequence[Any]], state: Sequence[Any], until: Any = None
+) -> list[Value]:
+    """Change a state ``count`` times: ``step(builder, number, *state)`` gives the new one.
+
+    ``until(builder, number, *state)`` is a truth value that ends it sooner.
+    """
+    inner = _inner(op)
+    number = _input(op, "iteration", _INT64, ir.Shape([]))
+    condition = _input(op, "condition", _BOOL, ir.Shape([]))
+    inputs = [_input(op, "state", value.dtype, value.shape) for value in state]
+    following = list(step(inner, number, *inputs))
+    going = inner.constant(True) if until is None else inner.Not(until(inner, number, *following))
+    body = _graph(op, inner, [number, condition, *inputs], [going, *following])
+    made = [Value(op) for _ in state]
+    for value, old in zip(made, state):
+        value.dtype, value.shape = old.dtype, old.shape
+    attributes = [ir.Attr("body", ir.AttributeType.GRAPH, body)]
+    steps = count if isinstance(count, ir.Value) else op.constant(count, _INT64)
+    op.nodes.append(ir.Node("", "Loop", [steps, op.constant(True), *state], attributes, outputs=made))
+    return made

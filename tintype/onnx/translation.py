@@ -24,7 +24,7 @@ from tintype.onnx.custom import call_translation
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.promotion import operand_dtypes
-from tintype.onnx.registry import load_lowerings, own_lowering, reason_against
+from tintype.onnx.registry import complex_lowering, load_lowerings, own_lowering, reason_against
 from tintype.onnx.torchlib import Torchlib, accepted
 from tintype.onnx.values import Value
 from tintype.symbolic import Expr, python_source
@@ -65,6 +65,7 @@ class Translator:
         self.failures: list[Failure] = []
         self.assertions: list[Assertion] = []
         self.dropped_checks: list[str] = []
+        self.notes: list[str] = []
         self.functions: dict[Any, Any] = {}
         self._shapes: dict[Any, str] = {}
 
@@ -161,8 +162,16 @@ class GraphTranslator:
             raise LoweringError(f"there is no ONNX form of {target}")
         return function(*args)
 
+    def dtype_of(self, example: Any) -> ir.DataType:
+        """The dtype of the value that holds a tensor of the program."""
+        dtype = dtypes.stored_as(example.dtype)
+        if dtype is None:
+            raise LoweringError(f"ONNX has no dtype {example.dtype}")
+        return dtype
+
     def assert_that(self, truth: Value, message: str) -> None:
         """Keep an assertion for the program that runs to look at."""
+        truth.shape = ir.Shape([])
         self.shared.assertions.append(Assertion(truth, message))
 
     # --- one node --------------------------------------------------------------------------------------------
@@ -203,6 +212,9 @@ class GraphTranslator:
         if wanted is not None and not is_complex:
             for position, dtype in wanted.items():
                 args[position] = self._promoted(args[position], dtype)
+        own = complex_lowering(target) if is_complex else None
+        if own is not None:
+            return own(self.builder, *args, **kwargs)
         own = own_lowering(target, self.shared.opset)
         if own is not None and (not is_complex or getattr(own, "takes_complex", False)):
             return own(self.builder, *args, **kwargs)
@@ -234,7 +246,7 @@ class GraphTranslator:
         if isinstance(argument, (list, tuple)):
             return [self._argument(item) for item in argument]
         if isinstance(argument, torch.dtype):
-            dtype = dtypes.to_onnx(argument)
+            dtype = dtypes.to_onnx(argument) or dtypes.stored_as(argument)
             if dtype is None:
                 raise LoweringError(f"ONNX has no dtype {argument}")
             return int(dtype)

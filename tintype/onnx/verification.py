@@ -7,6 +7,7 @@ and the line.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,8 @@ class Verification:
         if found is None:
             return OnnxVerificationError(text, remedy="report this: no single node differs")
         node, detail = found
+        if node.target is operator.getitem:  # one of several results
+            node = node.args[0]  # type: ignore[assignment]
         return OnnxVerificationError(
             f"{text}\n  first in {node.name} = {node.target}: {detail}",
             location=location_of(node),

@@ -142,13 +142,6 @@ def _log_sum(op: Builder, left: Any, right: Any) -> Any:
     return op.Where(op.And(op.IsInf(left), same), left, total)
 
 
-@lowering(aten.nextafter.default)
-def _nextafter(op: Builder, left: Any, right: Any) -> Any:
-    from tintype.onnx.errors import LoweringError
-
-    raise LoweringError("ONNX can't look at the bits of numbers")
-
-
 @lowering(aten.logical_xor.default)
 def logical_xor(op: Builder, left: Any, right: Any) -> Any:
     return op.Xor(op.cast(left, _BOOL), op.cast(right, _BOOL))

@@ -66,20 +66,6 @@ def index_fill(op: Builder, tensor: Any, dimension: int, index: Any, value: Any)
     return _placed(op, tensor, dimension, index, op.Expand(value, op.vector(sizes)), None)
 
 
-_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-
-
-@lowering(aten.index_reduce.default)
-def index_reduce(
-    op: Builder, tensor: Any, dimension: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
-) -> Any:
-    if reduce not in _REDUCTIONS or not include_self:
-        raise LoweringError(f"ONNX has no scattering that reduces with {reduce}, include_self={include_self}")
-    if tensor.dtype is ir.DataType.BOOL:
-        raise LoweringError("of truth values it has no form")
-    return _placed(op, tensor, dimension, index, source, _REDUCTIONS[reduce])
-
-
 @lowering(aten.take.default)
 def take(op: Builder, tensor: Any, index: Any) -> Any:
     return op.Gather(op.Reshape(tensor, [-1]), op.cast(index, _INT64), axis=0)

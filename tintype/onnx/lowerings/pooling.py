@@ -12,13 +12,14 @@ import torch
 from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
+from tintype.onnx.lowerings.integers import integer_average
 from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
 _INT64 = ir.DataType.INT64
 
 
-def _windows(size: int, wanted: int) -> list[tuple[int, int]]:
+def windows_of(size: int, wanted: int) -> list[tuple[int, int]]:
     """Where each of the results begins and ends."""
     return [(number * size // wanted, -(-(number + 1) * size // wanted)) for number in range(wanted)]
 
@@ -50,7 +51,7 @@ def _adaptive_mean(dimensions: int) -> Any:
             if known == size:
                 continue
             shares = np.zeros((known, size), dtype=np.float32)
-            for number, (begin, end) in enumerate(_windows(known, size)):
+            for number, (begin, end) in enumerate(windows_of(known, size)):
                 shares[begin:end, number] = 1 / (end - begin)
             behind = [op.size(tensor, each) for each in range(axis + 1, rank)]
             before = [op.size(tensor, each) for each in range(axis)]
@@ -66,31 +67,6 @@ def _adaptive_mean(dimensions: int) -> Any:
 lowering(aten.adaptive_avg_pool1d.default)(_adaptive_mean(1))
 lowering(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default)(_adaptive_mean(2))
 lowering(aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool3d.default)(_adaptive_mean(3))
-
-
-def _adaptive_max(dimensions: int) -> Any:
-    def lower(op: Builder, tensor: Any, wanted: Sequence[Any]) -> Any:
-        """The elements of each window along each axis, the last of a short one again, and the largest of them."""
-        if any(user.args[1] == 1 and user.users for user in op.node.users):
-            raise LoweringError("the places of the largest elements have no form in ONNX")
-        for axis, known, size in _fixed(op, tensor, dimensions, wanted):
-            if known == size:
-                continue
-            if known < 0:
-                tensor = op.ReduceMax(tensor, [axis], keepdims=1)
-                continue
-            windows = _windows(known, size)
-            width = max(end - begin for begin, end in windows)
-            places = [[min(begin + each, end - 1) for each in range(width)] for begin, end in windows]
-            tensor = op.ReduceMax(op.Gather(tensor, op.constant(places, _INT64), axis=axis), [axis + 1], keepdims=0)
-        return tensor, None
-
-    return lower
-
-
-lowering(aten.adaptive_max_pool1d.default)(_adaptive_max(1))
-lowering(aten.adaptive_max_pool2d.default)(_adaptive_max(2))
-lowering(aten.adaptive_max_pool3d.default)(_adaptive_max(3))
 
 
 def _pair(value: Any, count: int) -> list[int]:
@@ -112,6 +88,14 @@ def _average(dimensions: int) -> Any:
         size = _pair(kernel, dimensions)
         steps = _pair(stride, dimensions) if stride not in ((), [], None) else size
         pads = _pair(padding, dimensions)
+        if not tensor.dtype.is_floating_point():
+            image = tensor if len(tensor.shape) == dimensions + 2 else op.Unsqueeze(tensor, [0])
+            image.shape = ir.Shape([None] * (dimensions + 2 - len(tensor.shape)) + list(tensor.shape))
+            mean = integer_average(
+                op, image, size, steps, pads, ceiling=ceil_mode, include_pads=count_include_pad,
+                divisor=divisor_override,
+            )  # fmt: skip
+            return mean if image is tensor else op.Squeeze(mean, [0])
         if ceil_mode:
             return _average_with_ceiling(op, tensor, size, steps, pads, count_include_pad, divisor_override)
         batched = len(tensor.shape) == dimensions + 2
@@ -226,8 +210,9 @@ def _circular(op: Builder, tensor: Any, padding: Sequence[Any]) -> Any:
         left, right = padding[2 * position], padding[2 * position + 1]
         if isinstance(left, ir.Value) or isinstance(right, ir.Value):
             raise LoweringError("circular padding by amounts that vary")
-        if left < 0 or right < 0:
-            raise LoweringError("circular padding by amounts below 0")
+        if left < 0 or right < 0:  # what is cut off is no part of the circle
+            cut_end = right if right < 0 else end
+            tensor = op.Slice(tensor, [max(0, -left)], [cut_end], [axis])
         parts = [tensor]
         if left > 0:
             parts.insert(0, op.Slice(tensor, [-left], [end], [axis]))

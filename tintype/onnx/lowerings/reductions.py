@@ -275,28 +275,6 @@ def _last(op: Builder, tensor: Any, axis: int, place: int, keepdim: bool) -> Any
     return op.Gather(tensor, op.constant([place] if keepdim else place, _INT64), axis=axis)
 
 
-@lowering(aten.median.default)
-def median(op: Builder, tensor: Any) -> Any:
-    flat = op.Reshape(tensor, [-1])
-    flat.shape = ir.Shape([None])
-    size = op.Size(tensor)
-    middle = op.Div(op.Add(size, 1), op.constant(2, _INT64))
-    values, _ = op.TopK(flat, op.as_vector(middle), axis=0, largest=0, sorted=1)
-    result = op.Gather(values, op.Sub(middle, op.constant(1, _INT64)), axis=0)
-    if is_float(tensor):
-        unknown = op.ReduceMax(op.cast(op.IsNaN(flat), ir.DataType.INT32), keepdims=0)
-        result = op.Where(op.cast(unknown, _BOOL), op.constant(math.nan, tensor.dtype), result)
-    return result
-
-
-@lowering(aten.median.dim)
-def median_dim(op: Builder, tensor: Any, dim: int, keepdim: bool = False) -> Any:
-    size = op.size(tensor, dim) if len(tensor.shape) else 1
-    if not isinstance(size, int) or is_float(tensor):
-        raise LoweringError("along a dimension whose size varies, or among numbers that may be nan, it has no form")
-    return kthvalue(op, tensor, (size + 1) // 2, dim, keepdim)
-
-
 @lowering(aten.masked_select.default)
 def masked_select(op: Builder, tensor: Any, mask: Any) -> Any:
     shape = op.Shape(op.And(mask, op.Expand(op.constant(True), op.Shape(tensor))))
@@ -360,3 +338,23 @@ def cdist(op: Builder, left: Any, right: Any, p: float = 2.0, mode: Any = None) 
         return op.ReduceMax(distance, [-1], keepdims=0)
     powers = op.ReduceSum(op.Pow(distance, op.constant(p, left.dtype)), [-1], keepdims=0)
     return op.Pow(powers, op.constant(1 / p, left.dtype))
+
+
+@lowering(aten.linalg_vector_norm.default)
+def linalg_vector_norm(
+    op: Builder, tensor: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    axes = _axes(tensor, dim)
+    size = op.Abs(tensor)
+    if not axes:  # one number, whatever the order; how many are not 0 for the order 0
+        one = op.constant(1, tensor.dtype)
+        return size if order != 0 else op.Where(op.Equal(size, op.constant(0, size.dtype)), size, one)
+    if order == 0:
+        counted = op.cast(op.Not(op.Equal(size, op.constant(0, size.dtype))), tensor.dtype)
+        return op.ReduceSum(counted, axes, keepdims=int(keepdim))
+    if math.isinf(order):
+        return op.emit("ReduceMax" if order > 0 else "ReduceMin", size, axes, keepdims=int(keepdim))
+    if order in (1, 2):
+        return op.emit(f"ReduceL{int(order)}", tensor, axes, keepdims=int(keepdim))
+    powers = op.Pow(size, op.constant(float(order), size.dtype))
+    return op.Pow(op.ReduceSum(powers, axes, keepdims=int(keepdim)), op.constant(1 / order, size.dtype))

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from tintype.onnx.builder import Builder
-from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
-from tintype.onnx.registry import lowering, refuse
+from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
 
@@ -115,16 +114,6 @@ def _signs(op: Builder, square: Any) -> Any:
     for coefficient in (-1 / 240, 1 / 252, -1 / 120, 1 / 12):
         total = op.Add(op.Mul(total, square), op.constant(coefficient, double))
     return op.Mul(total, square)
-
-
-refuse(aten.special_erfcx.default, because="its approximation is too far from torch's")
-
-
-@lowering(aten.polygamma.default, aten.special_polygamma.default)
-def polygamma(op: Builder, order: int, tensor: Any) -> Any:
-    if order != 0:
-        raise LoweringError(f"of the order {order} it has no form")
-    return digamma(op, op.cast(tensor, ir.DataType.FLOAT) if not tensor.dtype.is_floating_point() else tensor)
 
 
 @lowering(aten.special_entr.default)

@@ -25,16 +25,37 @@ def convert(op: Builder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """To the dtype of the result; where a tensor lies is nothing that ONNX says."""
     result = op.node.meta["val"]
     source = op.node.args[0].meta["val"]
-    if result.dtype.is_complex and not source.dtype.is_complex:
+    if result.dtype.is_complex:
         stored = dtypes.stored_as(result.dtype)
-        if stored is None:
-            raise LoweringError(f"ONNX has no dtype {result.dtype}")
+        assert stored is not None
+        if source.dtype.is_complex:
+            return op.cast(tensor, stored)
         real = op.Unsqueeze(op.cast(tensor, stored), [-1])
         return op.Concat(real, op.Expand(op.constant(0.0, stored), op.Shape(real)), axis=-1)
     wanted = dtypes.to_onnx(result.dtype)
     if wanted is None:
         raise LoweringError(f"ONNX has no dtype {result.dtype}")
     return op.cast(tensor, wanted)
+
+
+convert.takes_complex = True  # type: ignore[attr-defined]
+
+
+@lowering(aten.pixel_shuffle.default)
+def pixel_shuffle(op: Builder, tensor: Any, factor: int) -> Any:
+    """Blocks of channels become blocks of pixels."""
+    rank = len(tensor.shape)
+    if rank == 4 and tensor.dtype.is_floating_point():
+        return op.DepthToSpace(tensor, blocksize=factor, mode="CRD")
+    lead = [op.size(tensor, each) for each in range(rank - 3)]
+    channels, height, width = (op.size(tensor, each) for each in range(rank - 3, rank))
+    if not all(isinstance(size, int) for size in (channels, height, width)):
+        raise LoweringError("of images whose sizes vary it has a form for batches of floating-point numbers only")
+    first = len(lead)
+    made = channels // factor**2
+    blocks = op.Reshape(tensor, op.vector([*lead, made, factor, factor, height, width]))
+    order = [*range(first), first, first + 3, first + 1, first + 4, first + 2]
+    return op.Reshape(op.Transpose(blocks, perm=order), op.vector([*lead, made, height * factor, width * factor]))
 
 
 @lowering(aten.cat.default, aten.concat.default, aten.concatenate.default)
@@ -133,28 +154,6 @@ def empty_permuted(op: Builder, sizes: Sequence[Any], order: Any, **kwargs: Any)
     assert type(example) is FakeTensor
     dtype = dtypes.to_onnx(example.info.dtype)
     return op.Expand(op.constant(0, dtype), op.vector(sizes))
-
-
-@lowering(aten.unique_consecutive.default)
-def unique_consecutive(
-    op: Builder, tensor: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
-    if dim is not None:
-        raise LoweringError("of slices along a dimension it has no form")
-    flat = op.Reshape(tensor, [-1])
-    end = 9223372036854775807
-    changes = op.Not(op.Equal(op.Slice(flat, [1], [end], [0]), op.Slice(flat, [0], [-1], [0])))
-    size = op.Reshape(op.Size(tensor), [1])
-    some = op.Min(size, op.constant([1], _INT64))
-    starts = op.Concat(op.Expand(op.constant(True), some), changes, axis=0)
-    values = op.Compress(flat, starts, axis=0)
-    inverse = op.Sub(op.CumSum(op.cast(starts, _INT64), op.constant(0, _INT64)), op.constant(1, _INT64))
-    places = op.Reshape(op.NonZero(starts), [-1])
-    ends = op.Concat(op.Slice(places, [1], [end], [0]), op.Slice(size, op.constant([0], _INT64), some, [0]), axis=0)
-    inverse = op.Reshape(inverse, op.Shape(tensor))
-    nothing = op.constant([], _INT64)
-    counts = op.Sub(ends, places)
-    return values, inverse if return_inverse else nothing, counts if return_counts else nothing
 
 
 @lowering(aten.max_unpool2d.default)

@@ -1,0 +1,90 @@
+"""Complex numbers, which are pairs of real ones along a last dimension: what torchlib leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.onnx.builder import Builder
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering, lowering_of_complex
+
+aten = torch.ops.aten
+_INT64 = ir.DataType.INT64
+
+
+def _parts(op: Builder, tensor: Any) -> tuple[Any, Any]:
+    """The real and the imaginary part."""
+    return op.Gather(tensor, op.constant(0, _INT64), axis=-1), op.Gather(tensor, op.constant(1, _INT64), axis=-1)
+
+
+def _joined(op: Builder, real: Any, imaginary: Any) -> Any:
+    return op.Concat(op.Unsqueeze(real, [-1]), op.Unsqueeze(imaginary, [-1]), axis=-1)
+
+
+def _rank(tensor: Any) -> int:
+    return len(tensor.shape) - 1
+
+
+@lowering_of_complex(aten._conj_physical.default, aten.conj_physical.default, aten._conj.default, aten.conj.default)
+def conj(op: Builder, tensor: Any) -> Any:
+    return op.Mul(tensor, op.constant([1.0, -1.0], tensor.dtype))
+
+
+@lowering_of_complex(aten.constant_pad_nd.default)
+def constant_pad_nd(op: Builder, tensor: Any, padding: Sequence[Any], value: Any = 0) -> Any:
+    rank = _rank(tensor)
+    before: list[Any] = [0] * (rank + 1)
+    after: list[Any] = [0] * (rank + 1)
+    for position in range(len(padding) // 2):
+        before[rank - 1 - position] = padding[2 * position]
+        after[rank - 1 - position] = padding[2 * position + 1]
+    amounts = op.vector([*before, *after])
+    filler = complex(value)
+    if filler.imag == 0 and filler.real == 0:
+        return op.Pad(tensor, amounts, op.constant(0.0, tensor.dtype))
+    parts = (filler.real, filler.imag)
+    padded = [op.Pad(tensor, amounts, op.constant(part, tensor.dtype)) for part in parts]
+    return op.Concat(op.Slice(padded[0], [0], [1], [rank]), op.Slice(padded[1], [1], [2], [rank]), axis=rank)
+
+
+@lowering_of_complex(aten.unsqueeze.default)
+def unsqueeze(op: Builder, tensor: Any, dim: int) -> Any:
+    rank = _rank(tensor)
+    return op.Unsqueeze(tensor, [dim % (rank + 1)])
+
+
+@lowering_of_complex(aten.transpose.int)
+def transpose(op: Builder, tensor: Any, first: int, second: int) -> Any:
+    rank = _rank(tensor)
+    order = list(range(rank + 1))
+    if rank:
+        order[first % rank], order[second % rank] = order[second % rank], order[first % rank]
+    return op.Transpose(tensor, perm=order)
+
+
+@lowering_of_complex(aten.permute.default)
+def permute(op: Builder, tensor: Any, dims: Sequence[int]) -> Any:
+    rank = _rank(tensor)
+    return op.Transpose(tensor, perm=[*(each % rank for each in dims), rank])
+
+
+@lowering_of_complex(aten.silu.default)
+def silu(op: Builder, tensor: Any) -> Any:
+    """z / (1 + exp(-z))."""
+    real, imaginary = _parts(op, tensor)
+    size = op.Exp(op.Neg(real))
+    below_real = op.Add(op.Mul(size, op.Cos(imaginary)), op.constant(1.0, tensor.dtype))
+    below_imaginary = op.Neg(op.Mul(size, op.Sin(imaginary)))
+    square = op.Add(op.Mul(below_real, below_real), op.Mul(below_imaginary, below_imaginary))
+    top_real = op.Add(op.Mul(real, below_real), op.Mul(imaginary, below_imaginary))
+    top_imaginary = op.Sub(op.Mul(imaginary, below_real), op.Mul(real, below_imaginary))
+    return _joined(op, op.Div(top_real, square), op.Div(top_imaginary, square))
+
+
+@lowering(aten.complex.default)
+def make_complex(op: Builder, real: Any, imaginary: Any) -> Any:
+    shape = op.Shape(op.Add(real, imaginary))
+    return _joined(op, op.Expand(real, shape), op.Expand(imaginary, shape))

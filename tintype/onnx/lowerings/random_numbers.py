@@ -1,0 +1,72 @@
+"""Random numbers: drawn in float32, which every runtime does, and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tintype.onnx.builder import Builder
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering
+
+aten = torch.ops.aten
+_FLOAT = ir.DataType.FLOAT
+
+
+def _drawn(op: Builder, operation: str, shape: Any, **attributes: Any) -> Any:
+    room = op.Expand(op.constant(0.0, _FLOAT), shape)
+    return op.emit(operation, room, dtype=int(_FLOAT), **attributes)
+
+
+@lowering(aten.randn.default)
+def randn(op: Builder, sizes: Sequence[Any], **kwargs: Any) -> Any:
+    return _drawn(op, "RandomNormalLike", op.vector(list(sizes)))
+
+
+@lowering(aten.rand.default)
+def rand(op: Builder, sizes: Sequence[Any], **kwargs: Any) -> Any:
+    return _drawn(op, "RandomUniformLike", op.vector(list(sizes)))
+
+
+@lowering(aten.rand_like.default)
+def rand_like(op: Builder, tensor: Any, **kwargs: Any) -> Any:
+    return _drawn(op, "RandomUniformLike", op.Shape(tensor))
+
+
+@lowering(aten.randn_like.default)
+def randn_like(op: Builder, tensor: Any, **kwargs: Any) -> Any:
+    return _drawn(op, "RandomNormalLike", op.Shape(tensor))
+
+
+def _number(value: Any) -> bool:
+    return not isinstance(value, ir.Value)
+
+
+@lowering(torch.ops.prims.uniform.default)
+def uniform(op: Builder, sizes: Sequence[Any], *, low: Any, high: Any, **kwargs: Any) -> Any:
+    drawn = _drawn(op, "RandomUniformLike", op.vector(list(sizes)))
+    if _number(low) and _number(high) and low == 0 and high == 1:
+        return drawn
+    low, high = op.cast(low, _FLOAT), op.cast(high, _FLOAT)
+    return op.Add(op.Mul(drawn, op.Sub(high, low)), low)
+
+
+def rrelu_with_noise(
+    op: Builder,
+    tensor: Any,
+    noise: Any,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    """The result, and the noise that it was multiplied by."""
+    below = op.Less(tensor, op.constant(0.0, tensor.dtype))
+    if not training:
+        slope = op.constant((lower + upper) / 2, tensor.dtype)
+        return op.Where(below, op.Mul(tensor, slope), tensor), noise
+    drawn = op.cast(_drawn(op, "RandomUniformLike", op.Shape(tensor), low=lower, high=upper), tensor.dtype)
+    made = op.Where(below, drawn, op.constant(1.0, tensor.dtype))
+    return op.Mul(tensor, made), made
