@@ -8,6 +8,7 @@ torch.Size([4, 2])
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import Any
 
@@ -64,8 +65,20 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'tintype' has no attribute {name!r}")
-    module = importlib.import_module(home)
+    module = _loaded(home)
     return module if home == f"tintype.{name}" else getattr(module, name)
+
+
+def _loaded(home: str) -> Any:
+    """The module of that name. Python would look through all objects of torch's for garbage while modules are loaded,
+    which takes as long as loading them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(home)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -237,6 +237,19 @@ def test_importing_tintype_is_light() -> None:
     assert not eager, f"`import tintype` loads the rooms {eager} before they are asked for"
 
 
+def test_an_export_loads_the_rooms_that_it_needs_and_looks_for_no_garbage_meanwhile() -> None:
+    rooms, full_collections, collects = run_in_a_fresh_process(
+        "import gc, sys, json, torch; gc.collect(); before = gc.get_stats()[2]['collections']; import tintype; "
+        "tintype.export; full = gc.get_stats()[2]['collections'] - before; "
+        "tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),)); "
+        "rooms = sorted({name.split('.')[1] for name in sys.modules if name.startswith('tintype.')}); "
+        "print(json.dumps([rooms, full, gc.isenabled()]))"
+    )
+    assert {"interpret", "aot", "serde", "onnx"}.isdisjoint(rooms)
+    assert full_collections == 0
+    assert collects
+
+
 def test_a_function_named_like_a_room_survives_the_import_of_the_room() -> None:
     """Importing `tintype.export.x` binds the room to `tintype.export`, where users expect the function."""
     ask = (

@@ -26,7 +26,6 @@ from tintype.ir.sources import named_input
 from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import argument_names
 from tintype.trace.capture import Capture, CapturedGraph
-from tintype.trace.interpreted import interpreting
 from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.trace.recording import one_at_a_time
@@ -54,7 +53,7 @@ class ExampleCall:
         self.entries = entries
         self._capture_class = capture_class
         self._preserved = preserved
-        self._interpreted = interpreting if strict else _natively
+        self._interpreted = _by_machine if strict else _natively
         self._is_for_training = is_for_training
         self._watches_functions = False
         names = argument_names(module, args, kwargs)
@@ -158,6 +157,12 @@ def _with_symbolic_sequences(run: Callable[[], Any], flags: PlainFlags) -> Any:
 
 def _natively(capture: Capture) -> AbstractContextManager[None]:
     return nullcontext()
+
+
+def _by_machine(capture: Capture) -> AbstractContextManager[None]:
+    from tintype.trace.interpreted import interpreting  # a room of its own, which most exports need not load
+
+    return interpreting(capture)
 
 
 def _library_forms() -> AbstractContextManager[None]:

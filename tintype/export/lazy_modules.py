@@ -6,7 +6,9 @@ import copy
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+_UNINITIALIZED = (UninitializedParameter, UninitializedBuffer)
 
 
 def has_uninitialized_state(module: torch.nn.Module) -> bool:
@@ -21,7 +23,7 @@ def has_uninitialized_state(module: torch.nn.Module) -> bool:
             if inner is not None and id(inner) not in seen:
                 seen.add(id(inner))
                 pending.append(inner)
-    return any(issubclass(kind, UninitializedTensorMixin) for kind in kinds)
+    return any(issubclass(kind, _UNINITIALIZED) for kind in kinds)
 
 
 def _uninitialized_copies(module: torch.nn.Module) -> dict[int, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -159,16 +158,17 @@ def print_program(graph_module: GraphModule, signature: ExportGraphSignature, st
 
 def program_html(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> str:
     """A program for a notebook: its signature as tables, its code behind a fold."""
+    from html import escape  # its table of names is long, and few look at programs in notebooks
 
     def table(title: str, specs: list[Any]) -> str:
         rows = "".join(
-            f"<tr><td><code>{html.escape(spec.arg.name)}</code></td><td>{spec.kind.name}</td>"
-            f"<td>{html.escape(spec.target or '')}</td></tr>"
+            f"<tr><td><code>{escape(spec.arg.name)}</code></td><td>{spec.kind.name}</td>"
+            f"<td>{escape(spec.target or '')}</td></tr>"
             for spec in specs
         )
         return f"<table><caption>{title}</caption>{rows}</table>"
 
-    code = html.escape(print_program(graph_module, signature, stage))
+    code = escape(print_program(graph_module, signature, stage))
     calls = sum(node.op == "call_function" for node in graph_module.graph.nodes)
     return (
         f"<details><summary>ExportedProgram: {stage} stage, {calls} operator calls</summary>"

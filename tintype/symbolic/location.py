@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -19,7 +18,7 @@ _PACKAGES = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, os.path.dirname(os.path.abspath(__file__)))
 )
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 # Files of torch's whose functions answer questions: they ask on behalf of their caller.
 _ANSWERING = tuple(
     os.path.join(_PACKAGES[0], *parts)

@@ -154,12 +154,6 @@ class InterpretedOrigins(OriginTracker):
     def __init__(self, modules: Iterable[tuple[str, torch.nn.Module]], machine: Machine) -> None:
         super().__init__(modules)
         self.machine = machine
-        # the calls that run, outermost first, by what they are known by
-        self._running: list[tuple[Any, ModuleCall]] = []
-
-    def leave(self) -> None:
-        super().leave()
-        self._running.clear()
 
     def frames(self, native: FrameType | None) -> Iterator[tuple[Any, Step, torch.nn.Module | None]]:
         """(what it is known by, place, module that it calls) of every frame from the inside out."""
@@ -181,41 +175,29 @@ class InterpretedOrigins(OriginTracker):
 
     def origin(self, depth: int, function: str | None = None) -> Origin:
         serial = self._serials[function] = self._serials.get(function, 0) + 1
-        top = self._running[-1][0] if self._running else None
-        native = sys._getframe(depth + 1)
         steps: list[Step] = []
-        for key, place, module in self.frames(native):
-            if key is top:
-                return Origin(self._running[-1][1], tuple(steps), function, serial)
+        frames = self.frames(sys._getframe(depth + 1))
+        for key, place, module in frames:
             if module is not None and id(module) in self.paths:
-                return Origin(self.follow(native, key), tuple(steps), function, serial)
+                return Origin(self._call_among(key, module, frames), tuple(steps), function, serial)
             steps.append(place)
-        self._running.clear()
+        self._calls.clear()
         return Origin(None, tuple(steps), function, serial)
 
-    def follow(self, native: FrameType, innermost: Any) -> ModuleCall:
-        """Bring the list of running calls up to date: the innermost one is known."""
-        running = {id(known): index for index, (known, _) in enumerate(self._running)}
-        new: list[tuple[Any, torch.nn.Module, list[Step]]] = []
+    def _call_among(
+        self, key: Any, module: torch.nn.Module, outer: Iterator[tuple[Any, Step, torch.nn.Module | None]]
+    ) -> ModuleCall:
+        """The call of a module that runs innermost of all, from the frames around it."""
+        if key in self._calls:
+            return self._innermost(key)
         parent: ModuleCall | None = None
-        keep = 0
-        for key, place, module in self.frames(native):
-            if not new and key is not innermost:
-                continue
-            if id(key) in running:
-                keep = running[id(key)] + 1
-                parent = self._running[keep - 1][1]
+        steps: list[Step] = []
+        for outer_key, place, caller in outer:
+            if caller is not None and id(caller) in self.paths:
+                parent = self._call_among(outer_key, caller, outer)
                 break
-            if module is not None and id(module) in self.paths:
-                new.append((key, module, []))
-            else:
-                new[-1][2].append(place)
-        del self._running[keep:]
-        for key, module, steps in reversed(new):
-            parent = self._make_call(module, parent, tuple(steps))
-            self._running.append((key, parent))
-        assert parent is not None
-        return parent
+            steps.append(place)
+        return self._add_call(key, module, parent, steps)
 
 
 # --- the capture -----------------------------------------------------------------------------------------------

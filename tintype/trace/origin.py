@@ -38,7 +38,7 @@ class OriginTracker:
         self._serials: dict[str | None, int] = {}
         self._call_counts: dict[str, int] = {}
         # the calls that run, outermost first, and after them perhaps some that have ended
-        self._calls: dict[FrameType, ModuleCall] = {}
+        self._calls: dict[Any, ModuleCall] = {}
 
     def enter(self) -> None:
         """Mark the caller's frame as the one the program is called from."""
@@ -66,20 +66,18 @@ class OriginTracker:
 
     def _call_of(self, frame: FrameType) -> ModuleCall | None:
         """The call that a frame is, if it is one of the program's modules'; then it is the innermost that runs."""
-        calls = self._calls
-        call = calls.get(frame)
-        if call is None:
-            module = self._module_of(frame)
-            return None if module is None else self._follow(frame, module)
-        while next(reversed(calls)) is not frame:  # those inside of it have ended
-            calls.popitem()
-        return call
-
-    def _module_of(self, frame: FrameType) -> torch.nn.Module | None:
-        """The module that a frame calls, if it is one of the program's. Python makes a dictionary of all variables
-        of a frame for whoever asks for one."""
+        if frame in self._calls:
+            return self._innermost(frame)
+        # Python makes a dictionary of all variables of a frame for whoever asks for one
         module = frame.f_locals["self"]
-        return module if id(module) in self.paths else None
+        return self._follow(frame, module) if id(module) in self.paths else None
+
+    def _innermost(self, frame: Any) -> ModuleCall:
+        """The call that a frame is, which is known; those inside of it have ended."""
+        calls = self._calls
+        while next(reversed(calls)) is not frame:
+            calls.popitem()
+        return calls[frame]
 
     def _follow(self, frame: FrameType, module: torch.nn.Module) -> ModuleCall:
         """Add a call to those that run, and the calls around it that called no operator before."""
@@ -92,6 +90,11 @@ class OriginTracker:
                 break
             steps.append((code, outer.f_lasti))
             outer = outer.f_back
+        return self._add_call(frame, module, parent, steps)
+
+    def _add_call(
+        self, frame: Any, module: torch.nn.Module, parent: ModuleCall | None, steps: list[Step]
+    ) -> ModuleCall:
         if parent is None:
             self._calls.clear()
         call = self._calls[frame] = self._make_call(module, parent, tuple(steps))

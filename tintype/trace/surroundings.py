@@ -10,7 +10,7 @@ import functools
 import operator
 import random
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -124,12 +124,13 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     torch binds some by several names, and its flags (``torch.backends.mkldnn.enabled``) hold the functions that they
     ask."""
     names = {function: name for name, function in SURROUNDINGS.items()}
+    kinds = {type(function) for function in names}
     backends = [module for name, module in sys.modules.items() if name.startswith("torch.backends.")]
     flags = [flag for module in backends for flag in vars(type(module)).values() if isinstance(flag, ContextProp)]
     inner = [vars(module).get("m", module) for module in backends]  # flags are attributes of a module around it
     for holder in (torch, torch._C, torch.cuda, torch.xpu, torch.accelerator, *inner, *flags):
         for name, value in vars(holder).items():
-            if callable(value) and isinstance(value, Hashable) and value in names:
+            if type(value) in kinds and value in names:
                 yield holder, name, names[value]
 
 
