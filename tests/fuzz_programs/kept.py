@@ -265,6 +265,12 @@ KEPT = [
          "torch.kron(x0, torch.stack([x0, x0], -1))"),
     Kept("a history is cut in place", dim(n=3), (N,),
          "v0 = x0 * 2\nv1 = v0 + 1\nv0.detach_()\nv0.add_(1)\n(v0 * x0, v1)"),
+    Kept("a decomposition that lays its result out", static(), (x("x0", "3", "3", "3", "0", layout="channels_last"),),
+         "v0 = self.m0(x0)\ntorch.lerp(v0, v0, 0.25)", "self.m0 = torch.nn.PReLU()"),
+    Kept("who requires a gradient after a write", static(), (x("x0", "3"),),
+         "self.b0.copy_(self.p0)\nv0 = torch.zeros(3)\nv0[1:] += self.p0\n"
+         "v1 = x0 + 1 if self.b0.requires_grad else x0 - 1\nv2 = x0 + 1 if v0.requires_grad else x0 - 1\n(v1, v2)",
+         'self.p0 = torch.nn.Parameter(torch.randn(()))\nself.register_buffer("b0", torch.ones(3))'),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

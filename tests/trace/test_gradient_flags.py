@@ -123,6 +123,14 @@ def detached(model: Any, x: torch.Tensor) -> Any:
     return x.detach() * x + model.scale.detach() * model.layer(x)
 
 
+def detached_in_place(model: Any, x: torch.Tensor) -> Any:
+    y = x * model.scale
+    before = y + 1
+    y.detach_()
+    y.add_(model.scale)
+    return y * x, before
+
+
 def masks(model: Any, x: torch.Tensor) -> Any:
     with torch.no_grad():
         positive, large = x > 0, x.abs().max() > 0.5
@@ -132,7 +140,7 @@ def masks(model: Any, x: torch.Tensor) -> Any:
 FUNCTIONS = [
     mean, frozen_layer, running_average, average_in_steps, history_in_a_buffer, enabled_inside,
     written_without_gradients, view_written_without_gradients, detached_and_written, data_written, one_of_several,
-    branch, returned, switched, detached, masks,
+    branch, returned, switched, detached, detached_in_place, masks,
 ]  # fmt: skip
 FLAGS = list(itertools.product((False, True), repeat=2))
 
@@ -199,3 +207,55 @@ def test_only_what_carries_a_gradient_out_is_cut(function: Any, count: int) -> N
     cuts = [node for node in program.graph.nodes if node.target is torch.ops.aten.detach.default]
     floating = [node for node in cuts if node.args[0].meta["val"].dtype.is_floating_point]
     assert len(floating) == count, targets(program)
+
+
+class Questions(nn.Module):
+    """Answers in numbers whether something of it requires a gradient."""
+
+    def __init__(self, ask: Any) -> None:
+        super().__init__()
+        self.ask = ask
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("average", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tensor = self.ask(self, torch.zeros(3), x)
+        return x + (2 * tensor.requires_grad + tensor.is_leaf)
+
+
+def after(tensor: torch.Tensor, *steps: Any) -> torch.Tensor:
+    return tensor
+
+
+ASKED: dict[str, Any] = {
+    "written to": lambda m, y, x: y.copy_(m.weight),
+    "a view written to": lambda m, y, x: after(y, y[1:].add_(m.weight[1:])),
+    "written to before it is a view": lambda m, y, x: after(y[1:], y.copy_(m.weight)),
+    "computed from what was written to": lambda m, y, x: after(y, y[1:].copy_(m.weight[1:])) * 2,
+    "a buffer": lambda m, y, x: after(m.average, m.average.copy_(m.weight)),
+    "a view of a buffer": lambda m, y, x: after(m.average[1:], m.average.mul_(m.weight)),
+    "an input": lambda m, y, x: after(x, x[1:].add_(m.weight[1:])),
+    "written to without gradients": lambda m, y, x: after(y, torch.no_grad()(lambda: y.copy_(m.weight))()),
+    "written to with the data": lambda m, y, x: after(y, y.copy_(m.weight.detach())),
+    "apart from what is written to": lambda m, y, x: after(y.detach(), y.copy_(m.weight)),
+    "overwritten": lambda m, y, x: (m.weight * 2).zero_(),
+    "detached": lambda m, y, x: m.weight.detach(),
+    "computed from what is detached": lambda m, y, x: m.weight.detach() * 2,
+    "detached in place": lambda m, y, x: (m.weight * 2).detach_(),
+    "counted": lambda m, y, x: torch.histc(m.weight, 3),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_who_requires_a_gradient_after_a_write(name: str, mode: str) -> None:
+    program = capture(mode, Questions(ASKED[name]), (torch.ones(3),))
+    module = tintype.unflatten(program) if mode == "unflattened" else program.module()
+    torch.testing.assert_close(module(torch.ones(3)), Questions(ASKED[name])(torch.ones(3)))
+
+
+def test_what_was_written_through_a_view_is_held_to_be_like_the_example() -> None:
+    model = Questions(lambda m, y, x: after(y, y[1:].copy_(x[1:])))
+    module = tintype.export(model, (torch.ones(3),)).module()
+    torch.testing.assert_close(module(torch.ones(3)), model(torch.ones(3)))
+    with pytest.raises(tintype.errors.InputMismatchError, match="requires_grad to be False, but got True"):
+        module(torch.ones(3).requires_grad_())

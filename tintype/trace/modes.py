@@ -37,7 +37,8 @@ class Modes:
         # now
         self.gradients = grad
         self.region: Region = ()
-        self._marks: list[tuple[Node, Region]] = []
+        # after which nodes of the graph another region begins
+        self.marks: list[tuple[Node, Region]] = []
         # custom functions and hooks that the program has for its gradients
         self.lost_gradients = LostGradients()
 
@@ -87,7 +88,7 @@ class Modes:
         region = self._region(grad)
         if region != self.region:
             self.region = region
-            self._marks.append((graph._root._prev, region))
+            self.marks.append((graph._root._prev, region))
 
     def _region(self, grad: bool) -> Region:
         settings: list[Any] = []
@@ -104,7 +105,7 @@ class Modes:
     def label(self, graph: Graph) -> None:
         """Let the nodes of the finished graph know their regions."""
         end = graph._root._prev
-        for before, region in reversed(self._marks):
+        for before, region in reversed(self.marks):
             node = before
             while region and node is not end:
                 node = node._next

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from tintype.errors import CaptureError, Location
 from tintype.fake.info import told_strides
@@ -29,6 +29,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import decided_one, decided_zero
+from tintype.trace.written_histories import Attached, WrittenHistories
 
 if TYPE_CHECKING:
     from tintype.fake.info import TensorInfo
@@ -84,6 +85,7 @@ class Observer:
         self._inputs: dict[Node, tuple[int, FakeTensor, torch.Tensor]] = {}
         self._state: dict[Node, tuple[str, torch.Tensor]] = {}
         self._walked: dict[str, set[Node]] = {}
+        self._histories: dict[Graph, WrittenHistories] = {}
         # states of generators that torch asked for or set: after which node, for what device, which, whether set
         self.generator_states: list[tuple[Node, str, torch.Tensor, bool]] = []
         # tensors of a model that is differentiated whose gradient it looked at, and what that was
@@ -126,6 +128,9 @@ class Observer:
                 return answer  # gradients are part of the program, as autograd has them
             if fake.has_own_gradient_flag:
                 return True if fact == "is_leaf" else answer
+            written = self._written_history(recorder, fake)
+            if written is not None:
+                return self._asked_of_written(recorder, fake, written, fact)
         if given is not None and is_input:
             return self._asked_of_input(*given, fact, arguments, answer)
         if fact == "grad":
@@ -133,7 +138,7 @@ class Observer:
         if fact in _DONE_TO_IT:
             return answer
         if fact in ("is_leaf", "grad_fn", "output_nr"):
-            answer = self._about_history(fake, fact)
+            answer = _about_history(fake.info.requires_grad, fact)
         if fact in ("tensor_class", "is_plain"):
             answer = "torch.Tensor" if fact == "tensor_class" else True
         for origin in _FOLLOWS_FROM[fact]:
@@ -228,13 +233,22 @@ class Observer:
         self.note(position, fact, arguments, answer)
         return answer
 
-    def _about_history(self, fake: FakeTensor, fact: str) -> Any:
-        """``is_leaf``, ``grad_fn`` and ``output_nr`` of a tensor that the program computed."""
-        if fact == "is_leaf":
-            return not fake.info.requires_grad
-        if fake.info.requires_grad:
-            raise_unknown(f"asks for the {fact} of a tensor with a history", "ask whether it requires a gradient")
-        return None if fact == "grad_fn" else 0
+    def _written_history(self, recorder: Recorder, fake: FakeTensor) -> Attached | None:
+        """The history of a tensor where it is another than the tensor's flag says: the program has written to it, or
+        computed it from one that was written to or detached."""
+        if not recorder.below_autograd:
+            return None
+        known = self._histories.setdefault(recorder.graph, WrittenHistories(recorder.graph, recorder.modes))
+        attached = known.of(fake.node)
+        differs = attached.writes or attached.requires_grad is not fake.info.requires_grad
+        return attached if differs else None
+
+    def _asked_of_written(self, recorder: Recorder, fake: FakeTensor, written: Attached, fact: str) -> Any:
+        """The answer follows from what was there before, and from what was written."""
+        for node in (fake.node, *written.writes):
+            self._note_sources(node, "requires_grad")
+        self.note(None, "is_grad_enabled", (), recorder.modes.grad)
+        return _about_history(written.requires_grad, fact)
 
     def _about_inference(self) -> None:
         inputs = self._inputs.values()
@@ -279,17 +293,24 @@ class Observer:
                 yield node
             elif fact not in _ABOUT_MEMORY:
                 pending += reversed(node.all_input_nodes)
+                if fact == "requires_grad" and node.graph in self._histories:
+                    pending += self._histories[node.graph].of(node).writes
             elif node.target not in _OF_ONE_LAYOUT:
                 _decide_small_sizes(node.meta.get("val"))
                 pending += reversed(node.all_input_nodes)
 
     def asked_of_state(
         self, recorder: Recorder, tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...], answer: Any
-    ) -> None:
-        """A parameter or buffer was asked."""
-        known = self._state.get(recorder.fake_of(tensor).node) if recorder.is_lifted(tensor) else None
-        if known is not None:
-            self.note(known[0], fact, arguments, answer)
+    ) -> Any:
+        """A parameter or buffer was asked; what it shall answer."""
+        fake = recorder.fake_of(tensor)
+        if fact in _GRADIENTS:
+            written = self._written_history(recorder, fake)
+            if written is not None:
+                return self._asked_of_written(recorder, fake, written, fact)
+        if fake.node in self._state:
+            self.note(self._state[fake.node][0], fact, arguments, answer)
+        return answer
 
     def attribute(self, recorder: Recorder, fake: FakeTensor, name: str) -> Any:
         """An attribute that a tensor has not by its class: the value that somebody gave it, if the program may have
@@ -349,3 +370,14 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, (tuple, list)):
         return tuple(_plain(item) for item in answer)
     return answer
+
+
+def _about_history(requires_grad: bool, fact: str) -> Any:
+    """Answers of a tensor that the program computed, or wrote to."""
+    if fact == "requires_grad":
+        return requires_grad
+    if fact == "is_leaf":
+        return not requires_grad
+    if requires_grad:
+        raise_unknown(f"asks for the {fact} of a tensor with a history", "ask whether it requires a gradient")
+    return None if fact == "grad_fn" else 0

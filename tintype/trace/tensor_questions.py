@@ -37,8 +37,7 @@ def _heard(tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...], answer: 
         return answer
     if fact in OF_OBJECTS and answer is not None:
         raise_unknown(f"asks for the {fact} of a parameter or buffer, which has one", "export before training")
-    recorder.observer.asked_of_state(recorder, tensor, fact, arguments, answer)
-    return answer
+    return recorder.observer.asked_of_state(recorder, tensor, fact, arguments, answer)
 
 
 def _method(name: str, function: Callable[..., Any]) -> Any:

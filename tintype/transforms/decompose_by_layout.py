@@ -40,8 +40,15 @@ def _contiguous(tensor: Any, *, memory_format: torch.memory_format = torch.conti
     return aten.clone.default(tensor, memory_format=memory_format)
 
 
+def _copy_strided(tensor: Any, stride: Sequence[Any]) -> Any:
+    """What torch's decompositions end with where strides are not those of the operator: nobody rests on these, and
+    autograd does not know the operator."""
+    return aten.clone.default(tensor)
+
+
 # Whatever the table, unless it has an entry of its own.
 BY_LAYOUT: dict[Any, Callable[..., Any]] = {
+    torch.ops.prims.copy_strided.default: _copy_strided,
     aten.reshape.default: _reshape,
     aten.contiguous.default: _contiguous,
 }

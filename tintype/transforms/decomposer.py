@@ -65,7 +65,7 @@ class Decomposer(Recorder):
             return True
         if target is aten.detach.default and self.keep_core:
             return True  # what gradients flow through survives decomposition
-        if target in self.table:
+        if target in self.table or target in BY_LAYOUT:
             return False
         if self.keep_core and target in KEPT_WHOLE:
             return True
