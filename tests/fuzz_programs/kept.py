@@ -271,6 +271,11 @@ KEPT = [
          "self.b0.copy_(self.p0)\nv0 = torch.zeros(3)\nv0[1:] += self.p0\n"
          "v1 = x0 + 1 if self.b0.requires_grad else x0 - 1\nv2 = x0 + 1 if v0.requires_grad else x0 - 1\n(v1, v2)",
          'self.p0 = torch.nn.Parameter(torch.randn(()))\nself.register_buffer("b0", torch.ones(3))'),
+    Kept("a loop does nothing with what has a gradient and is written to", static(), (x("x0", "3"),),
+         "v0 = self.p0.logsumexp(0)\nv0.unsqueeze(-1).add_(1)\n"
+         "def step(i0, a0):\n    v1 = v0.half()\n    return i0 + 1, a0 * 2\n"
+         "v2 = tintype.while_loop(lambda i0, a0: i0 < 2, step, (torch.zeros((), dtype=torch.int64), x0))[1]\nv2",
+         "self.p0 = torch.nn.Parameter(torch.randn(1))"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -20,7 +20,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.carry import Carry, check_carry
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes, refuse_writes, reorder_inputs
-from tintype.ops.gradients import chosen, differentiable, with_gradient
+from tintype.ops.gradients import chosen, differentiable, having_effect, with_gradient
 from tintype.ops.rows import laid_out, own, stack
 from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import (
@@ -133,7 +133,7 @@ def capture(
     operands = body.inner.operands[len(carry) :]
     modules = condition.finish(), body.finish()
     values = [*carry.initial, *operands]
-    wanted = differentiable(recorder, values)
+    wanted = having_effect(differentiable(recorder, values), modules[1:], first=len(carry))
     keep = with_steps or any(wanted)
 
     first = graph_node(recorder, "cond_graph", modules[0])

@@ -1,7 +1,7 @@
 """Which tensors require a gradient because something that does was written to them.
 
-``y = torch.zeros(3); y[0] = weight[0]``: from there on ``y``, its other views and what is computed from them require a
-gradient. Rules note flags of results as they come; what a write changes is worked out when a program asks, by going
+``y = torch.zeros(3); y[0] = weight[0]``: from there on ``y``, its other views and what is computed from them require
+a gradient. Rules note flags of results as they come; what a write changes is worked out when a program asks, by going
 through the graph once, from where the last question ended.
 """
 
@@ -80,7 +80,7 @@ class WrittenHistories:
         if base in self._attached and target is not aten.detach.default:
             self._attached[node] = self._attached[base]
         else:
-            self._attached[node] = Attached(has_history and _passes_on(node) or _is_flagged(node))
+            self._attached[node] = Attached((has_history and _passes_on(node)) or _is_flagged(node))
 
 
 def _written(node: Node, writes: tuple[int | str, ...]) -> list[Node]:
