@@ -171,5 +171,4 @@ def test_the_model_is_left_as_it_was():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     tintype.export(model, (torch.randn(3, 8),), strict=True)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert location.interpreted_frame is None
-    assert location.interpreted_code is None
+    assert location._stack is location.NATIVE

@@ -25,8 +25,8 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.effects import has_effect
 from tintype.ir.signature import InputKind
 from tintype.symbolic.expression import Expr
+from tintype.symbolic.location import levels_to_the_user
 from tintype.trace.capture import Capture
-from tintype.trace.lost_gradients import levels_to_the_user
 from tintype.trace.snapshot import Change, contents, is_plain
 from tintype.transforms.drawn_again import draws
 from tintype.transforms.memory import storages_of, storages_written_by

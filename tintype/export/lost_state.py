@@ -16,9 +16,9 @@ import torch
 from tintype.errors import LostStateWarning
 from tintype.export.same_program import difference
 from tintype.ir.graph import placeholders
+from tintype.symbolic.location import levels_to_the_user
 from tintype.trace.argument_names import is_captured_program
 from tintype.trace.capture import CapturedGraph
-from tintype.trace.lost_gradients import levels_to_the_user
 from tintype.trace.recording import one_at_a_time
 from tintype.trace.snapshot import Change, Snapshot, make_again, put_outside
 

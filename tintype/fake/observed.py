@@ -7,7 +7,6 @@ an operator), the capture takes note of the question; what no captured program c
 from __future__ import annotations
 
 import dis
-import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -16,13 +15,12 @@ from tintype.errors import CaptureError
 from tintype.fake.info import told_strides
 from tintype.ir.observations import FACTS, OF_ATTRIBUTES
 from tintype.symbolic.bridge import to_torch
-from tintype.symbolic.location import program_frame, user_location, users_frame
+from tintype.symbolic.location import program_caller, user_location, users_caller
 
 if TYPE_CHECKING:
     from tintype.fake.context import FakeContext
     from tintype.fake.info import TensorInfo
 
-_frame = sys._getframe
 # As torch knows them: while a program is captured, torch.Tensor may have others by these names.
 _own = torch._C.TensorBase
 _register_hook = torch.Tensor.register_hook
@@ -49,7 +47,7 @@ class ObservedTensor(torch.Tensor):
 
     def _ask(self, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
         """The answer to a question; the capture hears of it if the user's program asks."""
-        if users_frame(_frame(2)) is None or self.context.session is None:
+        if users_caller(2) is None or self.context.session is None:
             return answer
         return self.context.session.asked(self, fact, arguments, answer)
 
@@ -64,7 +62,7 @@ class ObservedTensor(torch.Tensor):
 
     def _refuse(self, question: str, remedy: str) -> None:
         """Raise if the user's program asks what can't be known."""
-        if users_frame(_frame(2)) is not None and self.context.session is not None:
+        if users_caller(2) is not None and self.context.session is not None:
             raise_unknown(question, remedy)
 
     # --- layout --------------------------------------------------------------------------------------------
@@ -207,10 +205,10 @@ class ObservedTensor(torch.Tensor):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The class that the tensor has for the program; also what ``isinstance`` looks at besides the type."""
-        frame = users_frame(_frame(1))
+        frame = users_caller(1)
         if frame is None or self.context.session is None or self.is_own_parameter:
             return type(self)
-        asking = program_frame(_frame(1))  # the user's, or one of Python's library: functools.singledispatch
+        asking = program_caller(1)  # the user's, or one of Python's library: functools.singledispatch
         assert asking is not None
         if asking.f_code.co_code[asking.f_lasti] != _LOAD_ATTRIBUTE:  # isinstance(x, list): a tensor is none
             return torch.Tensor

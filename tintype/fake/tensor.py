@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from tintype.errors import TensorWithoutDataError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
 from tintype.fake.observed import ObservedTensor, raise_unknown
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.location import users_frame
+from tintype.symbolic.location import users_caller
 from tintype.symbolic.messages import is_for_people
 from tintype.symbolic.sizes import product
 
@@ -67,7 +66,7 @@ class FakeTensor(ObservedTensor):
 
     def _shown_value(self) -> torch.Tensor | None:
         """The tensor with data, if the program may look at its text; refused where the data is not known."""
-        frame = users_frame(sys._getframe(2))
+        frame = users_caller(2)
         if frame is None or self.context.session is None or is_for_people(frame):
             return None
         return self.context.known_value(self, "as text")

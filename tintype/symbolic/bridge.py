@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import builtins
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from tintype.errors import CaptureError
 from . import extrema, floating, layout, relations
 from .environment import Environment
 from .expression import Expr, add_all
-from .location import caller_of, user_location, users_frame
+from .location import caller_of, native_caller, user_location, users_caller, users_frame
 from .messages import is_for_people
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def _relation(function: Callable[..., Any]) -> Callable[..., SymbolNode]:
     def method(self: SymbolNode, *others: Any) -> SymbolNode:
         value = function(self.value, *(_from_node(other) for other in others))
         if answers_at_once is not None and isinstance(value, Expr) and self.environment.has_running_program:
-            return self.wrap(_answered(value, sys._getframe(1)))
+            return self.wrap(_answered(value, native_caller(1)))
         return self.wrap(value)
 
     return method
@@ -140,7 +139,7 @@ def _division(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any]
 
     def method(self: SymbolNode, other: Any) -> SymbolNode:
         divisor = _from_node(other)
-        if isinstance(divisor, Expr) and self.environment.hint(divisor) == 0 and _is_users(sys._getframe(1)):
+        if isinstance(divisor, Expr) and self.environment.hint(divisor) == 0 and _is_users(native_caller(1)):
             self.environment.note_failure(relations.eq(divisor, 0))
             raise ZeroDivisionError("integer division or modulo by zero")
         return divide(self, other)
@@ -185,11 +184,9 @@ def _computes_strides(frame: FrameType) -> bool:
     """
     if frame.f_code is not _SYMINT_MAXIMUM:
         return True
-    for _ in range(2):
-        if frame.f_back is None:
-            return False
-        frame = frame.f_back
-    return frame.f_code.co_filename == _STRIDES_IN_PYTHON
+    operator = caller_of(frame)
+    function = None if operator is None else caller_of(operator)
+    return function is not None and function.f_code.co_filename == _STRIDES_IN_PYTHON
 
 
 class SymbolNode:
@@ -241,7 +238,7 @@ class SymbolNode:
         return self.kind == "bool"
 
     def is_nested_int(self) -> bool:
-        if self.environment.has_running_program and sys._getframe(1).f_code is _SYMINT_HASH:
+        if self.environment.has_running_program and native_caller(1).f_code is _SYMINT_HASH:
             raise UnhashableSizeError(
                 f"the program uses the size {self} as a key of a dictionary, set or cache, which only a plain number "
                 "can be",
@@ -333,7 +330,7 @@ class SymbolNode:
     def _graph_repr(self) -> builtins.str:
         """The text of a SymInt, SymFloat or SymBool: that of a plain number where the program may look at it."""
         if self.environment.has_running_program and isinstance(self.current(), Expr):
-            frame = users_frame(sys._getframe(1).f_back)
+            frame = users_caller(2)
             if frame is not None and not is_for_people(frame):
                 return builtins.str(self.environment.specialize(self.value))
         return self.str()
@@ -367,7 +364,7 @@ class SymbolNode:
 
     def int_(self) -> int:
         if self.environment.before_plain is not None and isinstance(self.current(), Expr):
-            self.environment.before_plain(sys._getframe(1))
+            self.environment.before_plain(native_caller(1))
         return int(self.environment.specialize(self.value))
 
     def guard_float(self, file: builtins.str = "", line: int = 0) -> float:
@@ -423,7 +420,7 @@ class SymbolNode:
         if type(limit) is int and limit == 1 and isinstance(value, Expr) and value.kind == "int":
             # The strides of a contiguous tensor: Max(size, 1) differs from the size only for a
             # tensor without elements, whose strides mean nothing.
-            if self.environment.range(value).lower >= 0 and _computes_strides(sys._getframe(1)):
+            if self.environment.range(value).lower >= 0 and _computes_strides(native_caller(1)):
                 return self
         return self.wrap(extrema.maximum(value, limit))
 

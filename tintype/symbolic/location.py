@@ -1,11 +1,17 @@
-"""Where in the user's program something happened."""
+"""Where in the user's program something happened, and who is calling: nobody else looks at Python's frames.
+
+Frames are asked of a :class:`CallStack`. That of a recording knows how its program runs: natively its frames are
+Python's own; where it is interpreted, frames of the machine stand for those of the program
+(:mod:`tintype.trace.interpreted`). ``levels`` are counted as by ``sys._getframe``: 0 is the function that asks.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -36,7 +42,11 @@ def user_location() -> Location | None:
         line = line_of()
         if line is not None:
             return line if isinstance(line, Location) else Location(*line)
-    frame: FrameType | None = sys._getframe(1)
+    return line_outside_of_libraries(sys._getframe(1))
+
+
+def line_outside_of_libraries(frame: FrameType | None) -> Location | None:
+    """The line of a frame, or of the innermost around it that is the user's."""
     while frame is not None:
         code = frame.f_code
         filename = code.co_filename
@@ -46,30 +56,90 @@ def user_location() -> Location | None:
     return None
 
 
-# Where a program is interpreted: given a frame of the interpreter's own, the frame of the program that it runs, with
-# what a native one has (f_code, f_lasti, f_lineno, f_locals, f_globals, f_back). None while nothing is interpreted.
-interpreted_frame: Callable[[FrameType], FrameType | None] | None = None
+# --- frames ----------------------------------------------------------------------------------------------
+
+
+class CallStack:
+    """The frames of a program that runs natively: Python's own."""
+
+    def frame(self, frame: FrameType) -> FrameType | None:
+        """The frame of the program that a frame is or stands for, with what Python's have: ``f_code``, ``f_lasti``,
+        ``f_lineno``, ``f_locals``, ``f_globals`` and ``f_back``."""
+        return frame
+
+    def code(self, code: CodeType) -> CodeType:
+        """The code of the program that a code object in a traceback is or stands for."""
+        return code
+
+
+NATIVE = CallStack()
+# That of the program that is being captured; captures take turns, and frames of other threads stand for themselves.
+_stack = NATIVE
+
+
+@contextmanager
+def program_runs_on(stack: CallStack) -> Iterator[None]:
+    """Within it, frames are those of a program that runs in a way of its own."""
+    global _stack
+    before, _stack = _stack, stack
+    try:
+        yield
+    finally:
+        _stack = before
 
 
 def caller_of(frame: FrameType) -> FrameType | None:
-    """The frame that called a frame; an interpreter's frames stand for those of the program that it interprets."""
+    """The frame of the program that called a frame."""
     back = frame.f_back
-    return back if interpreted_frame is None or back is None else interpreted_frame(back)
-
-
-# Where a program is interpreted: the program's code that a code object in a traceback stands for.
-interpreted_code: Callable[[CodeType], CodeType] | None = None
+    return back if _stack is NATIVE or back is None else _stack.frame(back)
 
 
 def program_code(code: CodeType) -> CodeType:
     """The code of the program's that a code object in a traceback is, or stands for."""
-    return code if interpreted_code is None else interpreted_code(code)
+    return _stack.code(code)
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
-    """The frame itself, or the one of the program that an interpreter's frame runs."""
-    return frame if interpreted_frame is None or frame is None else interpreted_frame(frame)
+    """The frame of the program that a frame is, or stands for."""
+    return frame if _stack is NATIVE or frame is None else _stack.frame(frame)
 
+
+def native_caller(levels: int) -> FrameType:
+    """Python's own frame, for what C++ and torch's functions call; not the program's where it is interpreted."""
+    return sys._getframe(levels + 1)
+
+
+def program_caller(levels: int) -> FrameType | None:
+    """The frame of the program that called."""
+    return program_frame(sys._getframe(levels + 1))
+
+
+def users_caller(levels: int) -> FrameType | None:
+    """The user's frame that a question comes from; see :func:`users_frame`."""
+    return users_frame(sys._getframe(levels + 1))
+
+
+def levels_to_the_user() -> int:
+    """How many frames above the caller the user's code begins, as ``warnings`` counts them."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def is_run_by_another_thread(codes: Collection[CodeType]) -> bool:
+    """Whether some other thread is in a function with one of these codes."""
+    here = threading.get_ident()
+    for thread, innermost in sys._current_frames().items():
+        frame: FrameType | None = innermost if thread != here else None
+        while frame is not None:
+            if frame.f_code in codes:
+                return True
+            frame = frame.f_back
+    return False
+
+
+# --- lines -----------------------------------------------------------------------------------------------
 
 _replayed: list[Callable[[], Location | tuple[str, int, str] | None]] = []
 

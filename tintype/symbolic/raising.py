@@ -11,15 +11,14 @@ import dis
 import functools
 import linecache
 import os
-import sys
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
 
 from tintype.errors import Location
 
-from .location import caller_of, user_location
+from .location import caller_of, program_caller, user_location
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -57,7 +56,7 @@ class Needed(NamedTuple):
 def needed_answer() -> Needed | None:
     """The answer that the code which asks for a truth value needs in order not to raise; None if it needs none, or
     if what it raises would be caught."""
-    asking: FrameType | None = sys._getframe(1)
+    asking = program_caller(1)
     while asking is not None and asking.f_code.co_filename.startswith((_OWN, *_BETWEEN)):
         asking = caller_of(asking)
     if asking is None:

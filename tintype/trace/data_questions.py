@@ -10,14 +10,13 @@ of the program; of other tensors the data is what it is.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tintype.fake.tensor import FakeTensor
-from tintype.symbolic.location import standing_in, users_frame
+from tintype.symbolic.location import standing_in, users_caller
 from tintype.trace.function_mode import stands_in_for
 from tintype.trace.recorder import Recorder, active_recorder
 
@@ -45,7 +44,7 @@ def _asked_of_fake(name: str, *, by_user: bool = False) -> Any:
         if type(tensor) is FakeTensor:
             return getattr(FakeTensor, name)(tensor, *args, **kwargs)
         recorder = _asking_recorder()
-        if recorder is None or (by_user and users_frame(sys._getframe(1)) is None) or not _knows(recorder, tensor):
+        if recorder is None or (by_user and users_caller(1) is None) or not _knows(recorder, tensor):
             return function(tensor, *args, **kwargs)
         return getattr(recorder.as_fake(tensor), name)(*args, **kwargs)
 

@@ -8,7 +8,6 @@ Gradients by ``torch.func`` are no matter of autograd's history but of transform
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -17,13 +16,13 @@ import torch
 
 from tintype.errors import CaptureError
 from tintype.ir.process_switches import CountedSwitch
-from tintype.symbolic.location import user_location
+from tintype.symbolic.location import caller_of, native_caller, user_location
 from tintype.trace.recorder import active_recorder
 
 
 def _run_unless_captured(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What stands in for the call of autograd's engine; other threads go on as usual."""
-    if active_recorder() is not None and _is_below_autograd() and not _called_by_transform(sys._getframe(2)):
+    if active_recorder() is not None and _is_below_autograd() and not _called_by_transform(native_caller(2)):
         raise CaptureError(
             "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
             location=user_location(),
@@ -46,7 +45,7 @@ _BETWEEN = tuple(
 def _called_by_transform(frame: FrameType | None) -> bool:
     """Whether a frame, that of ``torch.autograd.grad``, was called by a transform of ``torch.func``."""
     while frame is not None and frame.f_code.co_filename.endswith(_BETWEEN):
-        frame = frame.f_back
+        frame = caller_of(frame)
     return frame is not None and frame.f_code.co_filename.endswith("eager_transforms.py")
 
 

@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from types import CellType, FrameType, FunctionType, MethodType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -23,8 +23,7 @@ from tintype.interpret.policy import Caller, Outcome
 from tintype.interpret.stand_ins import FrameView
 from tintype.interpret.tracebacks import original_code
 from tintype.ir.node_info import ModuleCall, Origin, Step
-from tintype.symbolic import location
-from tintype.symbolic.location import is_internal
+from tintype.symbolic.location import CallStack, is_internal
 from tintype.trace.origin import OriginTracker
 
 _RUN = Machine.run.__code__
@@ -143,6 +142,16 @@ def interpreted_frame(frame: FrameType | None) -> Any:
     return frame
 
 
+class InterpretedStack(CallStack):
+    """The frames of a program that is interpreted."""
+
+    def frame(self, frame: FrameType) -> FrameType | None:
+        return interpreted_frame(frame)
+
+    def code(self, code: CodeType) -> CodeType:
+        return original_code(code)
+
+
 def first_argument(frame: Frame) -> Any:
     first = frame.locals[0]
     return first.cell_contents if isinstance(first, CellType) else first
@@ -150,6 +159,8 @@ def first_argument(frame: Frame) -> Any:
 
 class InterpretedOrigins(OriginTracker):
     """Where operators come from, by the frames of a machine."""
+
+    stack = InterpretedStack()
 
     def __init__(self, modules: Iterable[tuple[str, torch.nn.Module]], machine: Machine) -> None:
         super().__init__(modules)
@@ -210,9 +221,4 @@ def interpreting(capture: Any) -> Iterator[None]:
     origins = InterpretedOrigins(capture.modules, machine)
     capture.origins = capture.recorder.origins = origins
     capture.program = functools.partial(machine.call, capture.program)
-    before = location.interpreted_frame, location.interpreted_code
-    location.interpreted_frame, location.interpreted_code = interpreted_frame, original_code
-    try:
-        yield
-    finally:
-        location.interpreted_frame, location.interpreted_code = before
+    yield

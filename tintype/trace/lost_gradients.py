@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tintype.errors import Location, LostGradientWarning
-from tintype.symbolic.location import caller_of, is_internal, user_location
+from tintype.symbolic.location import caller_of, levels_to_the_user, line_outside_of_libraries, user_location
 
 
 class LostGradients:
@@ -29,10 +29,7 @@ class LostGradients:
         function = apply.f_locals.get("cls")
         if function is None or function.__module__.partition(".")[0] in ("torch", "tintype"):
             return  # torch's own do what autograd would do with their operators (checkpoints)
-        frame = caller_of(apply)
-        while frame is not None and is_internal(frame.f_code.co_filename):
-            frame = caller_of(frame)
-        line = frame and Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        line = line_outside_of_libraries(caller_of(apply))
         self._found[f"the backward of {function.__module__}.{function.__qualname__}", _place(line)] = None
 
     def add_hook(self, kind: str, hook: Callable[..., Any] | None) -> None:
@@ -73,13 +70,3 @@ def _name(function: Any) -> str:
 
 def _place(line: Location | None) -> str:
     return "" if line is None else f"  # {line}"
-
-
-def levels_to_the_user() -> int:
-    """How many frames above the caller the user's code begins, as ``warnings`` counts them."""
-    import sys
-
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -22,6 +21,7 @@ from torch.fx import Graph, Node
 from tintype.ir.graph import meta_of
 from tintype.ir.process_switches import CountedSwitch
 from tintype.ir.regions import GRAD_MODES, Autocast, Region
+from tintype.symbolic.location import caller_of, program_caller
 from tintype.trace.lost_gradients import LostGradients
 
 
@@ -208,7 +208,7 @@ def _tracked_by_function(lost: LostGradients) -> Any:
     operators that its forward consists of.
     """
     inner: FrameType | None = None
-    frame: FrameType | None = sys._getframe(2)
+    frame = program_caller(2)
     found: FrameType | None = None
     while frame is not None:
         if frame.f_code is _APPLY:
@@ -216,7 +216,7 @@ def _tracked_by_function(lost: LostGradients) -> Any:
             found = inner  # the outermost one decides
             if found is None:
                 return _UNKNOWN
-        inner, frame = frame, frame.f_back
+        inner, frame = frame, caller_of(frame)
     return None if found is None else _tracked(found)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from tintype.symbolic import floating
 from tintype.symbolic.bits import bitwise
 from tintype.symbolic.bridge import OPERATIONS, from_torch, to_torch
 from tintype.symbolic.expression import Expr, as_int
-from tintype.symbolic.location import user_location, users_frame
+from tintype.symbolic.location import user_location, users_caller
 from tintype.symbolic.messages import is_for_people
 
 _PLAIN_CLASSES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -46,7 +45,7 @@ def class_of_number(number: Any) -> type:
 @property  # type: ignore[misc]
 def _class(self: Any) -> type:
     """What ``isinstance`` asks where the type says no; torch itself knows its symbolic numbers."""
-    return type(self) if users_frame(sys._getframe(1)) is None else _PLAIN_CLASSES[type(self)]
+    return type(self) if users_caller(1) is None else _PLAIN_CLASSES[type(self)]
 
 
 # --- methods -------------------------------------------------------------------------------------------------
@@ -55,7 +54,7 @@ def _class(self: Any) -> type:
 def _format(self: Any, specification: str) -> str:
     """``f"{size:3d}"``: the number itself where a person reads it, else it is fixed."""
     number = from_torch(self)
-    frame = users_frame(sys._getframe(1))
+    frame = users_caller(1)
     if isinstance(number, Expr) and number.environment.has_running_program:
         if frame is not None and not is_for_people(frame):
             number = number.environment.specialize(number)

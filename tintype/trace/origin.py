@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from tintype.ir.node_info import Frame, ModuleCall, Origin, Step
+from tintype.symbolic.location import NATIVE
 
 _CALL = torch.nn.Module._call_impl.__code__
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -28,7 +29,11 @@ def program_steps(origin: Origin) -> list[Step]:
 
 
 class OriginTracker:
-    """Knows the modules of a program by name, and follows which of them are being called."""
+    """Knows the modules of a program by name, and follows which of them are being called.
+
+    ``stack`` are the frames that the program runs on."""
+
+    stack = NATIVE
 
     def __init__(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
         self.paths: dict[int, str] = {}

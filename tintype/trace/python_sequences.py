@@ -24,7 +24,7 @@ import torch
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, ge
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.location import caller_of, is_internal, program_frame
+from tintype.symbolic.location import caller_of, is_internal, program_caller
 from tintype.trace.tensor_rows import rows_of
 
 _INDEX = torch.SymInt.__index__.__code__
@@ -112,7 +112,7 @@ class SymbolicSequence:
 
     def __len__(self) -> int:
         if self._plain is None:
-            frame = program_frame(sys._getframe(1))
+            frame = program_caller(1)
             assert frame is not None
             look_for_rewriting(frame, "len")
         return len(self.plain())

@@ -22,6 +22,7 @@ import torch
 from tintype.fake.context import FakeContext
 from tintype.ir.process_switches import compiling, not_capturing
 from tintype.symbolic.environment import Environment
+from tintype.symbolic.location import NATIVE, program_runs_on
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.modes import DEVICES, autocast_unwatched, watching_autocast
 from tintype.trace.origin import OriginTracker
@@ -101,7 +102,8 @@ class Recording:
         session, was_running = context.session, environment.has_running_program
         context.session, environment.has_running_program = recorder, recorder is not None
         try:
-            yield
+            with program_runs_on(NATIVE if recorder is None else recorder.origins.stack):
+                yield
         finally:
             context.session, environment.has_running_program = session, was_running
 

@@ -11,7 +11,6 @@ import collections
 import contextlib
 import itertools
 import sys
-import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ import torch
 
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch, is_capturing
+from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.iterators import Progress, is_iterator
 from tintype.trace.users_code import CONTAINERS, MISSING, Place
 
@@ -73,19 +73,10 @@ def _watch() -> tuple[Any, Any]:
 
 def _wait_for_others(codes: set[types.CodeType]) -> None:
     """Let other threads finish assignments that nobody watches; but not for ever, one may be waiting for us."""
-    here = threading.get_ident()
     for _ in range(1000):
-        if not any(_runs(frame, codes) for thread, frame in sys._current_frames().items() if thread != here):
+        if not is_run_by_another_thread(codes):
             return
         time.sleep(0.0001)
-
-
-def _runs(frame: types.FrameType | None, codes: set[types.CodeType]) -> bool:
-    while frame is not None:
-        if frame.f_code in codes:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _leave(methods: tuple[Any, Any]) -> None:

@@ -21,7 +21,7 @@ from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch, replaced_names
-from tintype.symbolic.location import standing_in, user_location, users_frame
+from tintype.symbolic.location import standing_in, user_location, users_caller
 from tintype.trace.function_mode import tensor_of
 from tintype.trace.recorder import Recorder, active_recorder
 
@@ -52,7 +52,7 @@ _set_gradients = torch.set_grad_enabled.__init__
 
 def _asking_recorder() -> Recorder | None:
     """The recorder of the program whose own code called the caller; None if torch did, or nothing is captured."""
-    if users_frame(sys._getframe(2)) is None:
+    if users_caller(2) is None:
         return None
     recorder = active_recorder()
     return recorder if recorder is not None and recorder.is_recording else None

@@ -7,7 +7,6 @@ is there for these programs alone: every change of a class costs Python what it 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,7 @@ from tintype.fake.observed import raise_unknown
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import FACTS, OF_OBJECTS
 from tintype.ir.process_switches import replaced_names
-from tintype.symbolic.location import standing_in, users_frame
+from tintype.symbolic.location import standing_in, users_caller
 from tintype.trace import data_questions
 from tintype.trace.recorder import active_recorder
 
@@ -29,7 +28,7 @@ QUESTIONS: dict[str, Any] = {name: getattr(torch.Tensor, name) for name in FACTS
 
 def _heard(tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
     """The answer of a tensor with data; part of the contract where the user's program asks state."""
-    recorder = active_recorder() if users_frame(sys._getframe(2)) is not None else None
+    recorder = active_recorder() if users_caller(2) is not None else None
     if recorder is None or not recorder.is_recording or not recorder.is_lifted(tensor):
         return answer
     if fact == "grad" and not recorder.below_autograd:
