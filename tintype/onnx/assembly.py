@@ -23,6 +23,7 @@ from tintype.ir.signature import (
 )
 from tintype.onnx.cleaning import remove_unused
 from tintype.onnx.errors import OnnxExportError
+from tintype.onnx.functions import Outlined, all_nodes
 from tintype.onnx.interface import METADATA_KEY, Check, InputLeaf, Interface, NewValue, OutputLeaf
 from tintype.onnx.libraries import ir
 from tintype.onnx.report import failures_error
@@ -35,17 +36,25 @@ _NUMBERS = {"SymIntArgument": "int", "SymFloatArgument": "float", "SymBoolArgume
 
 
 def assemble(
-    program: ExportedProgram, opset: int, translations: Mapping[Any, Callable[..., Any]]
+    program: ExportedProgram, opset: int, translations: Mapping[Any, Callable[..., Any]], *, functions: bool = False
 ) -> tuple[ir.Model, Interface, GraphTranslator]:
     """The model of a program whose operators all have lowerings, and what its inputs and outputs are."""
-    return _Assembly(program, opset, translations).run()
+    return _Assembly(program, opset, translations, functions).run()
 
 
 class _Assembly:
-    def __init__(self, program: ExportedProgram, opset: int, translations: Mapping[Any, Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        opset: int,
+        translations: Mapping[Any, Callable[..., Any]],
+        functions: bool,
+    ) -> None:
         self.program = program
+        self.functions = functions
         self.opset = opset
         self.shared = Translator(opset, translations, dimension_names(program))
+        self.shared.with_modules = functions
         self.translator = GraphTranslator(self.shared)
         self.builder = self.translator.builder
         self.inputs: list[Value] = []
@@ -190,6 +199,9 @@ class _Assembly:
     def _graph(self, outputs: list[Value]) -> ir.Graph:
         store = self.shared.store
         nodes = remove_unused(self.builder.nodes, outputs)
+        name_values(nodes, store)
+        if self.functions:
+            nodes, outputs = self._outlined(nodes, outputs)
         overridable = {id(value) for value in self.overridable.values()}
         initializers = [value for value in self.initializers if value.uses() or id(value) in overridable]
         for value in store.constants.values():
@@ -198,15 +210,30 @@ class _Assembly:
                 assert value.const_value is not None
                 value.const_value.name = value.name
                 initializers.append(value)
-        name_values(nodes, store)
         return ir.Graph(
             [*self.inputs, *self.overridable.values()],
             outputs,
             nodes=nodes,
             initializers=initializers,
-            opset_imports={"": self.opset, **{node.domain: node.version or 1 for node in nodes if node.domain}},
+            opset_imports={"": self.opset, **self._domains(nodes)},
             name="main",
         )
+
+    def _domains(self, nodes: Sequence[ir.Node]) -> dict[str, int]:
+        """The domains of operators that are not ONNX's own, those of functions inside of functions included."""
+        inside = [node for function in self.shared.functions.values() for node in function]
+        return {node.domain: node.version or 1 for node in all_nodes([*nodes, *inside]) if node.domain}
+
+    def _outlined(self, nodes: list[ir.Node], outputs: list[Value]) -> tuple[list[ir.Node], list[Any]]:
+        """With the modules' calls as calls of functions."""
+        constants = {id(value) for value in self.shared.store.constants.values()}
+        outlined = Outlined(nodes, outputs, constants, self.opset)
+        self.shared.functions.update(outlined.functions)
+        self.translator.values = {
+            node: outlined.outside(value) if isinstance(value, ir.Value) else value
+            for node, value in self.translator.values.items()
+        }
+        return outlined.nodes, [outlined.outside(value) for value in outputs]
 
 
 def name_values(nodes: Sequence[ir.Node], store: Any) -> None:

@@ -81,6 +81,7 @@ class Builder:
         self.nodes: list[ir.Node] = []
         self.node: Any = None  # the node of the program's graph that is being translated
         self.program: Any = None  # what the driver knows, for lowerings of operators with graphs
+        self.scope: Any = None  # the module call that nodes are made in, where it must not share them with others
         self._made: dict[Any, Any] = {}
         # numbers as vectors of one element, which is how most operators take them
         self._vectors: dict[Value, Value] = {} if outer is None else dict(outer._vectors)
@@ -215,7 +216,7 @@ class Builder:
     def _key(self, operation: str, values: Sequence[Any], attributes: dict[str, Any], count: int | None) -> Any:
         if operation in _RANDOM:
             return None
-        parts: list[Any] = [operation, count]
+        parts: list[Any] = [operation, count, self.scope]
         parts += [None if value is None else id(value) for value in values]
         for name, value in attributes.items():
             if isinstance(value, (list, tuple)):

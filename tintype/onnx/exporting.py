@@ -36,6 +36,7 @@ def export(
     translations: Mapping[Any, Callable[..., Any]] | None = None,
     verify: bool | None = None,
     optimize: bool | str = True,
+    functions: bool = False,
     progress: Callable[[str], Any] | None = None,
 ) -> ONNXProgram:
     """A model, a program or a file with a program as an ONNX program.
@@ -46,6 +47,9 @@ def export(
 
     ``verify`` runs the result on ONNX Runtime beside the program, on the example and on other sizes within what it
     promises to take; without a word it is done for models of less than 500 MB. ``report`` says what was compared.
+
+    ``functions`` makes an ONNX function of each distinct body of the model's modules: layers that do the same share
+    one, and are calls of it under their own names.
 
     ``progress`` is called with what is being done.
 
@@ -69,10 +73,10 @@ def export(
     tell("translating to ONNX")
     with collector_paused():
         prepared = with_lowerings(program, opset, table)
-        built, interface, translator = assemble(prepared, opset, table)
+        built, interface, translator = assemble(prepared, opset, table, functions=functions)
     if optimize == "full":
         tell("optimizing")
-        optimize_fully(built)
+        optimize_fully(built, inline=not functions)
     elif not isinstance(optimize, bool):
         raise OnnxRequestError(f"optimize={optimize!r} is none of True and 'full'")
     report = Report(opset, len(built.graph), len(built.graph.initializers))
@@ -92,7 +96,8 @@ def export(
         if weight_bytes(built) < LARGEST_MESSAGE:
             check_model(built)
             report.checked = True
-        Verification(program, prepared, made, translator).run()
+        plain = (lambda: assemble(prepared, opset, table)) if functions else None
+        Verification(program, prepared, made, translator, plain).run()
     return made
 
 

@@ -11,12 +11,12 @@ _KEPT_WHOLE = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeL
 _LARGEST_FOLDED = 8 * 1024
 
 
-def optimize_fully(model: ir.Model) -> None:
+def optimize_fully(model: ir.Model, *, inline: bool = True) -> None:
     """Fold constants and rewrite patterns with onnxscript's optimizer, in place; names of inputs and outputs stay."""
     from onnxscript import optimizer
 
     names = [[value.name for value in values] for values in (model.graph.inputs, model.graph.outputs)]
-    optimizer.optimize_ir(model, should_fold=_should_fold, input_size_limit=_LARGEST_FOLDED)
+    optimizer.optimize_ir(model, should_fold=_should_fold, input_size_limit=_LARGEST_FOLDED, inline=inline)
     for values, kept in zip((model.graph.inputs, model.graph.outputs), names):
         for value, name in zip(values, kept):
             value.name = name

@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import is_pure, location_of, output_node, placeholders, subgraph_at
+from tintype.ir.node_info import module_names
 from tintype.onnx import dtypes
 from tintype.onnx.builder import Builder, Store
 from tintype.onnx.custom import call_translation
@@ -66,6 +67,7 @@ class Translator:
         self.assertions: list[Assertion] = []
         self.dropped_checks: list[str] = []
         self.notes: list[str] = []
+        self.with_modules = False  # whether calls of modules will be functions
         self.functions: dict[Any, Any] = {}
         self._shapes: dict[Any, str] = {}
 
@@ -183,6 +185,8 @@ class GraphTranslator:
             return
         builder = self.builder
         builder.node = node
+        if self.shared.with_modules:
+            builder.scope = tuple(module_names(node.meta))  # type: ignore[arg-type]
         first = len(builder.nodes)
         try:
             result = self._lowered(node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,12 +56,18 @@ class Verification:
     """One export, compared with its program."""
 
     def __init__(
-        self, program: ExportedProgram, prepared: ExportedProgram, made: ONNXProgram, translator: GraphTranslator
+        self,
+        program: ExportedProgram,
+        prepared: ExportedProgram,
+        made: ONNXProgram,
+        translator: GraphTranslator,
+        plain: Callable[[], tuple[ir.Model, Any, GraphTranslator]] | None = None,
     ) -> None:
         self.program = program
         self.prepared = prepared
         self.made = made
         self.translator = translator
+        self.plain = plain  # makes the same model without functions, whose nodes can be looked at
 
     def run(self) -> None:
         """Compare, and note what was compared in the report; raises where they differ."""
@@ -126,7 +132,10 @@ class Verification:
 
     def _difference(self, leaves: Sequence[Any], place: str, problem: str) -> OnnxVerificationError:
         """The error for a result that differs, with the first node that does."""
-        found = first_difference(self.prepared, self.made.model, self.translator, leaves)
+        model, translator = self.made.model, self.translator
+        if self.plain is not None:
+            model, _, translator = self.plain()
+        found = first_difference(self.prepared, model, translator, leaves)
         text = f"the ONNX program differs from the program in {place}: {problem}"
         if found is None:
             return OnnxVerificationError(text, remedy="report this: no single node differs")
