@@ -82,6 +82,9 @@ def test_a_number_that_varies_and_another_method(script: Path, tmp_path: Path) -
         (["--trust", "-i", "x=4x5:float32", "-i", "steps=2"], "does not run on these inputs"),
         (["--trust", "-i", "x=4x3:float32", "-i", "steps=1.5"], "takes a int as 'steps'"),
         (["--trust", "-m", "nothing"], "has no method"),
+        (["--trust", "-m", "linear"], "its methods are forward, twice"),
+        (["--trust", "-i", "x=2x-4"], "no SIZES:DTYPE"),
+        (["--trust", "-i", "x=99999999999x9999999", "-i", "steps=1"], "there can be no such tensor"),
     ],
 )
 def test_refused(script: Path, tmp_path: Path, options: list[str], message: str) -> None:
@@ -97,3 +100,28 @@ def test_files_that_are_no_scripts(script: Path, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         assert "is no TorchScript file" in refused("convert", tmp_path / name, tmp_path / "model.tt", "--trust")
     assert "there is no file" in refused("convert", tmp_path / "missing.pt", tmp_path / "model.tt", "--trust")
+
+
+class Masked(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, flag: bool = False) -> torch.Tensor:
+        return x if mask is None else x * mask + float(flag)
+
+
+def test_the_signature_says_what_a_text_is(tmp_path: Path) -> None:
+    torch.jit.save(torch.jit.script(Masked()), tmp_path / "masked.pt")
+    target = tmp_path / "masked.tt"
+    inputs = ("-i", "x=2x3", "-i", "mask=2x3:bool", "-i", "flag=true")
+    call("convert", tmp_path / "masked.pt", target, *inputs, "--trust")
+    x, mask = torch.randn(2, 3), torch.rand(2, 3) > 0.5
+    torch.testing.assert_close(tintype.load(target).module()(x, mask, True), x * mask + 1)
+    call("convert", tmp_path / "masked.pt", target, "-i", "x=2x3", "-i", "mask=None", "--trust")
+    torch.testing.assert_close(tintype.load(target).module()(x, None, False), x)
+
+
+def test_places_that_are_no_target(script: Path, tmp_path: Path) -> None:
+    before = script.read_bytes()
+    options = ("-i", "x=4x3", "-i", "steps=2", "--trust")
+    assert "is no place for the program" in refused("convert", script, script, *options)
+    assert "is no place for the program" in refused("convert", script, tmp_path / "missing" / "model.tt", *options)
+    assert "becomes a program first" in refused("convert", script, tmp_path / "model.onnx", *options)
+    assert script.read_bytes() == before

@@ -583,3 +583,12 @@ def test_results_of_branches_that_share_memory_with_each_other_or_with_one_of_tw
     for function in (views, one_of_two, written, nested):
         with pytest.raises(tintype.CaptureError):
             tintype.export(function, (torch.ones(2),))
+
+
+def test_numbers_that_python_takes_for_equal_are_results_of_their_own() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return tintype.cond(x.sum() > 0, lambda: (False, 0, 0.0, -0.0, 2.0), lambda: (True, 1, 1.0, 1.0, 2.0))
+
+    module = tintype.export(f, (X,)).module()
+    for x in (X, -X):
+        assert [(type(value), str(value)) for value in module(x)] == [(type(value), str(value)) for value in f(x)]

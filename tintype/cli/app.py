@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tintype.errors import TintypeError
+from tintype.errors import InvalidRequestError, TintypeError
 
 app = typer.Typer(
     name="tintype",
@@ -107,6 +107,12 @@ def convert(
     from tintype.cli.to_onnx import convert_program
 
     with _told_plainly():
+        if target.suffix == ".onnx" and source.suffix in (".pt", ".pth"):
+            raise InvalidRequestError(
+                f"{source.name} is a TorchScript file, which becomes a program first",
+                remedy=f"tintype convert {source.name} {source.stem}.tt ..., then "
+                f"tintype convert {source.stem}.tt {target.name}",
+            )
         if target.suffix == ".onnx":
             convert_program(
                 source,

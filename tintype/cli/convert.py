@@ -29,8 +29,10 @@ def convert_file(
         )
     if not source.is_file():
         raise InvalidRequestError(f"there is no file {source}")
-    arguments = dict(map(_described_input, inputs))
-    shapes = _dynamic_shapes(dynamic, arguments)
+    if not target.parent.is_dir() or (target.exists() and target.samefile(source)):
+        raise InvalidRequestError(f"{target} is no place for the program", remedy="name another file to write")
+    described = dict(map(_described_input, inputs))
+    shapes = _dynamic_shapes(dynamic, described)
     try:
         script = torch.jit.load(source, map_location="cpu")
     except (RuntimeError, ValueError) as error:
@@ -38,10 +40,11 @@ def convert_file(
         raise InvalidRequestError(f"{source.name} is no TorchScript file: {first}") from error
     from tintype.interop.torchscript.conversion import from_torchscript
 
-    chosen = script if method == "forward" else getattr(script, method, None)
-    if chosen is None:
-        raise InvalidRequestError(f"the script has no method {method!r}")
-    args = _in_order(script, method, arguments)
+    if not script._c._has_method(method):
+        methods = ", ".join(script._c._method_names())
+        raise InvalidRequestError(f"the script has no method {method!r}; its methods are {methods}")
+    chosen = script if method == "forward" else getattr(script, method)
+    args = _in_order(script, method, described)
     if shapes is not None:
         shapes = {name: shapes.get(name) for name in args}
     try:
@@ -56,7 +59,7 @@ def convert_file(
     )
 
 
-def _in_order(script: Any, method: str, given: dict[str, Any]) -> dict[str, Any]:
+def _in_order(script: Any, method: str, given: dict[str, str]) -> dict[str, Any]:
     """The inputs in the order of the method's arguments."""
     arguments = script._c._get_method(method).schema.arguments[1:]
     names = [argument.name for argument in arguments]
@@ -66,7 +69,7 @@ def _in_order(script: Any, method: str, given: dict[str, Any]) -> dict[str, Any]
     found: dict[str, Any] = {}
     for argument in arguments:
         if argument.name in given:
-            found[argument.name] = given[argument.name]
+            found[argument.name] = _example(argument.name, given[argument.name], str(argument.type))
         elif argument.has_default_value():
             found[argument.name] = argument.default_value
         else:
@@ -77,38 +80,51 @@ def _in_order(script: Any, method: str, given: dict[str, Any]) -> dict[str, Any]
     return found
 
 
-def _described_input(text: str) -> tuple[str, Any]:
-    """An example of an input: ``x=2x3:float32`` is a tensor, ``n=3`` and ``f=0.5`` are numbers, ``how=text`` is a
-    string."""
+def _described_input(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise InvalidRequestError(f"--input {text}: expected NAME=SIZES:DTYPE", remedy="write --input x=2x3:float32")
-    sizes, colon, dtype_name = value.partition(":")
-    if colon:
-        dtype = getattr(torch, dtype_name, None)
-        if not isinstance(dtype, torch.dtype) or _SIZES.fullmatch(sizes) is None:
-            raise InvalidRequestError(
-                f"--input {text}: {value} is no SIZES:DTYPE", remedy="write --input x=2x3:float32, or x=:int64"
-            )
-        return name, _example([int(size) for size in sizes.split("x") if size], dtype)
-    if value in ("True", "False", "None"):
-        return name, {"True": True, "False": False, "None": None}[value]
-    for number in (int, float):
-        try:
-            return name, number(value)
-        except ValueError:
-            continue
     return name, value
 
 
-def _example(sizes: list[int], dtype: torch.dtype) -> torch.Tensor:
+def _example(name: str, value: str, kind: str) -> Any:
+    """An example of an input: ``x=2x3:float32`` is a tensor, ``n=3`` and ``f=0.5`` are numbers, ``how=text`` is a
+    string. What the script takes decides where a text may be several."""
+    kind = kind.removeprefix("Optional[").removesuffix("]")
+    if value == "None" and kind != "str":
+        return None
+    if kind == "Tensor" or (":" in value and kind != "str"):
+        return _tensor(name, value)
+    if kind == "str":
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _tensor(name: str, value: str) -> torch.Tensor:
     """A tensor to convert with; its values make no difference, but for those that the script decides by."""
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(sizes, dtype=torch.complex64 if dtype.is_complex else torch.float32).to(dtype)
-    return torch.zeros(sizes, dtype=dtype)
+    sizes, _, dtype_name = value.partition(":")
+    dtype = getattr(torch, dtype_name or "float32", None)
+    if not isinstance(dtype, torch.dtype) or _SIZES.fullmatch(sizes) is None:
+        raise InvalidRequestError(
+            f"--input {name}={value}: {value} is no SIZES:DTYPE", remedy="write --input x=2x3:float32, or x=:int64"
+        )
+    shape = [int(size) for size in sizes.split("x") if size]
+    try:
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.randn(shape, dtype=torch.complex64 if dtype.is_complex else torch.float32).to(dtype)
+        return torch.zeros(shape, dtype=dtype)
+    except RuntimeError as error:
+        raise InvalidRequestError(f"--input {name}={value}: there can be no such tensor: {error}") from error
 
 
-def _dynamic_shapes(texts: Sequence[str], arguments: dict[str, Any]) -> dict[str, Any] | None:
+def _dynamic_shapes(texts: Sequence[str], arguments: dict[str, str]) -> dict[str, Any] | None:
     """``x.0=batch``: that size of the input varies; sizes of one name are one size. ``n=steps``: that number does."""
     shapes: dict[str, Any] = {}
     dimensions: dict[str, Dim] = {}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -226,15 +227,25 @@ def _agreed_leaf(first: Body, second: Body, index: int, sizes: dict[Any, Any], m
 
 
 def _agreed_number(first: Body, second: Body, one: Any, other: Any, known: dict[Any, Any]) -> Any:
-    same = one is other if isinstance(one, Expr) or isinstance(other, Expr) else one == other
-    if same and one not in first.private and other not in second.private:
+    kind = kind_of(one)
+    if _alike(one, other) and one not in first.private and other not in second.private:
         return one
-    key = (one, other)
+    # False, 0 and 0.0 are equal in Python, and are three numbers here; so are 0.0 and -0.0
+    key = (kind, one, other, _sign(one), _sign(other))
     if key not in known:
-        kind = kind_of(one)
         bounds = _union(_range(first, one), _range(second, other)) if kind == "int" else None
         known[key] = next_number(first.environment, kind, bounds)
     return known[key]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Expr) or isinstance(other, Expr):
+        return one is other
+    return bool(one == other) and _sign(one) == _sign(other)
+
+
+def _sign(number: Any) -> float:
+    return math.copysign(1.0, number) if type(number) is float else 0.0
 
 
 def _union(one: Range, other: Range) -> Range:

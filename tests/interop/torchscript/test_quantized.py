@@ -1,5 +1,7 @@
 """Quantized models: the operators on packed weights stay what they are, so results are equal bit for bit."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -94,3 +96,21 @@ def test_quantized_tensors_are_known_as_such() -> None:
     expected, given = script(x), converted(script, (x,)).module()(x)
     assert torch.equal(given[0], expected[0]) and given[0].dtype is torch.uint8
     assert given[1:] == expected[1:]
+
+
+def test_rules_are_there_without_torchscript() -> None:
+    code = (
+        "import torch, tintype, sys\n"
+        "f = lambda x: torch.quantize_per_tensor(x, 0.1, 10, torch.quint8)\n"
+        "program = tintype.export(f, (torch.ones(3),))\n"
+        "assert 'tintype.interop.torchscript.conversion' not in sys.modules\n"
+        "assert program.module()(torch.ones(3)).dtype is torch.quint8\n"
+        "output = list(program.graph.nodes)[-1].args[0][0]\n"
+        "assert output.meta['val'].dtype is torch.quint8\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_how_a_tensor_is_quantized_is_not_asked() -> None:
+    with pytest.raises(tintype.CaptureError, match="asks how a tensor is quantized"):
+        tintype.export(lambda x: torch.quantize_per_tensor(x, 0.1, 10, torch.quint8).q_scale(), (torch.ones(3),))

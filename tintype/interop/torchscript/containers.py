@@ -10,7 +10,7 @@ from tintype.errors import CaptureError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.interop.torchscript.control_flow import ScriptRaisedError
-from tintype.interop.torchscript.heap import APPENDING, ScriptList
+from tintype.interop.torchscript.heap import APPENDING, RowsOfTensor, ScriptList
 from tintype.interop.torchscript.operators import call_operator
 from tintype.interop.torchscript.tables import computes, handles
 from tintype.interop.torchscript.values import is_symbolic, named_tuple_class
@@ -72,6 +72,8 @@ def _position(index: Any, length: int) -> int:
 def changing(interpreter: Interpreter, items: ScriptList) -> list[Any]:
     """The items of a list that is about to be changed."""
     interpreter.heap.changes(items)
+    if isinstance(items.rows, RowsOfTensor):
+        items.content, items.rows = items.known(), ()
     return items.known()
 
 
@@ -87,8 +89,11 @@ def _append(interpreter: Interpreter, statement: Statement, args: list[Any]) -> 
 
 @handles("aten::extend.t")
 def _extend(interpreter: Interpreter, statement: Statement, args: list[Any]) -> None:
-    added = list(args[1].known())
-    changing(interpreter, args[0]).extend(added)
+    items, added = args[0], list(args[1].known())
+    if items.rows is APPENDING:
+        items.content.extend(added)
+    else:
+        changing(interpreter, items).extend(added)
 
 
 @handles("aten::add_.t")
@@ -127,7 +132,13 @@ def _clear(interpreter: Interpreter, statement: Statement, args: list[Any]) -> N
 
 @handles("aten::reverse.t")
 def _reverse(interpreter: Interpreter, statement: Statement, args: list[Any]) -> None:
-    changing(interpreter, args[0]).reverse()
+    items = args[0]
+    if not has_rows(items):
+        changing(interpreter, items).reverse()
+        return
+    interpreter.heap.changes(items)
+    rows = as_rows(interpreter, statement, items)
+    items.content, items.rows, items.taken = [], (rows.flip(0),), False
 
 
 @handles("aten::_set_item.t")
@@ -168,7 +179,12 @@ def _require_known(args: list[Any]) -> None:
 
 @handles("aten::copy.t", "aten::list.t")
 def _copy(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
-    return interpreter.heap.list(args[0].known())
+    items = args[0]
+    if not has_rows(items):
+        return interpreter.heap.list(items.known())
+    copied = interpreter.heap.list(items.content)
+    copied.rows, items.taken, copied.taken = items.rows, True, True
+    return copied
 
 
 @handles("aten::add.t")
@@ -204,15 +220,43 @@ def _slice(interpreter: Interpreter, statement: Statement, args: list[Any]) -> A
 @handles("aten::__getitem__.t", "aten::select.t")
 def _item(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
     items, index = args
-    if items.rows and items.rows is not APPENDING:
+    if has_rows(items):
         return _item_of_rows(interpreter, statement, items, index)
-    return items.known()[_position(index, len(items.known()))]
+    known = items.known()
+    if is_symbolic(index) and _are_alike(known):
+        return _chosen(interpreter, statement, items, index)
+    return known[_position(index, len(known))]
+
+
+def _are_alike(items: list[Any]) -> bool:
+    """Whether items can be those of one tensor."""
+    if not items:
+        return False
+    if isinstance(items[0], torch.Tensor):
+        return all(isinstance(item, torch.Tensor) and _looks(item) == _looks(items[0]) for item in items)
+    return type(items[0]) in (int, float) and all(type(item) is type(items[0]) for item in items)
+
+
+def _looks(tensor: torch.Tensor) -> Any:
+    # sizes that vary are the same or not, nothing is to be decided about them
+    sizes = tensor.info.sizes if type(tensor) is FakeTensor else tuple(tensor.shape)
+    return sizes, tensor.dtype, tensor.device
+
+
+def _chosen(interpreter: Interpreter, statement: Statement, items: ScriptList, index: Any) -> Any:
+    """An item that is chosen when the program runs."""
+    if isinstance(items.content[0], torch.Tensor):
+        return _item_of_rows(interpreter, statement, items, index)
+    _check_index(index, len(items.content))
+    interpreter.note_origin(statement, "select")
+    dtype = torch.int64 if type(items.content[0]) is int else torch.float64
+    return torch.tensor(items.content, dtype=dtype, device="cpu")[index].item()
 
 
 @handles("aten::len.t")
 def _length(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
     items = args[0]
-    if items.rows and items.rows is not APPENDING:
+    if has_rows(items):
         return len(items.content) + len(items.rows) * items.rows[0].size(0)
     return len(items.known())
 
@@ -230,47 +274,94 @@ def _search_tensor(interpreter: Interpreter, statement: Statement, args: list[An
 # --- lists that a recorded loop has appended to -------------------------------------------------------------
 
 
+def has_rows(items: ScriptList) -> bool:
+    return bool(items.rows) and items.rows is not APPENDING
+
+
 def as_rows(interpreter: Interpreter, statement: Statement, items: ScriptList) -> torch.Tensor:
-    """The items of such a list as the rows of one tensor."""
+    """The items of a list as the rows of one tensor, which nobody may write to."""
     interpreter.note_origin(statement, "stack")
-    rows = items.rows[0] if len(items.rows) == 1 else torch.stack(items.rows, 1).flatten(0, 1)
+    if not items.rows:
+        return torch.stack(items.content)
+    rows: torch.Tensor = items.rows[0] if len(items.rows) == 1 else torch.stack(items.rows, 1).flatten(0, 1)
     if items.content:
         rows = torch.cat([torch.stack(items.content), rows])
+    if items.taken and type(rows) is FakeTensor and rows.info.storage.written:
+        raise CaptureError(
+            "a list that a recorded loop has appended to is read after what torch.stack made of it was written to",
+            location=user_location(),
+            remedy="write to a copy: torch.stack(items).clone()",
+        )
     return rows
+
+
+def _rows_of_its_own(interpreter: Interpreter, statement: Statement, items: ScriptList) -> torch.Tensor:
+    """The same as memory of the script's, which it may write to. The first that asks gets the rows themselves."""
+    rows = as_rows(interpreter, statement, items)
+    if len(items.rows) > 1 or items.content:
+        return rows  # made just now
+    if items.taken or isinstance(items.rows, RowsOfTensor):
+        return rows.clone(memory_format=torch.contiguous_format)
+    items.taken = True
+    return rows
+
+
+def _check_index(index: Any, count: Any) -> None:
+    torch._check(index < count, lambda: "list index out of range")
+    torch._check(index >= -count, lambda: "list index out of range")
 
 
 def _item_of_rows(interpreter: Interpreter, statement: Statement, items: ScriptList, index: Any) -> Any:
     if type(index) is int and 0 <= index < len(items.content):
         return items.content[index]
     rows = as_rows(interpreter, statement, items)
-    count = rows.size(0)
-    torch._check(index < count, lambda: "list index out of range")
-    torch._check(index >= -count, lambda: "list index out of range")
+    _check_index(index, rows.size(0))
     item: Any = rows[index]
     # a copy, where the script has the item itself: nobody may write to it
-    if type(item) is FakeTensor:
+    if type(item) is FakeTensor and not isinstance(items.rows, RowsOfTensor):
         item.info.storage = Storage(frozen=True)
     return item
+
+
+@handles("aten::unbind.int")
+def _unbind(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    """Of a size that varies: a list of as many views, which a loop may go through."""
+    tensor, dim = args
+    if not tensor.dim() or not isinstance(tensor.size(dim), torch.SymInt):
+        return call_operator(interpreter, statement, args)
+    interpreter.note_origin(statement, "unbind")
+    items = interpreter.heap.list([])
+    items.rows = RowsOfTensor((tensor if dim == 0 else tensor.movedim(dim, 0),))
+    return items
 
 
 @handles("aten::stack")
 def _stack(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
     items, dim = args
-    if not items.rows or items.rows is APPENDING:
+    if not has_rows(items):
         return call_operator(interpreter, statement, args)
-    return as_rows(interpreter, statement, items).movedim(0, dim)
+    if dim == 0:
+        return _rows_of_its_own(interpreter, statement, items)
+    return _moved(as_rows(interpreter, statement, items), dim)
+
+
+def _moved(rows: torch.Tensor, dim: int) -> torch.Tensor:
+    """The rows along another dimension, laid out in memory as ``stack`` does it."""
+    return rows.movedim(0, dim).clone(memory_format=torch.contiguous_format)
 
 
 @handles("aten::cat")
 def _cat(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
     items, dim = args
-    if not items.rows or items.rows is APPENDING:
+    if not has_rows(items):
         return call_operator(interpreter, statement, args)
     rows = as_rows(interpreter, statement, items)
     if rows.dim() == 1:
         raise ScriptRaisedError("zero-dimensional tensor (at position 0) cannot be concatenated")
     dim = dim + rows.dim() - 1 if dim < 0 else dim
-    return rows.movedim(0, dim).flatten(dim, dim + 1)
+    if dim == 0:
+        return _rows_of_its_own(interpreter, statement, items).flatten(0, 1)
+    return _moved(rows, dim).flatten(dim, dim + 1)
 
 
 # --- dictionaries ----------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def merged(
     """
     heap = interpreter.heap
     changed = Changed(interpreter.lasting if is_last else None)
-    fillings = Fillings()
+    fillings = Fillings(heap)
     while True:
         forms: list[Form] = []
         given: list[list[Any]] = []
@@ -271,7 +271,8 @@ def _record_side(
 class Fillings:
     """What stands in for values that a side of a branch does not have: numbers, and tensors of zeros."""
 
-    def __init__(self) -> None:
+    def __init__(self, heap: Heap) -> None:
+        self.heap = heap
         self.made: dict[int, Any] = {}
 
     def look(self, one: list[Any], other: list[Any]) -> bool:
@@ -279,7 +280,7 @@ class Fillings:
         before = len(self.made)
         for position, (a, b) in enumerate(zip(one, other, strict=True)):
             if (a is UNINITIALIZED) != (b is UNINITIALIZED):
-                filling = filling_for(b if a is UNINITIALIZED else a)
+                filling = filling_for(b if a is UNINITIALIZED else a, self.heap)
                 if filling is not None:
                     self.made.setdefault(position, filling)
         return len(self.made) > before
@@ -291,8 +292,10 @@ class Fillings:
         ]
 
 
-def filling_for(value: Any) -> Callable[[], Any] | None:
+def filling_for(value: Any, heap: Heap) -> Callable[[], Any] | None:
     """A function that makes a value like another one; None where that can't be made."""
+    if isinstance(value, (tuple, ScriptList)):
+        return _filling_for_items(value, heap)
     if isinstance(value, torch.Tensor):
         # sizes that only one side knows can't be had on the other
         sizes = [size if type(size) is int or _has_hint(size) else 0 for size in value.shape]
@@ -302,7 +305,22 @@ def filling_for(value: Any) -> Callable[[], Any] | None:
         return lambda: False
     if isinstance(value, (int, torch.SymInt)):
         return lambda: 0
-    return (lambda: 0.0) if isinstance(value, (float, torch.SymFloat)) else None
+    if isinstance(value, (float, torch.SymFloat)):
+        return lambda: 0.0
+    return (lambda: value) if value is None or isinstance(value, str) else None
+
+
+def _filling_for_items(items: Any, heap: Heap) -> Callable[[], Any] | None:
+    if isinstance(items, ScriptList) and items.rows:
+        return None
+    fillings = [filling_for(item, heap) for item in (items.content if isinstance(items, ScriptList) else items)]
+    known = [filling for filling in fillings if filling is not None]
+    if len(known) < len(fillings):
+        return None
+    if isinstance(items, ScriptList):
+        return lambda: heap.list([make() for make in known])
+    kind = type(items)
+    return lambda: kind(*[make() for make in known]) if hasattr(kind, "_fields") else tuple(make() for make in known)
 
 
 def _has_hint(size: Any) -> bool:

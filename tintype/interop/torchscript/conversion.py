@@ -13,7 +13,6 @@ from tintype.export import ExportedProgram, export
 from tintype.interop.torchscript import containers as _containers  # noqa: F401  (they fill the table of statements)
 from tintype.interop.torchscript import numbers as _numbers  # noqa: F401
 from tintype.interop.torchscript import objects as _objects  # noqa: F401
-from tintype.interop.torchscript import quantized as _quantized  # noqa: F401
 from tintype.interop.torchscript import tensors as _tensors  # noqa: F401
 from tintype.interop.torchscript.control_flow import ScriptRaisedError
 from tintype.interop.torchscript.interpreter import Interpreter
@@ -97,6 +96,8 @@ def _as_captured(scripted: Any) -> torch.nn.Module:
             [(mirror.method(name), mirror.script._get_method(name).schema.arguments[1:]) for name in names],
             mirror,
         )
+        if not is_method:
+            entry.take_hooks()
         entry.keep_written_numbers()
     root.__dict__["forward"] = entry.function()
     return root
@@ -130,6 +131,9 @@ class _Entry:
         self.overloads = overloads
         self.mirror = mirror
         self.procedure, self.arguments = overloads[0]
+        # what was scripted with a module as its hooks; those of modules inside are calls in the graph
+        self.before: list[Procedure] = []
+        self.after: list[Procedure] = []
 
     def signature(self) -> inspect.Signature:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -159,9 +163,7 @@ class _Entry:
             for name in mirror.numbers:  # here, where it can be used in every branch
                 interpreter.attributes_of(mirror).get(name)
         try:
-            given = interpreter.run_procedure(
-                self.procedure, values if self.mirror is None else [self.mirror, *values]
-            )
+            given = self._run(values)
         except ScriptRaisedError as error:
             raise torch.jit.Error(error.message) from None  # what the script itself raises
         except UnsupportedStatementError:
@@ -170,6 +172,30 @@ class _Entry:
         self._write_state()
         refuse_written(interpreter)
         return result(given)
+
+    def _run(self, values: list[Any]) -> Any:
+        run = self.interpreter.run_procedure
+        if self.mirror is None:
+            return run(self.procedure, values)
+        if not self.before and not self.after:
+            return run(self.procedure, [self.mirror, *values])
+        self.interpreter.depth += 1  # none of these is the last to look at a list or an object
+        for hook in self.before:
+            replaced = run(hook, [self.mirror, tuple(values)])
+            if replaced is not None:
+                values = list(replaced) if isinstance(replaced, tuple) else [replaced]
+        given = run(self.procedure, [self.mirror, *values])
+        for hook in self.after:
+            replaced = run(hook, [self.mirror, tuple(values), given])
+            given = given if replaced is None else replaced
+        return given
+
+    def take_hooks(self) -> None:
+        """Hooks run when a module is called, and not when its method ``forward`` is."""
+        assert self.mirror is not None
+        script = self.mirror.script
+        self.before = [Procedure(hook.graph, hook.name) for hook in script._get_forward_pre_hooks()]
+        self.after = [Procedure(hook.graph, hook.name) for hook in script._get_forward_hooks()]
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments as values of the script, for the first overload that takes them."""
@@ -193,9 +219,10 @@ class _Entry:
 
     def keep_written_numbers(self) -> None:
         """Let numbers be buffers that the script writes to."""
+        procedures = [*(procedure for procedure, _ in self.overloads), *self.before, *self.after]
         statements = [
             found
-            for procedure, _ in self.overloads
+            for procedure in procedures
             for found in reachable(self.interpreter, procedure, self.mirror, functions=False)
         ]
         for statement, subject in statements:

@@ -37,17 +37,22 @@ class ScriptList(Container):
 
     A list that a recorded loop has appended to has ``rows`` besides, after its content: what each step appended, as
     tensors with one row per step. Only what is made for such lists may be done with them. While the loop is being
-    recorded its rows are :data:`APPENDING`, and it can be appended to and nothing else.
+    recorded its rows are :data:`APPENDING`, and it can be appended to and nothing else. What ``unbind`` makes of a
+    size that varies has the rows of a tensor (:class:`RowsOfTensor`).
     """
 
-    __slots__ = ("rows",)
+    __slots__ = ("rows", "taken")
 
     def __init__(self, content: list[Any], born: int) -> None:
         super().__init__(content, born)
         self.rows: tuple[Any, ...] = ()
+        # whether a tensor of the script's is the memory of the rows already
+        self.taken = False
 
     def known(self) -> list[Any]:
         """The items of a list whose length is known."""
+        if isinstance(self.rows, RowsOfTensor):
+            return self.rows.items()
         if self.rows:
             raise CaptureError(
                 "a list that a loop over a size that varies has appended to is used in a way that needs its items",
@@ -56,6 +61,16 @@ class ScriptList(Container):
             )
         content: list[Any] = self.content
         return content
+
+
+class RowsOfTensor(tuple[Any, ...]):
+    """The rows of one tensor, which are views of it."""
+
+    __slots__ = ()
+
+    def items(self) -> list[Any]:
+        """The rows one by one, which fixes their number."""
+        return list(self[0].unbind(0))
 
 
 # The rows of a list that is only being appended to.

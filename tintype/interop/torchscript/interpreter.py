@@ -193,7 +193,7 @@ class Interpreter:
         """A value that lasts from call to call, as one of a script."""
         if isinstance(value, (torch.jit.RecursiveScriptClass, torch.ScriptObject)):
             return self._instance(value)
-        return self.heap.adopt(value, LASTING)
+        return self.heap.adopt(self.mirroring.registered(value), LASTING)
 
     def _instance(self, value: Any) -> Any:
         """An object of a TorchScript class. Those of classes written in C++ are what they are."""

@@ -344,7 +344,7 @@ class Recording:
                     self.opened.add(position)
                     raise _AgainError
         for (position, value), after in zip(self._varying(), following, strict=True):
-            filling = filling_for(after) if value is UNINITIALIZED else None
+            filling = filling_for(after, self.heap) if value is UNINITIALIZED else None
             if filling is not None:
                 self.missing[position] = filling
         if self.missing:

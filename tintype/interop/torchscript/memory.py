@@ -15,7 +15,7 @@ import torch
 from tintype.errors import CaptureError
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
-from tintype.interop.torchscript.heap import Container
+from tintype.interop.torchscript.heap import Container, ScriptList
 from tintype.symbolic.location import user_location
 from tintype.trace.inner import InnerRecorder
 from tintype.trace.recorder import Recorder, active_recorder
@@ -130,6 +130,7 @@ def _visible(recorder: Recorder, interpreter: Interpreter, statement: Statement)
         elif isinstance(value, Container) and id(value) not in done:
             done.add(id(value))
             stack += value.content if isinstance(value.content, list) else value.content.values()
+            stack += value.rows if isinstance(value, ScriptList) else ()
         elif isinstance(value, tuple):
             stack += value
     return found

@@ -124,6 +124,20 @@ class Mirroring:
             self._parameters[key] = (tensor, torch.nn.Parameter(tensor.detach(), tensor.requires_grad))
         return self._parameters[key][1]
 
+    def registered(self, value: Any) -> Any:
+        """A value with its parameters as the mirrors have them: recurrent layers of a file hold theirs in a list too,
+        as tensors that are no objects of Python's class."""
+        if isinstance(value, torch.Tensor):
+            known = self._parameters.get(id(value))
+            return value if known is None else known[1]
+        if type(value) is list:
+            return [self.registered(item) for item in value]
+        if type(value) is dict:
+            return {key: self.registered(item) for key, item in value.items()}
+        if type(value) is tuple:
+            return tuple(self.registered(item) for item in value)
+        return value
+
 
 def keep_number(mirror: Mirror, name: str, value: Any) -> None:
     """Let a number that the script writes to be a buffer of the program."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tintype.interop.torchscript.reading import Statement
 
 
+_CPU = torch.device("cpu")
+
+
 def _power(base: Any, exponent: Any) -> Any:
     return torch.sym_float(base) ** exponent
 
@@ -50,8 +53,16 @@ def _equal(one: Any, other: Any) -> Any:
     return one == other
 
 
-def _round(number: Any) -> Any:
-    raise CaptureError("a number that varies is rounded to the nearest integer", location=user_location())
+def _through_tensor(name: str) -> Callable[[Any], Any]:
+    """A function of one number, computed by the operator of that name: the same function of C++, which says what
+    log(0) is where Python raises."""
+    function = getattr(torch.ops.aten, name).default
+
+    def compute(number: Any) -> Any:
+        tensor = torch.ops.aten.scalar_tensor.default(torch.sym_float(number), dtype=torch.float64, device=_CPU)
+        return function(tensor).item()
+
+    return compute
 
 
 def _range_length(start: Any, stop: Any, step: Any) -> Any:
@@ -92,10 +103,13 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "prim::max": torch.sym_max,
     "prim::min": torch.sym_min,
     "prim::abs": abs,
+    "aten::fabs": lambda number: abs(torch.sym_float(number)),
     "aten::__range_length": _range_length,
     "aten::__derive_index": lambda index, start, step: start + index * step,
 }
 NUMBERS.update(_TABLE)
+_ELEMENTARY = "exp expm1 log log1p log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc round"
+NUMBERS.update({f"aten::{name}": _through_tensor(name) for name in _ELEMENTARY.split()})
 
 
 @handles("aten::Bool.Tensor")
@@ -173,6 +187,18 @@ def _compare_lists(interpreter: Interpreter, statement: Statement, args: list[An
     if statement.kind == "aten::eq":
         return equal
     return torch.sym_not(equal) if isinstance(equal, torch.SymBool) else not equal
+
+
+def _extreme(kind: str, function: Callable[..., Any]) -> None:
+    @handles(f"prim::{kind}.self_int", f"prim::{kind}.self_float")
+    def choose(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+        if not is_symbolic(args[0]):
+            return call_operator(interpreter, statement, args)
+        return functools.reduce(function, args[0].known())
+
+
+_extreme("max", torch.sym_max)
+_extreme("min", torch.sym_min)
 
 
 @handles("aten::sum.int", "aten::sum.float", "aten::sum.bool", "aten::sum.complex")

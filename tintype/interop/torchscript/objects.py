@@ -218,9 +218,7 @@ def _unequal(one: Any, other: Any) -> Any:
 _CLASSES: dict[str, Any] = {
     "TensorType": torch.Tensor,
     "StringType": str,
-    "ListType": ScriptList,
-    "DictType": ScriptDict,
-    "TupleType": tuple,
+    "ComplexType": complex,
     "NoneType": type(None),
     "DeviceObjType": torch.device,
 }
@@ -241,8 +239,17 @@ def _is_of(value: Any, type: Any) -> bool:
         return isinstance(value, (float, torch.SymFloat))
     if kind == "OptionalType":
         return value is None or _is_of(value, type.getElementType())
+    if kind == "AnyType":
+        return True
     if kind == "ListType":
         return isinstance(value, ScriptList) and all(_is_of(item, type.getElementType()) for item in value.content)
+    if kind == "DictType":
+        of, keys = type.getValueType(), type.getKeyType()
+        return isinstance(value, ScriptDict) and all(
+            _is_of(key, keys) and _is_of(item, of) for key, item in value.content.items()
+        )
+    if kind == "ClassType":
+        return isinstance(value, ScriptInstance) and value.type.qualified_name() == type.qualified_name()
     if kind == "TupleType":
         types = type.elements()
         return (

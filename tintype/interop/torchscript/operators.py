@@ -154,10 +154,28 @@ def call_operator(interpreter: Interpreter, statement: Statement, args: list[Any
     interpreter.note_origin(statement, operator.name)
     if operator.writes and interpreter.numbers:
         forget_numbers(interpreter, [args[position] for position in operator.writes])
-    result = operator.call(args)
+    try:
+        result = operator.call(args)
+    except (RuntimeError, TypeError) as error:
+        _refuse_number(statement, args, error)
+        raise
     if interpreter.numbers:
         _note_number(interpreter, statement, args, result)
     return interpreter.heap.adopt(result)
+
+
+def _refuse_number(statement: Statement, args: list[Any], error: Exception) -> None:
+    """Raise if the reason is a number that varies where an operator takes plain ones only."""
+    if "Expected a value of type" in str(error) and any(is_symbolic(value) for value in args):
+        raise _takes_known(statement) from error
+
+
+def _takes_known(statement: Statement) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"{statement.operator} is called on a value that is only known when the program runs",
+        location=user_location(),
+        remedy="fix the sizes and numbers that it depends on, or compute it with tensors",
+    )
 
 
 # What traced programs do with the tensors that they make of sizes.
@@ -205,11 +223,7 @@ def _call_on_known(interpreter: Interpreter, statement: Statement, operator: Cal
         if function is not None:
             return function(*args)
     if varies or any(isinstance(value, _NOT_FOR_OPERATORS) for value in args):
-        raise UnsupportedOperatorError(
-            f"{statement.operator} is called on a value that is only known when the program runs",
-            location=user_location(),
-            remedy="fix the sizes and numbers that it depends on, or compute it with tensors",
-        )
+        raise _takes_known(statement)
     if any(_has_tensor(value) for value in args):
         raise UnsupportedOperatorError(
             f"{statement.operator} takes tensors and is not known to tintype", location=user_location()

@@ -165,7 +165,10 @@ _TRACING = os.path.join("torch", "jit", "_trace.py")
 def _lines(node: Any) -> list[Source]:
     """The lines of a node as the file's debug information has them, innermost first: of a scripted program one, of a
     traced one those of Python's stack. The user's own come before those of the file's code."""
-    text, _, _ = node.sourceRange().partition("Serialized   File")
+    try:
+        text, _, _ = node.sourceRange().partition("Serialized   File")
+    except RuntimeError:  # read from the file when it is asked for, and the file is damaged there
+        return []
     found = _LINE.search(text)
     if found is not None:
         before, mark, _ = text.partition(_MARK)

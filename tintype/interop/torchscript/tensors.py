@@ -9,9 +9,9 @@ import torch
 
 from tintype.errors import CaptureError
 from tintype.interop.torchscript.heap import plain
-from tintype.interop.torchscript.operators import called
+from tintype.interop.torchscript.operators import call_operator, called
 from tintype.interop.torchscript.tables import computes, handles
-from tintype.interop.torchscript.values import DTYPE_NUMBERS, LAYOUTS, dtype_of, memory_format_of
+from tintype.interop.torchscript.values import DTYPE_NUMBERS, LAYOUTS, dtype_of, is_symbolic, memory_format_of
 from tintype.symbolic.location import user_location
 
 if TYPE_CHECKING:
@@ -292,6 +292,48 @@ def _transposed(name: str) -> None:
 
 for _name in ("numpy_T", "mT", "mH", "matrix_H"):
     _transposed(_name)
+
+
+# --- operators that take plain numbers only -------------------------------------------------------------------
+
+
+@handles("aten::batch_norm")
+def _batch_norm(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    """With ``momentum=None`` it is one over the number of calls, which is only known when the program runs."""
+    if not is_symbolic(args[6]):
+        return call_operator(interpreter, statement, args)
+    tensor, weight, bias, mean, variance, training, momentum, eps, _ = args
+    interpreter.note_origin(statement, "batch_norm")
+    return torch.nn.functional.batch_norm(tensor, mean, variance, weight, bias, training, momentum, eps)
+
+
+@handles("aten::_pad_packed_sequence")
+def _pad_packed_sequence(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    if not is_symbolic(args[4]):
+        return call_operator(interpreter, statement, args)
+    interpreter.note_origin(statement, "_pad_packed_sequence")
+    return torch._C._VariableFunctions._pad_packed_sequence(*args)
+
+
+@handles("aten::linspace")
+def _linspace(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    if not is_symbolic(args[2]):
+        return call_operator(interpreter, statement, args)
+    interpreter.note_origin(statement, "linspace")
+    start, end, steps, dtype, _, device, _ = args
+    return torch.linspace(start, end, steps, dtype=dtype_of(dtype), device=device)
+
+
+@handles("aten::quantize_per_tensor")
+def _quantize(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    """Scale and zero point may be in buffers; the operator that takes them as tensors is the same."""
+    tensor, scale, zero_point, dtype = args
+    if statement.operator != "aten::quantize_per_tensor" or not (is_symbolic(scale) or is_symbolic(zero_point)):
+        return call_operator(interpreter, statement, args)
+    interpreter.note_origin(statement, "quantize_per_tensor")
+    scales = torch.ops.aten.scalar_tensor.default(scale, dtype=torch.float64, device=tensor.device)
+    zero_points = torch.ops.aten.scalar_tensor.default(zero_point, dtype=torch.int64, device=tensor.device)
+    return torch.ops.aten.quantize_per_tensor.tensor_qparams(tensor, scales, zero_points, dtype_of(dtype))
 
 
 @handles("prim::ConstantChunk")

@@ -121,7 +121,7 @@ def argument(value: Any, type: Any, heap: Heap, name: str) -> Any:
     kind = kind_of(type)
     if kind == "OptionalType":
         return None if value is None else argument(value, type.getElementType(), heap, name)
-    if kind == "UnionType":
+    if kind in ("UnionType", "AnyType"):
         return heap.adopt(value)
     convert = _ARGUMENTS.get(kind)
     if convert is not None:
@@ -136,7 +136,7 @@ def argument(value: Any, type: Any, heap: Heap, name: str) -> Any:
         )
     if kind == "TupleType" and isinstance(value, (tuple, list)):
         return _tuple(value, type, heap, name)
-    if kind in ("EnumType", "AnyType", "NoneType") or (kind == "ClassType" and isinstance(value, torch.ScriptObject)):
+    if kind in ("EnumType", "NoneType") or (kind == "ClassType" and isinstance(value, torch.ScriptObject)):
         return value
     raise _wrong(value, name, type)
 
@@ -247,7 +247,7 @@ def result(value: Any) -> Any:
         what = {
             ScriptInstance: "an object of a TorchScript class",
             Future: "a future",
-            UnknownText: "a text with a number in it that is only known when the program runs",
+            UnknownText: "a text with a float in it, or with a number that is only known when the program runs",
             Uninitialized: "a variable without a value",
         }[type(value)]
         raise CaptureError(

@@ -1,25 +1,20 @@
-"""Quantized models: shape rules for torch's quantized operators on packed weights.
+"""Quantized models: shapes of torch's quantized operators on packed weights.
 
-The operators stay as they are, so that a program computes what the script computes, with the same kernels; packed
+The operators stay as they are, so that a program computes what the model computes, with the same kernels; packed
 weights are objects among the program's constants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from tintype.errors import UnsupportedOperatorError
 from tintype.fake.info import TensorInfo, fresh
-from tintype.fake.rules import RULES
-from tintype.interop.torchscript.operators import call_operator
-from tintype.interop.torchscript.tables import handles
-from tintype.interop.torchscript.values import dtype_of, is_symbolic
-
-if TYPE_CHECKING:
-    from tintype.interop.torchscript.interpreter import Interpreter
-    from tintype.interop.torchscript.reading import Statement
+from tintype.fake.rules.registry import RULES
+from tintype.symbolic.location import user_location
 
 aten = torch.ops.aten
 
@@ -145,13 +140,18 @@ RULES.setdefault(aten.quantize_per_channel.default, _quantized_by_channel)
 RULES.setdefault(aten.int_repr.default, _integers)
 
 
-@handles("aten::quantize_per_tensor")
-def _quantize(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
-    """Scale and zero point may be in buffers; the operator that takes them as tensors is the same."""
-    tensor, scale, zero_point, dtype = args
-    if statement.operator != "aten::quantize_per_tensor" or not (is_symbolic(scale) or is_symbolic(zero_point)):
-        return call_operator(interpreter, statement, args)
-    interpreter.note_origin(statement, "quantize_per_tensor")
-    scales = aten.scalar_tensor.default(scale, dtype=torch.float64, device=tensor.device)
-    zero_points = aten.scalar_tensor.default(zero_point, dtype=torch.int64, device=tensor.device)
-    return aten.quantize_per_tensor.tensor_qparams(tensor, scales, zero_points, dtype_of(dtype))
+def _unknown(operator: Any) -> Callable[..., Any]:
+    def refuse(*args: Any) -> Any:
+        raise UnsupportedOperatorError(
+            f"{operator} asks how a tensor is quantized, which is only known when the program runs",
+            location=user_location(),
+            remedy="keep scale and zero point in variables or buffers of their own",
+        )
+
+    return refuse
+
+
+for _operator in (aten.q_scale, aten.q_zero_point, aten.q_per_channel_scales, aten.q_per_channel_zero_points):
+    RULES[_operator.default] = _unknown(_operator.default)
+for _operator in (aten.q_per_channel_axis, aten.qscheme):
+    RULES[_operator.default] = _unknown(_operator.default)
