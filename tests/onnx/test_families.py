@@ -218,6 +218,32 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (torch.randn(3, 4), torch.rand(3, 4), torch.rand(4)),
     ),
+    "nan among the largest": (
+        lambda x: (
+            *x.max(1),
+            *x.min(0),
+            x.argmax(1),
+            x.argmin(),
+            x.max(),
+            x.min(),
+            x.topk(2).values,
+            x.sort(1, True).values,
+        ),
+        (ODD,),
+    ),
+    "an ellipsis": (
+        lambda x, y: (torch.einsum("...ik, ...j -> ij", x, y), torch.einsum("...ik,...kj->...ij", x, x[0].mT)),
+        (torch.randn(2, 3, 4), torch.randn(3)),
+    ),
+    "distances": (lambda x: (F.pdist(x), F.pdist(x, 1.0), torch.isclose(x > 0, x > 1)), (torch.randn(4, 3),)),
+    "numbers at distances": (
+        lambda x: (torch.arange(0.1, 1.1) + x, torch.arange(0.0, -8.000001, -4.0, dtype=torch.int64)),
+        (torch.ones(1),),
+    ),
+    "volumes": (
+        lambda x, y: F.grid_sample(x, y, align_corners=True),
+        (torch.randn(1, 2, 3, 4, 5), torch.rand(1, 2, 3, 2, 3) * 2 - 1),
+    ),
     "norms": (
         lambda x: tuple(L.vector_norm(x, order, 0, keepdim=True) for order in (0, 1, 2, 3.5, -1, float("inf"))),
         (torch.randn(4, 3),),

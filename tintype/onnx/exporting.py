@@ -19,7 +19,9 @@ from tintype.onnx.optimization import optimize_fully
 from tintype.onnx.program import ONNXProgram
 from tintype.onnx.report import Report
 from tintype.onnx.runtime import LARGEST_MESSAGE, weight_bytes
+from tintype.onnx.translation import GraphTranslator
 from tintype.onnx.verification import Verification, check_model
+from tintype.onnx.weights import without_data
 
 OPSETS = range(18, 25)
 DEFAULT_OPSET = 20
@@ -79,19 +81,11 @@ def export(
         optimize_fully(built, inline=not functions)
     elif not isinstance(optimize, bool):
         raise OnnxRequestError(f"optimize={optimize!r} is none of True and 'full'")
-    report = Report(opset, len(built.graph), len(built.graph.initializers))
-    report.notes += translator.shared.notes
-    dropped = translator.shared.dropped_checks
-    report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
-    state = {**program.state_dict, **program.constants}
-    checks = program._input_checks()
-    # a model on ONNX Runtime has no gradients and no modes: what is around the caller is none of its business
-    checks.observations = [seen for seen in checks.observations if seen.subject is not None]
-    made = ONNXProgram(
-        built, interface, checks=checks, state_of=state.__getitem__, report=report,
-        returned=program.call_spec.returned,
-    )  # fmt: skip
-    if verify or (verify is None and weight_bytes(built) < _LARGEST_VERIFIED):
+    made = _runnable(program, built, interface, translator)
+    report = made.report
+    if without_data(built) and not verify:
+        report.notes.append("not verified: weights are on the meta device")
+    elif verify or (verify is None and weight_bytes(built) < _LARGEST_VERIFIED):
         tell("verifying on ONNX Runtime")
         if weight_bytes(built) < LARGEST_MESSAGE:
             check_model(built)
@@ -99,6 +93,24 @@ def export(
         plain = (lambda: assemble(prepared, opset, table)) if functions else None
         Verification(program, prepared, made, translator, plain).run()
     return made
+
+
+def _runnable(
+    program: ExportedProgram, built: ir.Model, interface: Interface, translator: GraphTranslator
+) -> ONNXProgram:
+    """The model as something that can be called, with what there is to tell of it so far."""
+    report = Report(built.opset_imports.get("", 0), len(built.graph), len(built.graph.initializers))
+    report.notes += translator.shared.notes
+    dropped = translator.shared.dropped_checks
+    report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
+    state = {**program.state_dict, **program.constants}
+    checks = program._input_checks()
+    # a model on ONNX Runtime has no gradients and no modes: what is around the caller is none of its business
+    checks.observations = [seen for seen in checks.observations if seen.subject is not None]
+    return ONNXProgram(
+        built, interface, checks=checks, state_of=state.__getitem__, report=report,
+        returned=program.call_spec.returned,
+    )  # fmt: skip
 
 
 def _program(model: Any, args: Sequence[Any], kwargs: dict[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from tintype.onnx.interface import InputLeaf, Interface
 from tintype.onnx.libraries import ir, onnx
 from tintype.onnx.report import Report
 from tintype.onnx.runtime import LARGEST_MESSAGE, Session, weight_bytes
+from tintype.onnx.weights import check_data, replace_weights
+
+_ALIGNMENT = 65536  # so that weights can be mapped into memory from where they lie
 
 
 def _no_state(name: str) -> Any:
@@ -77,6 +81,7 @@ class ONNXProgram:
     @property
     def model_proto(self) -> onnx.ModelProto:
         """The model, as onnx has it."""
+        check_data(self.model)
         if weight_bytes(self.model) >= LARGEST_MESSAGE:
             raise OnnxRequestError(
                 "the weights of this model are too large for one message", remedy="save() it, with external data"
@@ -106,13 +111,29 @@ class ONNXProgram:
         tensor([0., 1.])
         """
         path = Path(path)
+        check_data(self.model)
         if external_data is None:
             external_data = max_shard_bytes is not None or weight_bytes(self.model) >= LARGEST_MESSAGE
         if not external_data:
             ir.save(self.model, path)
             return
         options: dict[str, Any] = {} if max_shard_bytes is None else {"max_shard_size_bytes": max_shard_bytes}
-        ir.save(self.model, path, external_data=f"{path.name}.data", **options)
+        if max_shard_bytes is not None:  # onnx-ir does not write over parts of an earlier file
+            _remove_parts(path)
+        ir.save(self.model, path, external_data=f"{path.name}.data", alignment=_ALIGNMENT, max_workers=1, **options)
+
+    def apply_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Give the model other weights by their names, as for a model that was exported on the meta device.
+
+        >>> import torch, tintype
+        >>> with torch.device("meta"):
+        ...     program = tintype.onnx.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
+        >>> program.apply_weights({"weight": torch.ones(1, 2), "bias": torch.zeros(1)})
+        >>> program(torch.ones(1, 2))
+        tensor([[2.]])
+        """
+        replace_weights(self.model, weights)
+        self._path, self._session = None, None
 
     # --- running ---------------------------------------------------------------------------------------------
 
@@ -193,6 +214,16 @@ class ONNXProgram:
 
 
 _NUMBER_DTYPES = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
+
+
+def _remove_parts(path: Path) -> None:
+    """Remove what an earlier model of the same name was divided into."""
+    suffixes = "".join(path.suffixes)
+    stem = re.escape(path.name.removesuffix(suffixes))
+    name = re.compile(rf"{stem}-\d{{5}}-of-\d{{5}}{re.escape(suffixes)}\.data")
+    for old in path.parent.iterdir():
+        if name.fullmatch(old.name):
+            old.unlink()
 
 
 def _as_tensor(leaf: InputLeaf, given: Any) -> torch.Tensor:

@@ -25,7 +25,7 @@ _FAMILIES = (
     "numbers", "normalization", "shapes", "attention", "control_flow", "indexing", "elementwise", "reductions",
     "linear_algebra", "pooling", "tensors", "special", "recurrent", "approximations", "polynomials", "gamma",
     "matrices", "singular_values", "scattering", "order", "bits", "integers", "windows", "complex_numbers",
-    "random_numbers", "losses", "written",
+    "random_numbers", "losses", "written", "extremes", "sampling",
 )  # fmt: skip
 
 

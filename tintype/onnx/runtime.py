@@ -14,6 +14,7 @@ from tintype.errors import InvalidRequestError
 from tintype.onnx import dtypes
 from tintype.onnx.errors import OnnxExportError
 from tintype.onnx.libraries import ir
+from tintype.onnx.weights import check_data
 
 # A protobuf message has less than 2 GB; models with more in them go through a file.
 LARGEST_MESSAGE = 1_500_000_000
@@ -39,6 +40,8 @@ class Session:
             options = library.SessionOptions()
             options.log_severity_level = 3
             options.intra_op_num_threads = torch.get_num_threads()
+        if not isinstance(source, str):
+            check_data(source)
         providers = list(providers) if providers is not None else ["CPUExecutionProvider"]
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         try:

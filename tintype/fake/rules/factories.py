@@ -177,6 +177,10 @@ def arange_between(
 ) -> TensorInfo:
     start, end, step = (int(value) if type(value) is bool else value for value in (start, end, step))
     floating = any(_is_float(value) for value in (start, end, step))
+    if floating and dtype is torch.int64 and not any(isinstance(value, Expr) for value in (start, end, step)):
+        # numbers of this dtype only are rounded to 0 before they are counted
+        start, end, step = int(start), int(end), int(step)
+        floating = False
     if type(step) is int and step == 0:
         raise RuntimeError("step must be nonzero")
     if floating:

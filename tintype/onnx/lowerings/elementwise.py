@@ -142,6 +142,24 @@ def _log_sum(op: Builder, left: Any, right: Any) -> Any:
     return op.Where(op.And(op.IsInf(left), same), left, total)
 
 
+@lowering(aten.isclose.default)
+def isclose(
+    op: Builder, left: Any, right: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
+    close = op.Equal(left, right)
+    if equal_nan and is_float(left):
+        close = op.Or(close, op.And(op.IsNaN(left), op.IsNaN(right)))
+    if rtol == 0 and atol == 0:
+        return close
+    if not is_float(left):
+        left, right = op.cast(left, ir.DataType.FLOAT), op.cast(right, ir.DataType.FLOAT)
+    distance = op.Abs(op.Sub(left, right))
+    allowed = op.Add(op.Abs(op.Mul(right, op.constant(rtol, right.dtype))), op.constant(atol, right.dtype))
+    # an infinite distance is allowed beside nothing, not even an infinite number
+    near = op.And(op.Not(op.IsInf(distance)), op.LessOrEqual(distance, allowed))
+    return op.Or(close, near)
+
+
 @lowering(aten.logical_xor.default)
 def logical_xor(op: Builder, left: Any, right: Any) -> Any:
     return op.Xor(op.cast(left, _BOOL), op.cast(right, _BOOL))

@@ -51,6 +51,32 @@ def addr(op: Builder, tensor: Any, left: Any, right: Any, *, beta: Any = 1, alph
     return op.cast(_added(op, tensor, outer, beta, alpha), tensor.dtype)
 
 
+@lowering(aten.einsum.default)
+def einsum(op: Builder, equation: str, tensors: Any, *, path: Any = None) -> Any:
+    """An ellipsis that stands for other dimensions in each operand is made the same for all, or summed over."""
+    text = equation.replace(" ", "")
+    if "..." not in text:
+        return op.Einsum(*tensors, equation=text)
+    inputs, arrow, output = text.partition("->")
+    terms = inputs.split(",")
+    hidden = [len(tensor.shape) - len(term.replace("...", "")) if "..." in term else 0
+              for term, tensor in zip(terms, tensors)]  # fmt: skip
+    most = max(hidden)
+    given = []
+    for position, (tensor, count) in enumerate(zip(tensors, hidden)):
+        if "..." in terms[position] and count < most:
+            start = terms[position].index("...")
+            tensor = op.Unsqueeze(tensor, list(range(start, start + most - count)))
+        given.append(tensor)
+    if not arrow:
+        letters = sorted(letter for letter in set(inputs) if letter.isalpha() and inputs.count(letter) == 1)
+        output = "..." + "".join(letters)
+    if "..." in output:
+        return op.Einsum(*given, equation=f"{','.join(terms)}->{output}")
+    result = op.Einsum(*given, equation=f"{','.join(terms)}->...{output}")
+    return op.ReduceSum(result, list(range(most)), keepdims=0) if most else result
+
+
 @lowering(aten.linear.default)
 def linear(op: Builder, tensor: Any, weight: Any, bias: Any = None) -> Any:
     inner = weight.shape[-1]

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.lowerings.elementwise import is_float
+from tintype.onnx.lowerings.extremes import ordered
 from tintype.onnx.registry import lowering
 from tintype.onnx.subgraphs import scanned
 
@@ -225,13 +227,8 @@ def _sorted(op: Builder, tensor: Any, dim: int, descending: bool, count: Any = N
     rank = len(tensor.shape)
     if rank == 0:
         return tensor, op.constant(0, _INT64)
-    dtype = tensor.dtype
-    if dtype is _BOOL:
-        tensor = op.cast(tensor, ir.DataType.INT32)
     axis = dim % rank
-    count = op.as_vector(op.size(tensor, axis) if count is None else count)
-    values, places = op.TopK(tensor, count, axis=axis, largest=int(descending), sorted=1)
-    return op.cast(values, dtype), places
+    return ordered(op, tensor, axis, op.as_vector(op.size(tensor, axis) if count is None else count), descending)
 
 
 @lowering(aten.sort.default)
@@ -338,6 +335,18 @@ def cdist(op: Builder, left: Any, right: Any, p: float = 2.0, mode: Any = None) 
         return op.ReduceMax(distance, [-1], keepdims=0)
     powers = op.ReduceSum(op.Pow(distance, op.constant(p, left.dtype)), [-1], keepdims=0)
     return op.Pow(powers, op.constant(1 / p, left.dtype))
+
+
+@lowering(aten._pdist_forward.default)
+def pdist(op: Builder, tensor: Any, p: float = 2.0) -> Any:
+    """The distances above the diagonal, row by row."""
+    size = op.size(tensor, 0)
+    if not isinstance(size, int):
+        raise LoweringError("of as many points as the input has, if that varies, it has no form")
+    first, second = np.triu_indices(size, 1)
+    left, right = (op.Gather(tensor, op.constant(each, _INT64), axis=0) for each in (first, second))
+    flat = cdist(op, op.Unsqueeze(left, [1]), op.Unsqueeze(right, [1]), p)
+    return op.Reshape(flat, [-1])
 
 
 @lowering(aten.linalg_vector_norm.default)

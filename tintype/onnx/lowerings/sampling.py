@@ -1,0 +1,55 @@
+"""Images read at places between their pixels, and numbers at equal distances."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from tintype.fake.tensor import FakeTensor
+from tintype.onnx import dtypes
+from tintype.onnx.builder import Builder
+from tintype.onnx.errors import LoweringError
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering
+
+aten = torch.ops.aten
+_INT64 = ir.DataType.INT64
+
+
+@lowering(aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
+def grid_sampler(op: Builder, image: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
+    if mode == 1 and image.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+        raise LoweringError("which pixel is the nearest depends on how coordinates in half precision are rounded")
+    if len(image.shape) == 5 and op.opset < 20:
+        raise LoweringError(f"opset {op.opset} samples images with two dimensions only; opset 20 has three")
+    if len(image.shape) == 5 and mode == 2:
+        raise LoweringError("there is no bicubic sampling of volumes")
+    names = ("bilinear", "nearest", "bicubic")
+    paddings = ("zeros", "border", "reflection")
+    return op.GridSample(
+        image, grid, mode=names[mode], padding_mode=paddings[padding], align_corners=int(align_corners)
+    )
+
+
+@lowering(aten.arange.start_step, aten.arange.start, aten.arange.default)
+def arange(op: Builder, *args: Any, **kwargs: Any) -> Any:
+    """As many numbers as torch counts, in double precision; a runtime that counts by itself may have one more."""
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    example = op.node.meta["val"]
+    assert type(example) is FakeTensor
+    dtype = dtypes.to_onnx(example.info.dtype)
+    assert dtype is not None
+    count = example.info.sizes[0]
+    fixed = not any(isinstance(each, ir.Value) for each in (start, end, step))
+    whole = all(isinstance(each, ir.Value) or float(each).is_integer() for each in (start, end, step))
+    if not whole and fixed and isinstance(count, int):
+        if dtype.is_floating_point():
+            return op.constant(np.array([start + number * step for number in range(count)]), dtype)
+        start, end, step = (math.trunc(each) for each in (start, end, step))  # as torch does before it counts
+    if dtype in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.DOUBLE):
+        return op.Range(*(op.cast(each, dtype) for each in (start, end, step)))
+    between = ir.DataType.DOUBLE if dtype.is_floating_point() else _INT64
+    return op.cast(op.Range(*(op.cast(each, between) for each in (start, end, step))), dtype)
