@@ -119,7 +119,7 @@ class FakeTensor(ObservedTensor):
 
     def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
         # torch's own method answers by itself where the example lies in that format; other inputs may not
-        return aten.contiguous.default(self, memory_format=memory_format)
+        return _contiguous(self, memory_format=memory_format)
 
     def tolist(self) -> Any:
         return self.context.values_of(self)
@@ -131,6 +131,9 @@ class FakeTensor(ObservedTensor):
     def __array__(self, dtype: Any = None) -> Any:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+
+_contiguous = aten.contiguous.default._op  # the operator without the function of Python's around it
 
 
 def with_numbers(index: Any) -> Any:

@@ -63,7 +63,7 @@ def append_call(
     unique = _unique_name(namespace, name)
     node = Node(graph, unique, "call_function", target, args, kwargs, None)
     if meta is not None:
-        set_meta(node, meta)
+        _set(node, "meta", meta)
     namespace._obj_to_name[node] = unique
     graph._insert(node)
     graph._find_nodes_lookup_table.table["call_function", target][node] = None
@@ -86,7 +86,10 @@ def _unique_name(namespace: _Namespace, base: str) -> str:
 
 def set_meta(node: Node, meta: NodeMeta) -> None:
     """Replace a node's meta. Plain assignment would take the node out of fx's tables and put it back."""
-    object.__setattr__(node, "meta", meta)
+    _set(node, "meta", meta)
+
+
+_set = object.__setattr__
 
 
 def add_placeholder(graph: Graph, name: str, meta: NodeMeta | None = None, *, after: Node | None = None) -> Node:
@@ -97,13 +100,14 @@ def add_placeholder(graph: Graph, name: str, meta: NodeMeta | None = None, *, af
     node = Node(graph, name, "placeholder", name, (), {}, None)
     if meta is not None:
         set_meta(node, meta)
-    graph._graph_namespace._used_names.add(name)
-    graph._graph_namespace._obj_to_name[node] = name
+    namespace = graph._graph_namespace
+    namespace._used_names.add(name)
+    namespace._obj_to_name[node] = name
     if after is None:
         graph._insert(node)
     else:
         after.append(node)
-    graph._find_nodes_lookup_table.insert(node)
+    graph._find_nodes_lookup_table.table["placeholder", None][node] = None
     graph._len += 1
     return node
 

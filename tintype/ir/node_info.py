@@ -265,7 +265,8 @@ class NodeMeta(dict[str, Any]):
         origin: Origin | None = None,
         consumer: Origin | None = None,
     ) -> None:
-        super().__init__(values or {})
+        if values is not None:
+            self.update(values)
         self.origin = origin
         # inputs have no origin in the program, but users ask what a parameter is there for: its first use
         self.consumer = consumer

@@ -58,8 +58,8 @@ class Plan:
         # called for its effect alone, which its kernel must not have while a program is captured
         self.returns_nothing = not schema.returns
         self.composite = is_composite(operator)
-        # nothing but to work it out by its rule and record it; an intercept changes that
-        self.is_plain = self.rule is not None and not self.composite
+        # nothing but to work it out by its rule and record it, where autocast is off; an intercept changes that
+        self.is_plain = self.rule is not None
 
 
 def is_composite(operator: Any) -> bool:

@@ -153,7 +153,7 @@ class Recorder(Answers, TorchDispatchMode):
                 self._met_by_autocast = True
         plan = plan_for(func)
         try:
-            if plan.is_plain:
+            if plan.is_plain and not (modes.entered and plan.composite):
                 return self.call(func, plan, args, kwargs)
             return self._handle(func, plan, args, kwargs)
         except Exception as error:
@@ -208,8 +208,9 @@ class Recorder(Answers, TorchDispatchMode):
                 results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
             fake = make_fake(results, self.context)
             if self._recording:
-                meta = NodeMeta({"val": fake}, self._origin(plan.name))
-                fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, plan.name, meta)
+                name = plan.name
+                meta = NodeMeta({"val": fake}, self._origin(name))
+                fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, name, meta)
                 if plan.rule is None:
                     self.numbers.define_sizes(fake.node, results.sizes)
             return fake
