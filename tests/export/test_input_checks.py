@@ -201,8 +201,8 @@ def test_wrong_structure(mode: str, args: Any, kwargs: Any) -> None:
     assert error.id == "input-structure"
     assert isinstance(error, ValueError)
     assert "exported input tree spec" in str(error)
-    assert "actually got inputs with tree spec of" in str(error)
-    assert str(error).count("TreeSpec") >= 4
+    assert "TreeSpec" not in str(error)  # what is wrong is said in words
+    assert "call it as program(a, b)" in str(error)
 
 
 def test_argument_given_twice(mode: str) -> None:

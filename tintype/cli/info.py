@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tintype.serde import schema
-from tintype.serde.archive import Archive
 from tintype.serde.description import read_description
+from tintype.serde.foreign import archive_of
 from tintype.serde.mapping import map_path
 
 _MOST_ROWS = 40
@@ -23,7 +23,7 @@ _MOST_ROWS = 40
 
 def print_info(path: Path) -> None:
     """Print everything that is worth knowing about a file."""
-    archive = Archive(map_path(path))
+    archive = archive_of(map_path(path), path)
     description = read_description(archive)
     info, one = description.info, description.program
     console = Console()

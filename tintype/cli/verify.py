@@ -8,14 +8,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from tintype.serde.archive import Archive
 from tintype.serde.files import load
+from tintype.serde.foreign import archive_of
 from tintype.serde.mapping import map_path
 
 
 def verify_file(path: Path) -> None:
     """Raise what is wrong with a file; say so if nothing is."""
-    archive = Archive(map_path(path))
+    archive = archive_of(map_path(path), path)
     total = sum(place.size for place in archive.places.values())
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

@@ -7,17 +7,18 @@ the cause looked for, here, and put into words.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
 
 from tintype import tree
-from tintype.errors import InputMismatchError, InputStructureError, Location
+from tintype.errors import InputMismatchError, Location
 from tintype.export.given import arranged
 from tintype.export.key_order import check_order, is_of_keywords
 from tintype.export.observed import StateOf, check_observed, write_observed
+from tintype.export.refused_calls import AS_THE_EXAMPLE, Calling, refuse_call
 from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
 from tintype.fake.info import TensorInfo
@@ -198,9 +199,13 @@ class InputChecks:
         in_spec: tree.TreeSpec,
         observations: Sequence[Observation] = (),
         memory: MemoryChecks | None = None,
+        names: Sequence[str] = (),
+        positional: Sequence[str] = (),
     ) -> None:
+        self.names = list(names)
         self.expectations = list(expectations)
         self.in_spec = in_spec
+        self.calling = Calling(tuple(positional), dict(_constants(self.expectations)))
         # the order of keys is seen when arguments are taken apart (flatten_call), which containers are one when
         # those are looked for (CallersContainers), all else afterwards
         self.ordered = [seen for seen in observations if seen.fact == KEYS]
@@ -210,9 +215,10 @@ class InputChecks:
 
     def check(self, leaves: Sequence[Any], state_of: StateOf) -> None:
         """Raise for the first input that is not as expected; ``state_of`` finds the program's state by name."""
-        given = tree.flatten(tree.unflatten(list(leaves), self.in_spec))[1]
-        if not tree.same_structure(given, self.in_spec):  # a container where a tensor or a number was expected
-            _refuse_structure(self.in_spec, given)
+        given = tree.unflatten(list(leaves), self.in_spec)
+        if not tree.same_structure(tree.flatten(given)[1], self.in_spec):  # a container in the place of a value
+            args, kwargs = given
+            refuse_call(self.in_spec, self.names, args, kwargs, self.calling)
         symbols: dict[Symbol, int] = {}
         for expectation, leaf in zip(self.expectations, leaves, strict=True):
             expectation.check(leaf, symbols)
@@ -246,6 +252,14 @@ class InputChecks:
             tensors = ", ".join(variables[position] for position in self.memory.inputs)
             may_overlap = writer.bind(_MemoryTest(self.memory).may_overlap)
             writer.line(f"if {may_overlap}({state_of}, {tensors}): {report}")
+
+
+def _constants(expectations: Sequence[Expectation]) -> Iterator[tuple[int | str, Any]]:
+    """The arguments that are one value each, which the program was exported for, by position or name."""
+    for expectation in expectations:
+        if expectation.dtype is None and not isinstance(expectation.value, Expr) and len(expectation.path) == 2:
+            in_kwargs, place = expectation.path[0].idx, expectation.path[1]
+            yield (place.key if in_kwargs else place.idx), expectation.value
 
 
 class _MemoryTest:
@@ -324,13 +338,14 @@ def flatten_call(
     names: Sequence[str],
     ordered: Sequence[Observation] = (),
     quick: tree.TakingApart | None = None,
+    calling: Calling = AS_THE_EXAMPLE,
 ) -> list[Any]:
     """The leaves of a call's arguments, in the order of the program's inputs.
 
     Arguments may be given by position or by name, keywords in any order; so may the keys of dictionaries, unless the
-    program goes by their order.
+    program goes by their order. Those that the program has one value for only may be left out.
     """
-    given = arranged(args, kwargs, in_spec, names)
+    given = arranged(args, kwargs, in_spec, names, calling)
     known = quick.leaves(given) if quick is not None else None
     if known is not None:  # then dictionaries have their keys in the order of the example, keywords maybe not
         ordered = [seen for seen in ordered if is_of_keywords(seen)] if ordered else ()
@@ -341,17 +356,9 @@ def flatten_call(
             spec = tree.flatten(given)[1]
             leaves = in_spec.flatten_up_to(given)  # dictionaries may have their keys in another order
         except ValueError:
-            _refuse_structure(in_spec, tree.flatten((tuple(args), dict(kwargs)))[1])
+            refuse_call(in_spec, names, args, kwargs, calling)
         if not tree.same_structure(spec, in_spec, any_order=True):
-            _refuse_structure(in_spec, spec)
+            refuse_call(in_spec, names, args, kwargs, calling)
     if ordered:
         check_order(ordered, in_spec, spec, kwargs)
     return leaves
-
-
-def _refuse_structure(expected: tree.TreeSpec, given: tree.TreeSpec) -> None:
-    raise InputStructureError(
-        "Trying to flatten user inputs with exported input tree spec:\n"
-        f"{expected}\nbut actually got inputs with tree spec of:\n{given}",
-        remedy="call the program with arguments of the structure it was exported with",
-    )

@@ -34,7 +34,7 @@ from tintype.ir.observations import Observation
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
-from tintype.trace.argument_names import is_captured_program
+from tintype.trace.argument_names import is_captured_program, positional_keywords
 from tintype.trace.capture import Capture, CapturedGraph
 from tintype.trace.conversions import settle_conversions
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
@@ -169,7 +169,8 @@ def capture_program(
     _settle(captured, stage, tidy)
     _keep_promises(call, captured, inputs, complex_as_assertions)
     _write_assertions(captured, inputs)
-    program = _program_from(captured, stage, (args, kwargs), inputs.dynamic)
+    positional = positional_keywords(module, args, kwargs)
+    program = _program_from(captured, stage, (args, kwargs), inputs.dynamic, positional)
     program.validate()
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
@@ -320,7 +321,11 @@ def _given_memory(captured: CapturedGraph) -> set[Storage]:
 
 
 def _program_from(
-    captured: CapturedGraph, stage: Stage, example: Any, sizes: Sequence[DynamicSize]
+    captured: CapturedGraph,
+    stage: Stage,
+    example: Any,
+    sizes: Sequence[DynamicSize],
+    positional: tuple[str, ...],
 ) -> ExportedProgram:
     if stage is Stage.TRAINING:
         paths = (*captured.state_dict, *captured.constants)
@@ -328,7 +333,7 @@ def _program_from(
     signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")
-    call_spec = CallSpec(captured.in_spec, captured.out_spec, tuple(captured.returned))
+    call_spec = CallSpec(captured.in_spec, captured.out_spec, tuple(captured.returned), positional)
     signatures[""] = root_signature(call_spec, signature)
     return ExportedProgram(
         program_module,

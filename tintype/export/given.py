@@ -14,6 +14,7 @@ import torch
 
 from tintype import tree
 from tintype.errors import InputMismatchError
+from tintype.export.refused_calls import AS_THE_EXAMPLE, Calling
 from tintype.ir.observations import ATTRIBUTES, Observation
 from tintype.trace.argument_names import is_captured_program
 from tintype.trace.capture import CapturedGraph
@@ -40,8 +41,10 @@ class CallersContainers:
         argument_names: Sequence[str],
         returned: Sequence[tuple[Path, Path]],
         observations: Sequence[Observation] = (),
+        calling: Calling = AS_THE_EXAMPLE,
     ) -> None:
         self._in_spec = in_spec
+        self._calling = calling
         self._names = argument_names
         self._observations = observations
         self.is_needed = bool(returned or observations)
@@ -56,7 +59,7 @@ class CallersContainers:
 
     def of_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """The containers; raises where those are one that must not be, or the other way round."""
-        containers = self._known.of(arranged(args, kwargs, self._in_spec, self._names))
+        containers = self._known.of(arranged(args, kwargs, self._in_spec, self._names, self._calling))
         if self._observations:
             found = tree.labels(containers)
             for observation in self._observations:
@@ -113,21 +116,33 @@ def is_of_containers(in_spec: tree.TreeSpec, fact: str, arguments: Any, answer: 
 
 
 def arranged(
-    args: Sequence[Any], kwargs: dict[str, Any], in_spec: tree.TreeSpec, names: Sequence[str]
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    in_spec: tree.TreeSpec,
+    names: Sequence[str],
+    calling: Calling = AS_THE_EXAMPLE,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call as the example was: arguments may be given by position or by name, keywords in any order."""
+    """A call as the example was: arguments may be given by position or by name, keywords in any order, and those that
+    the program has one value for only may be left out."""
     expected_args, expected_kwargs = in_spec.children()
     count = expected_args.num_children
     positional = list(args[:count])
     rest = list(args[count:])
     named = dict(kwargs)
-    positional += [named.pop(name) for name in names[len(positional) : count] if name in named]
+    for position in range(len(positional), min(count, len(names))):
+        if names[position] in named:
+            positional.append(named.pop(names[position]))
+        elif position in calling.constants:
+            positional.append(calling.constants[position])
+    for name in calling.positional[: len(rest)]:
+        if name not in named:
+            named[name] = rest.pop(0)
     keywords = {}
     for name in expected_kwargs.context:
         if name in named:
             keywords[name] = named.pop(name)
-        elif rest:
-            keywords[name] = rest.pop(0)
+        elif name in calling.constants:
+            keywords[name] = calling.constants[name]
     return (*positional, *rest), {**keywords, **named}
 
 

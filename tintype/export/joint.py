@@ -195,6 +195,7 @@ def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram
             structure.in_spec,
             structure_with_gradients(structure.out_spec, gradients),
             tuple((given, (0, *place)) for given, place in structure.returned),
+            structure.positional,
         ),
         stage=Stage.FUNCTIONAL,
         **contract,

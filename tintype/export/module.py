@@ -32,6 +32,7 @@ from tintype.export.own_attributes import (
     tables_of,
 )
 from tintype.export.owned_state import InitialValue, as_replacement, replace_state, write_untracked
+from tintype.export.refused_calls import AS_THE_EXAMPLE
 from tintype.export.unneeded import is_conversion, unneeded_calls
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
@@ -250,7 +251,9 @@ class ProgramModule(OwnAttributes, GraphModule):
 
     def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run node by node while a capture records: what is recorded keeps the nodes' origins."""
-        given = flatten_call(args, kwargs, self._in_spec, self.argument_names, self._checks.ordered)
+        given = flatten_call(
+            args, kwargs, self._in_spec, self.argument_names, self._checks.ordered, calling=self._checks.calling
+        )
         previous = recorder.replayed
 
         def line() -> tuple[str, int, str] | None:
@@ -436,6 +439,7 @@ def callers_containers(module: Any) -> CallersContainers:
         module.argument_names,
         module._returned,
         module._checks.of_containers if module._checks else (),
+        module._checks.calling if module._checks else AS_THE_EXAMPLE,
     )
 
 
@@ -490,7 +494,8 @@ def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: s
     variables = [variable(node) for node in inputs]
     quick = tree.TakingApart(module._in_spec)
     slow = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(module._in_spec)}, "
-    slow += f"{writer.bind(module.argument_names)}, {writer.bind(ordered)}, {writer.bind(quick)})"
+    slow += f"{writer.bind(module.argument_names)}, {writer.bind(ordered)}, {writer.bind(quick)}, "
+    slow += f"{writer.bind(module._checks.calling)})"
     target = ", ".join(variables) + "," if variables else "_nothing"
     count = args_spec.num_children
     names = list(kwargs_spec.context)

@@ -47,6 +47,8 @@ class CallSpec:
     out_spec: tree.TreeSpec
     # where objects among the arguments stand among the results: caches that a model adds to and returns
     returned: tuple[tuple[tree.Path, tree.Path], ...] = dataclasses.field(default=(), repr=False)
+    # the keyword arguments that may be given by position too, in their order there
+    positional: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
 
 @dataclasses.dataclass
@@ -264,7 +266,9 @@ class ExportedProgram:
                 expectation = expectations[inputs.index(node)]
                 expectation.strides, expectation.because = self._accepted(strides)[0], line
         memory = None if self._stage is Stage.TRAINING else MemoryChecks(self.graph, self.graph_signature)
-        return InputChecks(expectations, self.call_spec.in_spec, self._observations, memory)
+        call_spec = self.call_spec
+        names = self._argument_names
+        return InputChecks(expectations, call_spec.in_spec, self._observations, memory, names, call_spec.positional)
 
     def _expectation(self, path: tree.KeyPath, value: Any) -> Expectation:
         if type(value) is FakeTensor:

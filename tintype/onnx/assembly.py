@@ -157,7 +157,7 @@ class _Assembly:
             checks.append(Check(value.name or "", assertion.message))
         interface = Interface(
             leaves, result_leaves, new_values, checks, program.call_spec.in_spec, program.call_spec.out_spec,
-            list(program._argument_names),
+            list(program._argument_names), list(program.call_spec.positional),
         )  # fmt: skip
         return outputs, interface
 

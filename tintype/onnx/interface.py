@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tintype import tree
+from tintype.export.refused_calls import Calling
 from tintype.onnx.errors import OnnxRequestError
 
 METADATA_KEY = "tintype.interface"
@@ -68,6 +69,12 @@ class Interface:
     in_spec: tree.TreeSpec
     out_spec: tree.TreeSpec
     argument_names: list[str]
+    # the keyword arguments that may be given by position too
+    positional: list[str] = dataclasses.field(default_factory=list)
+
+    def calling(self) -> Calling:
+        """How the model may be called besides as its example was."""
+        return Calling(self.positional)
 
     def to_text(self) -> str:
         """The table as it stands in the metadata of a model."""
@@ -83,6 +90,7 @@ class Interface:
                 "new_values": [_plain(value) for value in self.new_values],
                 "checks": [_plain(check) for check in self.checks],
                 "arguments": self.argument_names,
+                "positional": self.positional,
                 "structure": trees,
             }
         )
@@ -107,6 +115,7 @@ class Interface:
                 in_spec,
                 out_spec,
                 list(read["arguments"]),
+                list(read.get("positional", ())),
             )
         except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise OnnxRequestError(f"the metadata of this model can't be read: {error}") from error

@@ -163,13 +163,15 @@ class ONNXProgram:
         """Run the model; results have the structure that the model's own have."""
         interface = self.interface
         ordered = () if self._checks is None else self._checks.ordered
-        leaves = flatten_call(args, kwargs, interface.in_spec, interface.argument_names, ordered)
+        calling = interface.calling() if self._checks is None else self._checks.calling
+        names = interface.argument_names
+        leaves = flatten_call(args, kwargs, interface.in_spec, names, ordered, calling=calling)
         if self._checks is not None:
             self._checks.check(leaves, self._state_of)
         else:
             check_leaves(interface.inputs, leaves)
         same_objects = () if self._checks is None else self._checks.of_containers
-        callers = CallersContainers(interface.in_spec, interface.argument_names, self._returned, same_objects)
+        callers = CallersContainers(interface.in_spec, names, self._returned, same_objects, calling)
         containers = callers.of_call(args, kwargs) if callers.is_needed else []
         feeds = {
             leaf.name: _as_tensor(leaf, given)

@@ -39,7 +39,7 @@ from tintype.serde.archive import Archive
 from tintype.serde.objects import loaded_object
 from tintype.serde.observations import decode_observations
 from tintype.serde.origins import OriginReader
-from tintype.serde.structure import decode_returned, decode_tree, registered_type
+from tintype.serde.structure import decode_positional, decode_returned, decode_tree, registered_type
 from tintype.serde.symbols import SymbolReader
 from tintype.serde.targets import function_named
 from tintype.serde.values import ValueDecoder, device_named, dtype_named, is_path, looked_up
@@ -111,7 +111,12 @@ class ProgramDecoder:
             _check_path(name)
         in_spec, out_spec = decode_tree(program.in_tree, self.values), decode_tree(program.out_tree, self.values)
         returned = {"": program.returned or [], **(program.returned_by_modules or {})}
-        call_spec = CallSpec(in_spec, out_spec, decode_returned(program.returned or [], in_spec, out_spec))
+        call_spec = CallSpec(
+            in_spec,
+            out_spec,
+            decode_returned(program.returned or [], in_spec, out_spec),
+            decode_positional(program.positional or [], in_spec),
+        )
         decoded = ExportedProgram(
             graphs[-1],
             signature,

@@ -150,6 +150,7 @@ class _ProgramEncoder:
             in_tree=encode_tree(spec.in_spec, self.values),
             out_tree=encode_tree(spec.out_spec, self.values),
             returned=_pairs(spec.returned) or UNSET,
+            positional=list(spec.positional) or UNSET,
             returned_by_modules={
                 entry.fqn: _pairs(entry.signature.returned)
                 for entry in program.module_call_graph

@@ -24,6 +24,7 @@ from tintype.serde.atomic import is_stream, replacing
 from tintype.serde.decode import ProgramDecoder, SharedValues
 from tintype.serde.description import MOST_PROGRAMS, FileDescription, is_name_of_program, read_description
 from tintype.serde.encode import EncodedProgram, EncodedPrograms, encode_program, encode_programs
+from tintype.serde.foreign import archive_of
 from tintype.serde.mapping import map_file
 
 FileLike = str | bytes | os.PathLike[str] | IO[bytes]
@@ -272,12 +273,12 @@ def load(
 def _opened(f: FileLike, mapped: bool) -> Iterator[Archive]:
     path = _path_of(f, "read")
     if path is None:
-        yield Archive(_content_of(f))  # type: ignore[arg-type]
+        yield archive_of(_content_of(f), getattr(f, "name", "the file"))  # type: ignore[arg-type]
     elif mapped:
         with open(path, "rb") as file:
-            yield Archive(map_file(file), again=lambda: map_file(file))
+            yield archive_of(map_file(file), path, again=lambda: map_file(file))
     else:
-        yield Archive(bytearray(Path(path).read_bytes()))
+        yield archive_of(bytearray(Path(path).read_bytes()), path)
 
 
 def _content_of(f: IO[bytes]) -> bytearray:

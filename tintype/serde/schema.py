@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 # A reader of major version N reads all files of major version N; a newer minor version only adds what an older
 # reader can leave out.
 FORMAT_MAJOR = 1
-FORMAT_MINOR = 3
+FORMAT_MINOR = 4
 # What files say of themselves: one with one program is what it was before there were files with several.
 ONE_PROGRAM = (1, 1)
 SEVERAL_PROGRAMS = (1, 2)
@@ -489,6 +489,9 @@ class Program(Struct):
     returned: list[tuple[list[int], list[int]]] | UnsetType = UNSET
     # the same for the modules whose signature is preserved, by their calls; since 1.3
     returned_by_modules: dict[str, list[tuple[list[int], list[int]]]] | UnsetType = UNSET
+    # the keyword arguments that may be given by position too, in their order there; since 1.4, and a
+    # reader may leave it out
+    positional: list[str] | UnsetType = UNSET
 
 
 class Programs(Struct):

@@ -116,6 +116,13 @@ def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0)
     return TreeSpec(cls, context, children)
 
 
+def decode_positional(names: list[str], in_spec: TreeSpec) -> tuple[str, ...]:
+    """The keyword arguments that may be given by position; they are arguments of the program, each once."""
+    if len(set(names)) != len(names) or not set(names) <= set(in_spec.children()[1].context):
+        raise FileFormatError(f"the program takes no keyword arguments {names!r:.200} by position")
+    return tuple(names)
+
+
 def decode_returned(
     returned: list[tuple[list[int], list[int]]], in_spec: TreeSpec, out_spec: TreeSpec
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:

@@ -60,3 +60,24 @@ def argument_names(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str,
             names.append(parameter.name)
     names += [free_name(f"args_{i}", taken) for i in range(len(names), len(args))]
     return names + list(kwargs)
+
+
+def positional_keywords(root: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
+    """The keyword arguments of a call that could have been given by position after the others, in that order: up to
+    the first argument that the call leaves out."""
+    if not kwargs:
+        return ()
+    if is_captured_program(root):
+        program: Any = root
+        names = list(program._in_spec.children()[1].context)
+        return tuple(program._checks.calling.positional) if names == list(kwargs) else ()
+    try:
+        parameters = list(signature_of(root.forward).parameters.values())
+    except (TypeError, InvalidRequestError):
+        return ()
+    found = []
+    for parameter in parameters[len(args) :]:
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in kwargs:
+            break
+        found.append(parameter.name)
+    return tuple(found) if all(p.kind is not p.VAR_POSITIONAL for p in parameters[: len(args)]) else ()

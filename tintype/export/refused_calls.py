@@ -1,0 +1,129 @@
+"""Words for calls whose arguments don't have the structure that a program was exported with: what is missing, what is
+too much, and where containers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from tintype import tree
+from tintype.errors import InputStructureError
+
+
+@dataclass(frozen=True)
+class Calling:
+    """How a program may be called besides as its example was.
+
+    ``positional`` are the keyword arguments of the example that may be given by position too, in their order there.
+    ``constants`` has the arguments that the program was exported for one value of, by position or name: they may be
+    left out.
+    """
+
+    positional: Sequence[str] = ()
+    constants: Mapping[int | str, Any] = field(default_factory=dict)
+
+
+AS_THE_EXAMPLE = Calling()
+
+
+def refuse_call(
+    in_spec: tree.TreeSpec, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], calling: Calling
+) -> NoReturn:
+    """Raise the error for a call that does not fit."""
+    problems = list(_argument_problems(in_spec, names, args, kwargs, calling))
+    if not problems:
+        problems = list(_structure_problems(in_spec, names, args, kwargs))[:1]
+    raise _refusal(in_spec, names, problems, calling)
+
+
+def _refusal(
+    in_spec: tree.TreeSpec, names: Sequence[str], problems: Sequence[str], calling: Calling
+) -> InputStructureError:
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return InputStructureError(
+        "Trying to flatten user inputs with exported input tree spec: the arguments of this call are not those that "
+        f"the program was exported with{':' if lines else ''}{lines}",
+        remedy=f"call it as {_call_text(in_spec, names, calling)}",
+    )
+
+
+def _call_text(in_spec: tree.TreeSpec, names: Sequence[str], calling: Calling) -> str:
+    args, kwargs = in_spec.children()
+    listed = list(names[: args.num_children])
+    listed += [str(name) if name in calling.positional else f"{name}=..." for name in kwargs.context]
+    fixed = {names[key] if isinstance(key, int) else key: value for key, value in calling.constants.items()}
+    return f"program({', '.join(f'{n}={fixed[n]!r}' if n in fixed else n for n in listed)})"
+
+
+def _argument_problems(
+    in_spec: tree.TreeSpec, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], calling: Calling
+) -> Iterator[str]:
+    expected_args, expected_kwargs = in_spec.children()
+    count = expected_args.num_children
+    places = [*names[:count], *calling.positional]
+    if len(args) > len(places):
+        yield f"{len(args)} arguments are given by position, but the program takes {len(places)} so"
+    by_position = set(places[: len(args)])
+    known = [*names[:count], *expected_kwargs.context]
+    for name in kwargs:
+        if name in by_position:
+            yield f"{name} is given twice, by position and by name"
+        elif name not in known:
+            yield f"the program has no argument {name!r}{_nearest(name, known)}"
+    optional = {names[key] if isinstance(key, int) else key for key in calling.constants}
+    for name in known:
+        if name not in by_position and name not in kwargs and name not in optional:
+            yield f"{name} is missing"
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    import difflib  # only for this message
+
+    found = difflib.get_close_matches(name, [str(each) for each in known], 1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def _structure_problems(
+    in_spec: tree.TreeSpec, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[str]:
+    expected_args, expected_kwargs = in_spec.children()
+    expected = dict(zip(names, expected_args.children(), strict=False))
+    expected.update(zip(map(str, expected_kwargs.context), expected_kwargs.children(), strict=True))
+    given = {**dict(zip(expected, args, strict=False)), **kwargs}
+    for name, spec in expected.items():
+        if name in given:
+            yield from _differences(spec, tree.flatten(given[name])[1], name)
+
+
+def _differences(expected: tree.TreeSpec, given: tree.TreeSpec, where: str) -> Iterator[str]:
+    """Where two structures are not the same, the outermost first."""
+    if tree.same_structure(expected, given):
+        return
+    same_kind = expected.type is given.type and not expected.is_leaf()
+    if same_kind and isinstance(expected.context, list) and isinstance(given.context, list):
+        keys, others = expected.context, given.context
+        for key in keys:
+            if key not in others:
+                yield f"{where}[{key!r}] is missing"
+        for key in others:
+            if key not in keys:
+                yield f"{where}[{key!r}] is not expected"
+        positions = {key: number for number, key in enumerate(others)}
+        for key, child in zip(keys, expected.children(), strict=True):
+            if key in positions:
+                yield from _differences(child, given.children()[positions[key]], f"{where}[{key!r}]")
+    elif same_kind and expected.num_children == given.num_children:
+        for number, (child, other) in enumerate(zip(expected.children(), given.children(), strict=True)):
+            (name,) = tree.child_names(expected, (number,))
+            yield from _differences(child, other, f"{where}{name}")
+        if expected.context != given.context:
+            yield f"{where} is a {expected.type.__name__} with other settings than in the example"
+    else:
+        yield f"{where} must be {_kind(expected)}, but got {_kind(given)}"
+
+
+def _kind(spec: tree.TreeSpec) -> str:
+    if spec.is_leaf():
+        return "a tensor or another single value"
+    return f"a {spec.type.__name__} of {spec.num_children}"
