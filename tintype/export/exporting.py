@@ -37,6 +37,7 @@ from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import is_captured_program, positional_keywords
 from tintype.trace.capture import Capture, CapturedGraph
 from tintype.trace.conversions import settle_conversions
+from tintype.trace.state import ScriptInsideError
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
@@ -123,7 +124,18 @@ def export_for_training(
     )
 
 
-def capture_program(
+def capture_program(mod: Any, *args: Any, **options: Any) -> ExportedProgram:
+    """The program of a model; modules of TorchScript in it are read as such."""
+    try:
+        return _captured_program(mod, *args, **options)
+    except ScriptInsideError:
+        from tintype.interop.torchscript.inside import scripts_as_modules
+
+        with scripts_as_modules(as_module(mod)):
+            return _captured_program(mod, *args, **options)
+
+
+def _captured_program(
     mod: Any,
     args: Any,
     kwargs: Any,

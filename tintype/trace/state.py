@@ -51,12 +51,16 @@ def named_modules(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     return found
 
 
+class ScriptInsideError(UnsupportedInputError):
+    """A module of TorchScript is in a model of Python."""
+
+
 def refuse_script(module: torch.nn.Module, path: str = "") -> None:
     """Raise for a module of TorchScript inside of one of Python: it runs where no capture sees it, and what it holds
     is not Python's, so that it could not be put back."""
     if isinstance(module, torch.jit.ScriptModule):
         name = f"{path!r}" if path else f"{module.original_name}"
-        raise UnsupportedInputError(
+        raise ScriptInsideError(
             f"the module {name} of the model is TorchScript, which can't be captured as part of a model of Python",
             remedy="use the module of Python that it was made from, export it by itself (tintype.export(scripted, "
             "args) takes scripts), or script the whole model",

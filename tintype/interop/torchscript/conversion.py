@@ -86,18 +86,11 @@ def _as_captured(scripted: Any) -> torch.nn.Module:
     if isinstance(scripted, torch.jit.ScriptFunction):
         root: torch.nn.Module = _FunctionRoot()
         function: Any = scripted
-        entry = _Entry(interpreter, [(Procedure(function.graph, function.name), function.schema.arguments)], None)
+        entry = Entry(interpreter, [(Procedure(function.graph, function.name), function.schema.arguments)], None)
     else:
         is_method = isinstance(scripted, torch._C.ScriptMethod)
         interpreter.root = root = mirror = interpreter.mirroring.of(scripted.owner if is_method else scripted._c)
-        names = [scripted.name] if is_method else _forward_methods(mirror)
-        entry = _Entry(
-            interpreter,
-            [(mirror.method(name), mirror.script._get_method(name).schema.arguments[1:]) for name in names],
-            mirror,
-        )
-        if not is_method:
-            entry.take_hooks()
+        entry = Entry.of_method(interpreter, mirror, scripted.name if is_method else "forward", is_call=not is_method)
         entry.keep_written_numbers()
     root.__dict__["forward"] = entry.function()
     return root
@@ -120,7 +113,7 @@ class _FunctionRoot(torch.nn.Module):
     """A scripted function, which has no state."""
 
 
-class _Entry:
+class Entry:
     """A call of a script from outside: arguments come in, state is written back, results go out."""
 
     def __init__(
@@ -134,6 +127,17 @@ class _Entry:
         # what was scripted with a module as its hooks; those of modules inside are calls in the graph
         self.before: list[Procedure] = []
         self.after: list[Procedure] = []
+
+    @classmethod
+    def of_method(cls, interpreter: Interpreter, mirror: Mirror, name: str, *, is_call: bool) -> Entry:
+        """A method of a module; with ``is_call`` what calling the module runs."""
+        names = _forward_methods(mirror) if is_call else [name]
+        script = mirror.script
+        overloads = [(mirror.method(each), script._get_method(each).schema.arguments[1:]) for each in names]
+        entry = cls(interpreter, overloads, mirror)
+        if is_call:
+            entry.take_hooks()
+        return entry
 
     def signature(self) -> inspect.Signature:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

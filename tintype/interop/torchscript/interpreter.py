@@ -49,6 +49,8 @@ class Interpreter:
         # attributes as they were when the run began, which somebody has asked for
         self.loaded: dict[tuple[int, str], Any] = {}
         self.root: torch.nn.Module | None = None
+        # what runs a method of a module that is called from outside of the script; see inside.py
+        self.from_outside: Callable[[Mirror, str], Callable[..., Any]] | None = None
         # tensors that traced programs make of numbers, with those numbers
         self.numbers: dict[int, tuple[torch.Tensor, Any]] = {}
         # statements that are recorded a second time because branches don't agree; see control_flow

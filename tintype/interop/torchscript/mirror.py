@@ -74,9 +74,29 @@ class Mirror(torch.nn.Module):
                 self.__dict__[name] = known  # a constant of the program has the name of the attribute
         return known
 
-    def forward(self, *args: Any) -> Any:
-        """Run the script's method with values of a script."""
-        return self.__dict__[".inside"]().interpreter.run_method(self, "forward", args)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the script's method: with values of a script, or as Python calls it."""
+        interpreter = self.__dict__[".inside"]().interpreter
+        if interpreter.depth:
+            return interpreter.run_method(self, "forward", args)
+        return interpreter.from_outside(self, "forward")(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """What Python code finds in a module of TorchScript: methods and attributes of the script."""
+        inside = self.__dict__.get(".inside")
+        interpreter = None if inside is None else inside().interpreter
+        if interpreter is None or interpreter.from_outside is None:
+            return super().__getattr__(name)
+        if name in self.numbers:
+            return self.attribute(name)
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if self.script._has_method(name):
+                return interpreter.from_outside(self, name)
+            if not self.script.hasattr(name):
+                raise
+            return interpreter.mirroring.registered(self.script.getattr(name))
 
 
 def mirror_class(qualified_name: str) -> type[Mirror]:
