@@ -676,3 +676,14 @@ def test_long_chains_of_views() -> None:
     x = torch.ones(2, 3)
     assert tintype.export(program, (x,)).module()(x).data_ptr() == x.data_ptr()
     assert x.tolist() == [[4, 4, 4], [4, 4, 4]]
+
+
+def test_an_input_is_no_constant_whatever_its_name() -> None:
+    """The copy of a constant is dropped where nobody writes to it; that of an input is the caller's."""
+
+    def copied(c_x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.lift_fresh_copy(c_x)
+
+    x = torch.ones(3)
+    result = tintype.export(copied, (x,)).module()(x)
+    assert result.data_ptr() != x.data_ptr()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph
 from torch.nn.modules.module import _has_any_global_hook
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
@@ -315,12 +315,8 @@ def _renamed_outputs(captured: CapturedGraph) -> list[OutputSpec]:
     if not captured.output_specs:
         return []
     results: Any = output_node(captured.graph).args[0]
-    return [
-        dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=node.name))
-        if isinstance(node, Node)
-        else spec
-        for node, spec in zip(results[-len(captured.output_specs) :], captured.output_specs, strict=True)
-    ]
+    own = results[-len(captured.output_specs) :]
+    return [spec.named_after(node) for node, spec in zip(own, captured.output_specs, strict=True)]
 
 
 def _given_memory(captured: CapturedGraph) -> set[Storage]:

@@ -23,7 +23,6 @@ from tintype.ir.signature import (
     InputKind,
     OutputKind,
     OutputSpec,
-    SymIntArgument,
     TensorArgument,
 )
 from tintype.trace.state import StateEntry
@@ -182,7 +181,7 @@ def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram
             gradients.append(OutputSpec(OutputKind.GRADIENT_TO_PARAMETER, TensorArgument(node.name), spec.target))
         else:
             gradients.append(OutputSpec(OutputKind.GRADIENT_TO_USER_INPUT, TensorArgument(node.name), spec.arg.name))
-    outputs = [_renamed(spec, node) for spec, node in zip(signature.output_specs, values, strict=False)]
+    outputs = [spec.named_after(node) for spec, node in zip(signature.output_specs, values, strict=False)]
     outputs[position].kind = OutputKind.LOSS_OUTPUT
     structure = program.call_spec
     contract = contract_in(copy, program)
@@ -248,10 +247,3 @@ def _requires_grad(program: ExportedProgram, node: Node, spec: Any) -> bool:
         return program.state_dict[spec.target].requires_grad
     value = node.meta.get("val")
     return spec.kind is InputKind.USER_INPUT and type(value) is FakeTensor and value.requires_grad
-
-
-def _renamed(spec: OutputSpec, node: Any) -> OutputSpec:
-    """The spec of an output under the name that its node has now."""
-    if isinstance(spec.arg, (TensorArgument, SymIntArgument)):
-        return dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=node.name))
-    return dataclasses.replace(spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -37,10 +37,11 @@ from tintype.export.unneeded import is_conversion, unneeded_calls
 from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
 from tintype.ir.names import is_name, names_in_code
 from tintype.ir.node_info import NodeMeta
-from tintype.ir.operators import callable_of
+from tintype.ir.running import call_node
 from tintype.ir.writing import spell, variable
 from tintype.symbolic.location import replaying
 from tintype.trace.recorder import Recorder, active_recorder
+from tintype.trace.replaying import replay_graph
 
 _modes_active = torch._C._len_torch_dispatch_stack
 
@@ -273,38 +274,31 @@ class ProgramModule(OwnAttributes, GraphModule):
         return attribute_of(self, name)
 
     def _interpret(self, recorder: Recorder, given: Sequence[Any]) -> Any:
-        leaves = iter(given)
         values: dict[Node, Any] = {}
-        previous = recorder.replayed
         # A program for training writes to state as autograd sees it: what is read of the old value is a copy there.
         # Written to behind autograd's back is what is read by operators that save it, such as running statistics.
-        copied = {node.args[0] for node in self.graph.nodes if node.target is write_untracked}
-        if not recorder.is_for_training:
-            copied = set()
-        try:
-            for node in self.graph.nodes:
-                if node.op == "output":
-                    results = torch.fx.node.map_arg(node.args[0], values.__getitem__)
-                    return tree.unflatten(list(results), self._out_spec)
-                recorder.replayed = node.meta if isinstance(node.meta, NodeMeta) else None
-                if node.target is write_untracked and node.args[0] in copied:
-                    state: Any = node.args[0]
-                    values[state] = attribute_of(self, str(state.target))
-                values[node] = self._run_node(node, values, leaves)
-                if node in copied and isinstance(values[node], torch.Tensor):
-                    values[node] = values[node].clone()
-        finally:
-            recorder.replayed = previous
-        raise AssertionError("a graph without an output")
+        copied: set[Any] = set()
+        if recorder.is_for_training:
+            copied = {node.args[0] for node in self.graph.nodes if node.target is write_untracked}
 
-    def _run_node(self, node: Node, values: dict[Node, Any], leaves: Iterator[Any]) -> Any:
-        if node.op == "placeholder":
-            return next(leaves)
-        if node.op == "get_attr":
-            return attribute_of(self, str(node.target))
-        args: Any
-        kwargs: Any
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        def fetch(node: Node) -> Any:
+            value = attribute_of(self, str(node.target))
+            if node not in copied or not isinstance(value, torch.Tensor):
+                return value
+            recorder.replayed = node.meta if isinstance(node.meta, NodeMeta) else None
+            return value.clone()
+
+        def call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if node.target is write_untracked and node.args[0] in copied:
+                state: Any = node.args[0]
+                values[state] = attribute_of(self, str(state.target))
+                args = (values[state], *args[1:])
+            return self._run_node(node, args, kwargs)
+
+        results = replay_graph(recorder, self.graph, given, call, fetch, values)
+        return tree.unflatten(list(results), self._out_spec)
+
+    def _run_node(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if node.target is replace_state:
             owner, _, name = args[0].rpartition(".")
             submodule_at(self, owner)._buffers[name] = args[1]
@@ -313,7 +307,7 @@ class ProgramModule(OwnAttributes, GraphModule):
             return self.get_submodule(str(node.target))(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        return callable_of(node.target)(*args, **kwargs)
+        return call_node(node, args, kwargs)
 
 
 def put_back(module: torch.nn.Module, initial: Mapping[str, InitialValue], replaced: Collection[Any]) -> None:

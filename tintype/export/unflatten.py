@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.module_tree import ROOT, UnflattenedModule, build_tree, leaves_of, replace_buffer
-from tintype.export.owned_state import replace_state, write_to_input, write_untracked
+from tintype.export.owned_state import replace_state
 from tintype.export.program import ExportedProgram
 from tintype.export.scopes import Scope, value_meta
 from tintype.export.tree_builder import ModuleTree
@@ -78,7 +78,7 @@ class Unflattening:
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
-        self.flat, values = unlift_values(program)
+        self.flat, values, self.writes = unlift_values(program)
         # the values of the flat graph by the names that the program has for them
         self.flat_names = {node.name: value for node, value in values.items()}
         self.root_name = free_name(ROOT, {part for path in _paths(program) for part in path.split(".")})
@@ -95,7 +95,7 @@ class Unflattening:
     def run(self) -> UnflattenedModule:
         replaced = {str(node.args[0]) for node in self.flat.nodes if node.target is replace_state}
         _use_what_is_written(self.flat)
-        _write_where_computed(self.flat)
+        _write_where_computed(self.flat, self.writes)
         self._assign()
         self._collect_inputs()
         self._build()
@@ -452,8 +452,9 @@ def _use_what_is_written(graph: Graph) -> None:
             node.replace_all_uses_with(node.args[0])
 
 
-def _write_where_computed(graph: Graph) -> None:
-    """Move the writes to state and inputs from the end of a graph to where their value is computed.
+def _write_where_computed(graph: Graph, added: set[Node]) -> None:
+    """Move the writes to state and inputs that were ``added`` to a program from the end of the graph to where their
+    value is computed.
 
     So they belong to the module that makes them. A write stays at the end if what it overwrites is still read
     in between, or if its value may itself be overwritten.
@@ -463,7 +464,7 @@ def _write_where_computed(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op in ("placeholder", "get_attr"):
             given.update(storages_of(node))
-    writes = list(_final_writes(graph))
+    writes = list(_final_writes(graph, added))
     moving = {node for write in writes for node in write[0]}
     read: dict[Storage, int] = {}
     for node in graph.nodes:
@@ -490,7 +491,7 @@ def _after_items(node: Node) -> Node:
     return node
 
 
-def _final_writes(graph: Graph) -> Iterator[tuple[list[Node], Node, Node]]:
+def _final_writes(graph: Graph, added: set[Node]) -> Iterator[tuple[list[Node], Node, Node]]:
     """The writes at the end of a graph: their nodes, what is written to, and its new value."""
     states = {str(node.target): node for node in graph.find_nodes(op="get_attr")}
     node = output_node(graph).prev
@@ -500,7 +501,7 @@ def _final_writes(graph: Graph) -> Iterator[tuple[list[Node], Node, Node]]:
             path, value = arguments
             if path in states:
                 yield [node], states[path], value
-        elif node.target in (aten.copy_.default, write_untracked, write_to_input) and node.name.startswith("copy_"):
+        elif node in added:
             target, value = arguments[:2]
             if target.op in ("get_attr", "placeholder"):
                 yield [node], target, value

@@ -6,7 +6,7 @@ State is fetched from the module instead of being given; new values are copied a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.fx import Graph, Node
@@ -45,17 +45,26 @@ aten = torch.ops.aten
 
 def unlift(program: ExportedProgram) -> Graph:
     """A copy of a program's graph that fetches state from the module and writes new values back to it."""
-    return unlift_values(program)[0]
+    return unlift_values(program).graph
 
 
-def unlift_values(program: ExportedProgram) -> tuple[Graph, dict[Node, Node]]:
-    """The same, with the node that stands there for each node of the program's graph."""
+class Unlifted(NamedTuple):
+    """A graph that fetches its state, the node that stands there for each node of the program's graph, and those that
+    write new values back, which the program's graph does not have."""
+
+    graph: Graph
+    values: dict[Node, Node]
+    writes: set[Node]
+
+
+def unlift_values(program: ExportedProgram) -> Unlifted:
+    """The same, with what stands for what."""
     with collector_paused():
-        values: dict[Node, Node] = {}
-        return _unlift(program, values), values
+        return _unlift(program)
 
 
-def _unlift(program: ExportedProgram, values: dict[Node, Node]) -> Graph:
+def _unlift(program: ExportedProgram) -> Unlifted:
+    values: dict[Node, Node] = {}
     signature = program.graph_signature
     old = program.graph
     graph = Graph()
@@ -88,10 +97,10 @@ def _unlift(program: ExportedProgram, values: dict[Node, Node]) -> Graph:
             graph.node_copy(node, lambda argument: targets.get(argument, values[argument]))
         else:
             values[node] = graph.node_copy(node, values.__getitem__)
-    _write_back(graph, old, program, values, targets)
+    writes = _write_back(graph, old, program, values, targets)
     if program.stage is not Stage.TRAINING:
         take_any_layout(graph, signature.output_specs)
-    return graph
+    return Unlifted(graph, values, writes)
 
 
 def _read_before_written(
@@ -151,14 +160,15 @@ _SAVE_NOTHING = frozenset(
 
 def _write_back(
     graph: Graph, old: Graph, program: ExportedProgram, values: dict[Node, Node], targets: dict[Node, Node]
-) -> None:
-    """Copy new values into what they belong to, and let outputs that alias it come from there."""
+) -> set[Node]:
+    """Copy new values into what they belong to, and let outputs that alias it come from there; returns the copies."""
     signature = program.graph_signature
     output = output_node(old)
     results = list(output.args[0])  # type: ignore[arg-type]
     inputs = placeholders(old)
     positions = positions_of_inputs(signature.input_specs)
     rebased: dict[Node, Node] = {}
+    writes: set[Node] = set()
     user_results = []
     for result, spec in zip(results, signature.output_specs, strict=True):
         if spec.kind not in MUTATION_KINDS:
@@ -185,12 +195,14 @@ def _write_back(
             write = write_to_input
         copy_node = graph.create_node("call_function", write, (destination, values[result]), name="copy_")
         copy_node.meta = meta_of(result).copy()
+        writes.add(copy_node)
         rebased.setdefault(result, copy_node if destination is target else target)
     final = [
         _rebase(graph, result, values, rebased) if isinstance(result, Node) else result for result in user_results
     ]
     new_output = graph.output(tuple(final))
     new_output.meta = meta_of(output).copy()
+    return writes
 
 
 def _may_have_gradients(node: Node) -> bool:

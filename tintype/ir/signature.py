@@ -11,6 +11,8 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from torch.fx import Node
+
 
 @dataclasses.dataclass(frozen=True)
 class TensorArgument:
@@ -152,6 +154,12 @@ class OutputSpec:
     target: str | None = None
     # how the state gets the new value
     write: StateWrite = StateWrite.IN_PLACE
+
+    def named_after(self, result: Any) -> OutputSpec:
+        """The spec of a result that is another node now; of a constant, the same."""
+        if not isinstance(result, Node):
+            return self
+        return dataclasses.replace(self, arg=dataclasses.replace(self.arg, name=result.name))
 
     def __str__(self) -> str:
         target = f" target={self.target!r}" if self.target is not None else ""

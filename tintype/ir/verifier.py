@@ -7,7 +7,7 @@ with the nodes around it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -292,11 +292,3 @@ _CHECKS = {"training": _check_training, "functional": _check_functional, "core":
 
 def _is_query(node: Node) -> bool:
     return not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)) or not is_pure(node)
-
-
-def faults(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> Iterator[str]:
-    """The faults of a program as text; none if it is valid."""
-    try:
-        verify(graph_module, signature, stage)
-    except VerificationError as error:
-        yield str(error)

@@ -17,8 +17,8 @@ from torch.fx import Node
 from tintype import tree
 from tintype.errors import TintypeError
 from tintype.export.program import ExportedProgram
-from tintype.ir.graph import location_of, placeholders, subgraph_at, subgraphs
-from tintype.ir.operators import callable_of
+from tintype.ir.graph import location_of, subgraphs
+from tintype.ir.running import run_graph
 from tintype.ir.signature import InputKind
 from tintype.onnx.errors import OnnxExportError, OnnxVerificationError
 from tintype.onnx.libraries import ir, onnx
@@ -268,18 +268,12 @@ def _interpreted(program: ExportedProgram, leaves: Sequence[Any]) -> dict[Node, 
     """The values of all nodes of a program's graph."""
     held = {**program.state_dict, **program.constants}
     given = iter(_copies(leaves))
+    inputs: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        state = next(given) if spec.kind is InputKind.USER_INPUT else held[str(spec.target)]
+        is_own = spec.kind is not InputKind.USER_INPUT and isinstance(state, torch.Tensor)
+        inputs.append(state.detach().clone() if is_own else state)
     values: dict[Node, Any] = {}
-    for node, spec in zip(placeholders(program.graph), program.graph_signature.input_specs, strict=True):
-        if spec.kind is InputKind.USER_INPUT:
-            values[node] = next(given)
-        else:
-            state = held[spec.target]  # type: ignore[index]
-            values[node] = state.detach().clone() if isinstance(state, torch.Tensor) else state
     with torch.no_grad():
-        for node in program.graph.nodes:
-            if node.op == "get_attr":
-                values[node] = subgraph_at(node)
-            elif node.op == "call_function":
-                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = callable_of(node.target)(*args, **kwargs)
+        run_graph(program.graph, inputs, values=values)
     return values

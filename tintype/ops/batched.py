@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from tintype.ir.graph import output_node, placeholders
+from tintype.ir.running import run_graph
 
 aten = torch.ops.aten
 
@@ -44,18 +44,11 @@ class BatchedGraph:
 
     def __init__(self, module: GraphModule, dimensions: int) -> None:
         self.dimensions = dimensions
-        self.inputs = placeholders(module.graph)
-        self.calls = [node for node in module.graph.nodes if node.op == "call_function"]
-        self.results: Any = output_node(module.graph).args[0]
+        self.graph = module.graph
 
     def __call__(self, *values: Any) -> list[Any]:
         """The graph's results: batches, or values that are the same for all scores."""
-        known: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
-        for node in self.calls:
-            args = torch.fx.node.map_arg(node.args, known.__getitem__)
-            kwargs = torch.fx.node.map_arg(node.kwargs, known.__getitem__)
-            known[node] = self._call(node, args, kwargs)
-        return [known[result] if isinstance(result, Node) else result for result in self.results]
+        return list(run_graph(self.graph, values, self._call))
 
     def _call(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target

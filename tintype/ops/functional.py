@@ -74,22 +74,24 @@ def functional_graphs(functional: Functionalization, node: Node) -> list[Functio
     """Functionalize the graphs that a call takes; a graph is rewritten once, however many calls take it."""
     graphs = []
     for place, module in graphs_of(node):
-        if module not in functional.finished:
-            functional.finished[module] = functional_graph(functional.context, module)
-        graph = functional.finished[module]
         operands = OPERATORS[node.target].shared_with(node, place)
+        if module not in functional.finished:
+            inputs = zip(operands, placeholders(module.graph), strict=False)
+            constants = [inner for operand, inner in inputs if operand in functional.constants]
+            functional.finished[module] = functional_graph(functional.context, module, constants)
+        graph = functional.finished[module]
         for position, write in graph.writes.items():
             functional.state_writes.setdefault(functional.handle_of(operands[position]).source.name, write)
         graphs.append(graph)
     return graphs
 
 
-def functional_graph(context: FakeContext, module: GraphModule) -> FunctionalGraph:
-    """Functionalize a graph, in place."""
+def functional_graph(context: FakeContext, module: GraphModule, constants: Sequence[Node] = ()) -> FunctionalGraph:
+    """Functionalize a graph, in place; ``constants`` are inputs that stand for constants of the program."""
     graph = module.graph
     inputs = placeholders(graph)
     specs = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
-    mutations = Functionalization(graph, context, specs).run()
+    mutations = Functionalization(graph, context, specs, constants=constants).run()
     output = output_node(graph)
     results: Any = output.args[0]
     output.args = (results[len(mutations) :],)

@@ -16,15 +16,15 @@ from tintype import tree
 from tintype.errors import CaptureError
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import add_placeholder, placeholders, set_meta
+from tintype.ir.graph import add_placeholder, set_meta
 from tintype.ir.node_info import NodeMeta
-from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Symbol
 from tintype.symbolic.location import user_location
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.known_values import known_value
 from tintype.trace.recorder import Recorder
+from tintype.trace.replaying import replay_graph
 from tintype.trace.tensor_rows import without_rows
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -237,21 +237,7 @@ def replay(recorder: Recorder, function: Any, args: Sequence[Any]) -> Any:
     for any other function."""
     if not isinstance(function, GraphModule) or any(not isinstance(n.meta, NodeMeta) for n in function.graph.nodes):
         return NOT_HANDLED
-    values: dict[Node, Any] = dict(zip(placeholders(function.graph), args, strict=True))
-    previous = recorder.replayed
-    try:
-        for node in function.graph.nodes:
-            if node.op == "output":
-                return torch.fx.node.map_arg(node.args[0], values.__getitem__)
-            if node.op == "get_attr":
-                values[node] = getattr(function, str(node.target))
-            elif node.op == "call_function":
-                recorder.replayed = node.meta
-                given, options = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = callable_of(node.target)(*given, **options)
-    finally:
-        recorder.replayed = previous
-    raise AssertionError("a graph without an output")
+    return replay_graph(recorder, function.graph, args, fetch=lambda node: getattr(function, str(node.target)))
 
 
 def refuse_escaped_tensors(graph: Graph) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -98,10 +98,14 @@ class Functionalization:
         context: FakeContext,
         input_specs: list[InputSpec],
         state_writes: Mapping[str, StateWrite] | None = None,
+        constants: Collection[Node] = (),
     ) -> None:
         self.graph = graph
         self.context = context
         self.input_specs = input_specs
+        # inputs that are constants of the program
+        names = {spec.arg.name for spec in input_specs if spec.kind is InputKind.CONSTANT_TENSOR}
+        self.constants = {*constants, *(node for node in placeholders(graph) if node.name in names)}
         self.emit = Emitter(graph, context)
         self.problems: list[TintypeError] = []
         # inputs that get their new value in another way than by a write that autograd sees

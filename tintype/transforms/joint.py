@@ -32,11 +32,10 @@ from tintype.ir.graph import (
     output_node,
     placeholders,
     set_meta,
-    subgraph_at,
 )
 from tintype.ir.node_info import NodeMeta, Origin
-from tintype.ir.operators import callable_of
 from tintype.ir.process_switches import collector_paused, onednn_off
+from tintype.ir.running import call_node
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
@@ -46,6 +45,7 @@ from tintype.trace.capture import Capture
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording
+from tintype.trace.replaying import replay_graph
 from tintype.transforms.drawn_again import number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.real_tensors import RealTensor, hooks_on_saved_tensors_off
@@ -359,7 +359,6 @@ class _GraphDifferentiation:
         self.loss = loss
         self.graph = Graph()
         self.recorder = JointRecorder(context, self.graph, OriginTracker(()))
-        self.values: dict[Node, Any] = {}
         self.inputs: list[Any] = []
 
     def run(self) -> JointGraph:
@@ -381,7 +380,6 @@ class _GraphDifferentiation:
                 if isinstance(number, Symbol):
                     self.recorder.numbers.define(number, new)
             set_meta(new, _with_value(node, value))
-            self.values[node] = value
             self.inputs.append(value)
 
     def _input(self, node: Node, info: TensorInfo, position: int) -> FakeTensor:
@@ -394,23 +392,14 @@ class _GraphDifferentiation:
         return fake
 
     def _run_nodes(self) -> list[Any]:
-        for node in self.old.nodes:
-            if node.op == "output":
-                return list(torch.fx.node.map_arg(node.args[0], self.values.__getitem__))
-            if node.op == "placeholder":
-                continue
-            if node.op == "get_attr":
-                self.values[node] = subgraph_at(node)
-                continue
-            if node.op != "call_function":
-                raise CaptureError(f"a graph with {node.op} nodes ({node.name!r}) has no joint graph")
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
-            self.recorder.replayed = node.meta if isinstance(node.meta, NodeMeta) else None
-            if node.target in _ASSERTIONS:
-                self.values[node] = self.recorder.record_as(node.target, args, kwargs, None)
-            else:
-                self.values[node] = callable_of(node.target)(*args, **kwargs)
-        raise AssertionError("a graph without an output")
+        return list(replay_graph(self.recorder, self.old, self.inputs, self._run_node))
+
+    def _run_node(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if node.op != "call_function":
+            raise CaptureError(f"a graph with {node.op} nodes ({node.name!r}) has no joint graph")
+        if node.target in _ASSERTIONS:
+            return self.recorder.record_as(node.target, args, kwargs, None)
+        return call_node(node, args, kwargs)
 
     def _differentiate(self, outputs: list[Any]) -> JointGraph:
         self.recorder.replayed = None

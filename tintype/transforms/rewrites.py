@@ -112,8 +112,7 @@ def _lift_fresh_copy(functional: Functionalization, node: Node) -> None:
     """The copy of a constant that eager mode makes is only needed if somebody writes to it."""
     (constant,) = node.args
     assert isinstance(constant, Node)
-    is_constant = constant.op == "placeholder" and constant.name.startswith("c_")
-    if is_constant and not any(storage in functional.versions for storage in storages_of(node)):
+    if constant in functional.constants and not any(storage in functional.versions for storage in storages_of(node)):
         node.replace_all_uses_with(constant)
         functional.graph.erase_node(node)
         return
