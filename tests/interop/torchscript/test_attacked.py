@@ -257,3 +257,55 @@ def of_any_kind(x: Any) -> torch.Tensor:
 @pytest.mark.parametrize("value", [[X], {"a": X}, 3])
 def test_arguments_of_any_kind(value: Any) -> None:
     torch.testing.assert_close(converted(of_any_kind, (value,)).module()(value), of_any_kind(value))
+
+
+# --- autocast ------------------------------------------------------------------------------------------------
+
+
+class Casting(torch.nn.Module):
+    """Inside of modules, branches and other regions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        self.calls += 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.layers(x)
+            with torch.autocast("cpu", enabled=False):
+                z = self.layer(x)
+            w = torch.exp(y) + z
+            if x.size(0) > 3:
+                w = self.layer(w).float()
+        return y, z, w, torch.softmax(y, -1), self.layer(x) * self.calls
+
+
+class CastingInside(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Casting()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)[0] + self.inner.layer(x)
+
+
+@pytest.mark.parametrize("model", [Casting, CastingInside])
+def test_autocast_in_a_script(model: Any) -> None:
+    compare(model(), (X,), (of(1),), (of(6),), dynamic_shapes=ROWS)
+
+
+def test_autocast_that_torchscript_does_not_understand() -> None:
+    class Flagged(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flag = True
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", enabled=self.flag):
+                return x @ x.t()
+
+    with pytest.raises(tintype.CaptureError, match=r"can't tell what torch.autocast does in this script"):
+        converted(torch.jit.script(Flagged()), (X,))

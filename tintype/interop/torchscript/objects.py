@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Classes whose objects only tell a profiler of what runs.
 _PROFILING = ("torch.autograd.profiler.record_function",)
+# A mark only: the conversions are in the graph, see reading.py.
+_AUTOCAST = "autocast_mode"
 # Context managers of torch's that set the gradient mode, with what they set it to.
 _GRADIENT_MODES = {
     "torch.autograd.grad_mode.no_grad": False,
@@ -118,18 +120,12 @@ def _call_function(interpreter: Interpreter, statement: Statement, args: list[An
 def _enter(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
     manager = args[0]
     name = _class_name(manager)
-    if name in _PROFILING:
+    if name in _PROFILING or _AUTOCAST in name:
         return manager
     if name in _GRADIENT_MODES:
         manager.content["prev"] = torch.is_grad_enabled()
         torch._C._set_grad_enabled(_GRADIENT_MODES[name])
         return None
-    if "autocast" in name:
-        raise CaptureError(
-            "the script uses torch.autocast, which TorchScript gives a meaning of its own",
-            location=user_location(),
-            remedy="export the Python model, or convert without autocast and use it around the program",
-        )
     return interpreter.run_procedure(statement.procedure.called(statement, "__enter__"), args)
 
 
@@ -137,7 +133,7 @@ def _enter(interpreter: Interpreter, statement: Statement, args: list[Any]) -> A
 def _exit(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
     manager = args[0]
     name = _class_name(manager)
-    if name in _PROFILING:
+    if name in _PROFILING or _AUTOCAST in name:
         return None
     if name in _GRADIENT_MODES:
         torch._C._set_grad_enabled(manager.content["prev"])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tintype.errors import Location
+from tintype.errors import CaptureError, Location
 from tintype.ir.node_info import Frame
 from tintype.symbolic.location import is_internal
 
@@ -62,6 +62,8 @@ class Statement:
             self.type = outputs[0].type()
         self.name: str = node.s("name") if self.kind in _NAMED else ""
         self.operator = "" if self.kind.startswith("prim::") and self.kind not in _PRIM_OPERATORS else _operator(node)
+        if self.kind == "prim::CreateObject" and "autocast_mode" in str(self.type):
+            procedure.has_autocast = True
         self.blocks: tuple[Block, ...] = ()
         if self.kind in _WITH_BLOCKS:
             self.blocks = tuple(Block(block, procedure) for block in node.blocks())
@@ -120,9 +122,18 @@ class Procedure:
         self.graph = graph  # owns the nodes
         self.title = title
         self.uses: Counter[int] = Counter()
-        self.block = Block(graph.block() if callable(getattr(graph, "block", None)) else graph, self)
+        self.has_autocast = False
+        self.block = self._read()
+        if self.has_autocast:
+            self.graph = _with_conversions(graph)
+            self.uses.clear()
+            self.block = self._read()
         self.input_types = [value.type() for value in graph.inputs()]
         self.calls: dict[Any, Procedure] = {}
+
+    def _read(self) -> Block:
+        graph = self.graph
+        return Block(graph.block() if callable(getattr(graph, "block", None)) else graph, self)
 
     def statements(self) -> Iterator[Statement]:
         for statement in self.block.statements:
@@ -143,6 +154,19 @@ class Procedure:
         if key not in self.calls:
             self.calls[key] = Procedure(statement.node.g("Subgraph"), self.title)
         return self.calls[key]
+
+
+def _with_conversions(graph: Any) -> Any:
+    """A graph with the conversions written out that ``torch.autocast`` makes in it: by torch's own pass, which
+    decides by the name of an operator, otherwise than eager mode. It sees no calls, so these are written out too."""
+    copied = graph.copy()
+    torch._C._jit_pass_inline(copied)
+    try:
+        torch._C._jit_pass_autocast(copied)  # type: ignore[attr-defined]
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[0]
+        raise CaptureError(f"TorchScript can't tell what torch.autocast does in this script: {first}") from error
+    return copied
 
 
 _NAMED = frozenset({"prim::GetAttr", "prim::SetAttr", "prim::CallMethod"})

@@ -227,6 +227,24 @@ def _to(interpreter: Any, statement: Any, tensor: Any, device: Any, dtype: Any, 
     return tensor.to(non_blocking=bool(non_blocking), **options) if options else tensor
 
 
+@handles("aten::_autocast_to_reduced_precision")
+def _to_reduced(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    tensor, on_cuda, on_cpu, cuda_dtype, cpu_dtype = args
+    enabled, dtype = (on_cuda, cuda_dtype) if tensor.is_cuda else (on_cpu and tensor.is_cpu, cpu_dtype)
+    if not enabled or tensor.dtype is not torch.float32:
+        return tensor
+    return _to(interpreter, statement, tensor, None, dtype, False, False)
+
+
+@handles("aten::_autocast_to_full_precision")
+def _to_full(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
+    tensor, on_cuda, on_cpu = args
+    enabled = on_cuda if tensor.is_cuda else on_cpu and tensor.is_cpu
+    if not enabled or tensor.dtype not in (torch.float16, torch.bfloat16):
+        return tensor
+    return _to(interpreter, statement, tensor, None, DTYPE_NUMBERS[torch.float32], False, False)
+
+
 @handles("aten::cpu")
 def _cpu(interpreter: Interpreter, statement: Statement, args: list[Any]) -> Any:
     interpreter.note_origin(statement, "cpu")
