@@ -244,6 +244,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, y: F.grid_sample(x, y, align_corners=True),
         (torch.randn(1, 2, 3, 4, 5), torch.rand(1, 2, 3, 2, 3) * 2 - 1),
     ),
+    "copies of rows": (
+        lambda x, y: (torch.ops.aten.copy(x, y), x.clone().copy_(y), x.clone().fill_(y[0])),
+        (torch.randn(3, 4), torch.randn(4, dtype=torch.float64)),
+    ),
+    "convolutions": (
+        lambda x, w: (
+            F.conv2d(x, w),
+            F.conv2d(x[0], w, stride=2, padding=1),
+            F.conv1d(x[:, :, 0], w[0], padding="same"),
+        ),
+        (torch.randn(2, 3, 6, 5), torch.randn(4, 3, 3, 3)),
+    ),
     "norms": (
         lambda x: tuple(L.vector_norm(x, order, 0, keepdim=True) for order in (0, 1, 2, 3.5, -1, float("inf"))),
         (torch.randn(4, 3),),

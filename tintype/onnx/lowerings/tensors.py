@@ -41,6 +41,14 @@ def convert(op: Builder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
 convert.takes_complex = True  # type: ignore[attr-defined]
 
 
+@lowering(aten.copy.default)
+def copy(op: Builder, tensor: Any, source: Any, non_blocking: bool = False) -> Any:
+    """The elements of another tensor, which may stand for several each."""
+    converted = op.like(source, tensor)
+    same = list(source.shape) == list(tensor.shape)
+    return converted if same else op.Expand(converted, op.Shape(tensor))
+
+
 @lowering(aten.pixel_shuffle.default)
 def pixel_shuffle(op: Builder, tensor: Any, factor: int) -> Any:
     """Blocks of channels become blocks of pixels."""

@@ -1,0 +1,61 @@
+"""Convolutions: without a bias they have none, where torchlib makes one of zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tintype.onnx.builder import Builder
+from tintype.onnx.libraries import ir
+from tintype.onnx.registry import lowering
+
+aten = torch.ops.aten
+
+
+def _all(value: Any, count: int) -> list[Any]:
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    return items * count if len(items) == 1 else items
+
+
+def _convolved(
+    op: Builder, dimensions: int, tensor: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
+    groups: Any,
+) -> Any:  # fmt: skip
+    batched = len(tensor.shape) == dimensions + 2
+    image = tensor if batched else op.Unsqueeze(tensor, [0])
+    pads = _all(padding, dimensions)
+    kernel = [size for size in list(weight.shape)[2:] if isinstance(size, int)]
+    result = op.Conv(
+        image, weight, bias, strides=_all(stride, dimensions), pads=[*pads, *pads],
+        dilations=_all(dilation, dimensions), group=groups,
+        kernel_shape=kernel if len(kernel) == dimensions else None,
+    )  # fmt: skip
+    return result if batched else op.Squeeze(result, [0])
+
+
+def _register(target: Any, dimensions: int) -> None:
+    @lowering(target)
+    def lower(
+        op: Builder, tensor: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:  # fmt: skip
+        return _convolved(op, dimensions, tensor, weight, bias, stride, padding, dilation, groups)
+
+
+_register(aten.conv1d.default, 1)
+_register(aten.conv2d.default, 2)
+_register(aten.conv3d.default, 3)
+
+
+@lowering(aten.convolution.default)
+def convolution(
+    op: Builder, tensor: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int,
+) -> Any:  # fmt: skip
+    dimensions = len(weight.shape) - 2
+    fixed = not any(isinstance(each, ir.Value) for each in (*stride, *padding, *dilation))
+    if transposed or not fixed:
+        args = (tensor, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+        return op.program.call_operator(aten.convolution.default, args)
+    return _convolved(op, dimensions, tensor, weight, bias, stride, padding, dilation, groups)
