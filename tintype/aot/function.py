@@ -16,9 +16,9 @@ from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.aot.arguments import Arguments, SharedMemoryError
 from tintype.aot.containers import are_changed
-from tintype.aot.function_capture import record, refuse_shared_memory
 from tintype.aot.reads import Reads
 from tintype.aot.recorded_function import RecordedFunction
+from tintype.aot.recording import record, refuse_shared_memory
 from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
 from tintype.export.codegen import compile_graph

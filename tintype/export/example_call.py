@@ -73,7 +73,7 @@ class ExampleCall:
         return self._capture()
 
     def _capture(self) -> tuple[CapturedGraph, InputSizes]:
-        return _with_symbolic_sequences(lambda: self._run(self.entries, FakeContext()), self._flags)
+        return _with_symbolic_sequences(lambda: self._run(self.entries, FakeContext(new_environment())), self._flags)
 
     def capture_reordered(self, call: Reordered) -> CapturedGraph:
         """The same with dictionaries of the arguments in another order."""
@@ -104,7 +104,6 @@ class ExampleCall:
         return calls.difference
 
     def _run(self, entries: Sequence[Any], context: FakeContext) -> tuple[CapturedGraph, InputSizes]:
-        context.environment.before_plain = watch_plain_numbers
         inputs = InputSizes(context.environment, entries, self._sources)
         return self._record(self.args, self.kwargs, inputs, context, inputs.sizes_of, inputs.number_of), inputs
 
@@ -139,6 +138,11 @@ class ExampleCall:
         )
         with signatures_preserved(capture.modules, self._preserved, capture.recorder), self._interpreted(capture):
             return capture.run(after_inputs=inputs.finish)
+
+
+def new_environment() -> Environment:
+    """What a capture learns sizes into; it looks for sequences whose lengths vary."""
+    return Environment(before_plain=watch_plain_numbers)
 
 
 def _with_symbolic_sequences(run: Callable[[], Any], flags: PlainFlags) -> Any:

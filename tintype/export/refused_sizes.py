@@ -22,6 +22,7 @@ from tintype.ir.graph import is_pure, placeholders
 from tintype.ir.signature import InputKind
 from tintype.symbolic import Environment, Expr
 from tintype.trace.capture import CapturedGraph
+from tintype.trace.python_sequences import watch_plain_numbers
 
 # How many sizes of a range are tried; each costs a capture.
 _MOST_SIZES = 8
@@ -57,7 +58,7 @@ def _left_out(promised: Dim, kept: Dim) -> list[int] | None:
 def _refuses(entries: Sequence[list[Entry] | None], name: str, size: int, capture_with: CaptureWith) -> bool:
     """Whether a program fails where a named dimension has this size, for all values of the others."""
     fixed = [None if leaf is None else [_with_size(part, name, size) for part in leaf] for leaf in entries]
-    environment = Environment()
+    environment = Environment(before_plain=watch_plain_numbers)
     try:
         captured = capture_with(fixed, environment)
     except TintypeError:

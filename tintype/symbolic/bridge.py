@@ -27,9 +27,10 @@ from tintype.errors import CaptureError
 
 from . import extrema, floating, layout, relations
 from .environment import Environment
-from .expression import Expr, add_all
+from .expression import Expr
 from .location import caller_of, native_caller, user_location, users_caller, users_frame
 from .messages import is_for_people
+from .terms import add_all
 
 if TYPE_CHECKING:
     from .torch_view import ShapeEnvironmentView

@@ -14,10 +14,11 @@ from typing import Any
 
 from . import ranges
 from .division import exact_quotient, shared_factors
-from .expression import Expr, Size, Symbol, atom, linear, ordered_terms
+from .expression import Expr, Size, Symbol, atom, linear
 from .extrema import maximum
 from .facts import Facts
 from .relations import Condition, not_
+from .terms import ordered_terms
 
 # How many inequalities may be combined, and how many combinations are tried.
 _DEPTH = 3

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from math import gcd
 
-from .expression import Expr, Size, as_int, atom, environment_of, linear, ordered_terms, product_of
+from .expression import Expr, Size, as_int, atom, environment_of, linear, product_of
 from .intervals import declared_range
+from .terms import ordered_terms
 
 # Steps of polynomial division before giving up: quotients of sizes are short.
 _LONGEST_QUOTIENT = 32

@@ -26,7 +26,7 @@ from tintype.errors import Location, TintypeError
 
 from .decide import decide
 from .evaluation import Translation, evaluate
-from .expression import UNSET, Expr, Kind, Size, Symbol, Table
+from .expression import UNSET, Expr, Kind, Size, Symbol
 from .facts import Contradiction, Facts
 from .failures import DataDependentError, FinishedProgramError, RequirementError
 from .location import user_location
@@ -34,6 +34,7 @@ from .raising import needed_answer
 from .ranges import EVERYTHING, INFINITY, Range
 from .relations import Condition, eq, not_
 from .solve import Congruence
+from .table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,14 @@ class Environment(Table):
 
     ``guards``, ``assertions`` and ``specializations`` are lists in order of
     discovery.  With ``defer_requirements`` a requirement on input sizes is a
-    runtime assertion instead of a guard.
+    runtime assertion instead of a guard.  ``before_plain`` is asked, with the
+    frame that asks, before a symbolic number becomes a plain one by int() or
+    as an index.
     """
 
-    def __init__(self, *, defer_requirements: bool = False) -> None:
+    def __init__(
+        self, *, defer_requirements: bool = False, before_plain: Callable[[FrameType], None] | None = None
+    ) -> None:
         super().__init__()
         self.defer_requirements = defer_requirements
         self.symbols: dict[str, Symbol] = {}
@@ -99,8 +104,7 @@ class Environment(Table):
         self.asks_nothing = False
         # whether what is known holds for the example; not in a branch that the example does not take
         self.hints_hold = True
-        # asked, with the frame that asks, before a symbolic number becomes a plain one by int() or as an index
-        self.before_plain: Callable[[FrameType], None] | None = None
+        self.before_plain = before_plain
         # whether the program that has these symbols is running: then it may look at the text of a number
         self.has_running_program = False
         self._next_number: dict[str, int] = {}

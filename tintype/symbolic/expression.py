@@ -39,29 +39,6 @@ HIGHEST_POWER = 16
 HIGHEST_DEGREE = 1024
 
 
-class Table:
-    """The intern table of one environment and the memo of each operator.
-
-    It lives and dies with its environment, so expressions never outlive the
-    capture that made them.
-    """
-
-    def __init__(self) -> None:
-        self.interned: dict[Any, Expr] = {}
-        self.sums: dict[Any, Any] = {}
-        self.differences: dict[Any, Any] = {}
-        self.products: dict[Any, Any] = {}
-        self.quotients: dict[Any, Any] = {}
-        self.remainders: dict[Any, Any] = {}
-        self.relations: dict[Any, Any] = {}
-        self.equalities: dict[Any, Any] = {}
-        self.orders: dict[Any, Any] = {}
-        self.strict_orders: dict[Any, Any] = {}
-        # The bridge's nodes for constants, which C++ asks for again and again.
-        self.constant_nodes: dict[Any, Any] = {}
-        self.serial = 0
-
-
 class Expr:
     """An immutable, interned expression: two are equal when they are one object.
 
@@ -602,30 +579,7 @@ def _with_operand(left: Expr, method: str, other: Any) -> Any:
     return getattr(left, method)(operand)
 
 
-def add_all(values: Iterable[Any]) -> Any:
-    """The sum of many integers, in time linear in their number."""
-    terms: dict[Expr, int] = {}
-    constant = 0
-    environment = None
-    for value in values:
-        if type(value) is int:
-            constant += value
-            continue
-        if not is_int(value):
-            raise TypeError(f"expected integers, not {value!r}")
-        if environment is not None and value.environment is not environment:
-            raise ValueError(f"{value} belongs to another environment than its operand")
-        environment = value.environment
-        constant += value.constant
-        for monomial, coefficient in value.terms.items():
-            terms[monomial] = terms.get(monomial, 0) + coefficient
-    if environment is None:
-        return constant
-    return linear(environment, {part: count for part, count in terms.items() if count}, constant)
-
-
 # -- order
-
 
 _END = ((2, "", 0), 0)
 
@@ -644,11 +598,3 @@ def _atom_order(expression: Expr) -> tuple[int, str, int]:
         digits = expression.name[len(stem) :]
         return (0, stem, int(digits) if digits else -1)
     return (1, repr(expression), 0)
-
-
-def ordered_terms(expression: Expr) -> list[tuple[Expr, int]]:
-    """The terms in the order in which they are printed and compared."""
-    terms = expression.terms
-    if len(terms) == 1:
-        return list(terms.items())
-    return sorted(terms.items(), key=lambda term: term[0].order)

@@ -16,10 +16,10 @@ from .expression import (
     atom,
     environment_of,
     is_float,
-    ordered_terms,
     product_of,
 )
 from .intervals import declared_range
+from .terms import ordered_terms
 
 
 def minimum(left: Any, right: Any) -> Any:

@@ -19,11 +19,12 @@ from typing import Any
 
 from . import ranges
 from .evaluation import rebuild, substitute
-from .expression import Expr, Size, Symbol, linear, ordered_terms
+from .expression import Expr, Size, Symbol, linear
 from .intervals import interval
 from .ranges import EVERYTHING, Range, point
 from .relations import Condition, ge, le
 from .solve import ANY_INTEGER, Congruence, solve_congruence, solve_divisibility, solve_linear
+from .terms import ordered_terms
 
 # Inequalities between several terms that a proof may combine; the latest are the likeliest.
 MOST_INEQUALITIES = 64

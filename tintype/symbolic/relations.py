@@ -15,19 +15,10 @@ from math import gcd
 from typing import Any, TypeAlias
 
 from .division import exact_quotient, shared_factors
-from .expression import (
-    Expr,
-    as_int,
-    atom,
-    environment_of,
-    is_bool,
-    is_float,
-    linear,
-    ordered_terms,
-    product_of,
-)
+from .expression import Expr, as_int, atom, environment_of, is_bool, is_float, linear, product_of
 from .floating import EXACT_FLOAT, is_exact_float
 from .intervals import declared_range
+from .terms import ordered_terms
 
 Condition: TypeAlias = bool | Expr
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, TypeAlias
 
-from .expression import Expr, Size, add_all
+from .expression import Expr, Size
 from .failures import RequirementError
 from .location import user_location
 from .relations import Condition, eq, ge, lt, not_
+from .terms import add_all
 
 Message: TypeAlias = str | Callable[[], str]
 

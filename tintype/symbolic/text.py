@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .expression import Expr, Symbol, linear, ordered_terms
+from .expression import Expr, Symbol, linear
 from .floating import FUNCTIONS
+from .terms import ordered_terms
 
 # Binding strengths, weakest first.
 _CHOICE, _LOGIC, _COMPARISON, _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(8)

@@ -22,8 +22,9 @@ from tintype.ir.graph import append_call, meta_of
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import and_, maximum, minimum, or_
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.expression import Expr, Size, Symbol, ordered_terms
+from tintype.symbolic.expression import Expr, Size, Symbol
 from tintype.symbolic.location import user_location
+from tintype.symbolic.terms import ordered_terms
 from tintype.symbolic.text import sides
 
 aten = torch.ops.aten
