@@ -128,3 +128,40 @@ def test_optimizing_fully_changes_no_names() -> None:
     full = compared(model, (torch.randn(2, 4),), (torch.randn(5, 4),), dynamic_shapes=({0: BATCH},), optimize="full")
     assert full.input_names == plain.input_names and full.output_names == plain.output_names
     assert len(full.model.graph) <= len(plain.model.graph)
+
+
+def test_whose_translation_failed_is_said() -> None:
+    def broken(op: Any, x: Any) -> Any:
+        raise ValueError("half done")
+
+    with pytest.raises(
+        tintype.onnx.OnnxExportError, match="that was given for it failed: ValueError"
+    ):
+        tintype.onnx.export(lambda x: x.exp(), (torch.ones(2),), translations={torch.ops.aten.exp.default: broken})
+
+
+def test_a_bug_of_ours_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tintype.onnx import registry
+
+    def broken(op: Any, x: Any) -> Any:
+        raise KeyError("typo")
+
+    registry.load_lowerings()
+    monkeypatch.setitem(registry._OWN, torch.ops.aten.relu.default, [(18, broken)])
+    with pytest.raises(tintype.onnx.OnnxExportError, match="a bug of tintype's, please report it"):
+        tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),))
+
+
+def test_assertions_of_branches_are_kept() -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async(x.min() > -5, "too small")
+        return x + 1
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, checked, lambda x: x - 1, (x,))
+
+    program = tintype.onnx.export(model, (torch.ones(3),))
+    assert "not checked" not in str(program.report)
+    assert program(torch.tensor([-9.0, 0.0, 1.0])).tolist() == [-10.0, -1.0, 0.0]  # the other branch asserts nothing
+    with pytest.raises(tintype.TintypeError, match="too small"):
+        program(torch.tensor([-9.0, 20.0, 1.0]))

@@ -130,6 +130,8 @@ class GraphTranslator:
         self.builder.program = self
         self.torchlib = Torchlib(self.builder)
         self.values: dict[Node, Any] = {}
+        self.is_branch = False
+        self.asserted: list[Assertion] = []  # inside of a branch, which hands them out
 
     def translate(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Translate a graph on values for its inputs; returns its results: values, numbers or None."""
@@ -144,9 +146,11 @@ class GraphTranslator:
         assert isinstance(results, (list, tuple))
         return [self._argument(result) for result in results]
 
-    def scope(self) -> GraphTranslator:
+    def scope(self, *, is_branch: bool = False) -> GraphTranslator:
         """A translator for a graph inside of this one, which sees the values of this one."""
-        return GraphTranslator(self.shared, self)
+        inner = GraphTranslator(self.shared, self)
+        inner.is_branch = is_branch
+        return inner
 
     def inline(self, module: GraphModule, inputs: Sequence[Any]) -> list[Any]:
         """Translate a graph in place, as if its nodes stood here."""
@@ -174,7 +178,12 @@ class GraphTranslator:
     def assert_that(self, truth: Value, message: str) -> None:
         """Keep an assertion for the program that runs to look at."""
         truth.shape = ir.Shape([])
-        self.shared.assertions.append(Assertion(truth, message))
+        if self.outer is None:
+            self.shared.assertions.append(Assertion(truth, message))
+        elif self.is_branch:
+            self.asserted.append(Assertion(truth, message))
+        else:
+            self.shared.dropped_checks.append(message)
 
     # --- one node --------------------------------------------------------------------------------------------
 
@@ -194,10 +203,18 @@ class GraphTranslator:
         except LoweringError as error:
             self._fail(node, str(error))
         except Exception as error:
-            # torchlib's functions and the user's fail in all ways; each is one reason why there is no program
-            self._fail(node, f"its translation failed: {type(error).__name__}: {error}")
+            # functions that others wrote fail in all ways; each is one reason why there is no program
+            self._fail(node, f"{self._whose(node)} failed: {type(error).__name__}: {error}")
         for made in builder.nodes[first:]:
             made.meta["node"] = node
+
+    def _whose(self, node: Node) -> str:
+        """Who wrote the translation of a node, to tell what ONNX can't say from what somebody got wrong."""
+        if node.target in self.shared.translations:
+            return "the translation that was given for it"
+        if own_lowering(node.target, self.shared.opset) is not None or complex_lowering(node.target) is not None:
+            return "this is a bug of tintype's, please report it: its translation"
+        return "onnxscript's translation of it"
 
     def _lowered(self, node: Node) -> Any:
         target = node.target

@@ -35,7 +35,10 @@ _CONDITION = torch.ops.higher_order.cond
 def _graph(op: Builder, name: str, inputs: Sequence[Value], make: Callable[[Any], list[Any]]) -> ir.Graph:
     """A graph inside of the one that is built; ``make`` translates with what it is given and returns its results."""
     translator = op.program.scope()
-    results = make(translator)
+    return _finished(op, name, inputs, translator, make(translator))
+
+
+def _finished(op: Builder, name: str, inputs: Sequence[Value], translator: Any, results: Sequence[Any]) -> ir.Graph:
     outputs = [_made_inside(translator.builder, result) for result in results]
     for index, output in enumerate(outputs):  # nothing may be there twice
         if any(output is other for other in outputs[:index]):
@@ -106,18 +109,28 @@ def _as_value(op: Builder, value: Any) -> Value:
 
 @lowering(_CONDITION)
 def cond(op: Builder, predicate: Any, true_graph: Any, false_graph: Any, operands: Sequence[Any]) -> Any:
-    def branch(module: GraphModule) -> Callable[[Any], list[Any]]:
-        return lambda translator: translator.translate(module.graph, operands)
-
-    then_branch = _graph(op, "then", (), branch(true_graph))
-    else_branch = _graph(op, "else", (), branch(false_graph))
+    inside = [op.program.scope(is_branch=True) for _ in range(2)]
+    results = [each.translate(module.graph, operands) for each, module in zip(inside, (true_graph, false_graph))]
+    # what one branch asserts is a result of both: in the other one it holds
+    checks = [[assertion.value for assertion in each.asserted] for each in inside]
+    messages = [assertion.message for each in inside for assertion in each.asserted]
+    holds = [[each.builder.constant(True)] * len(messages) for each in inside]
+    holds[0][: len(checks[0])] = checks[0]
+    holds[1][len(checks[0]) :] = checks[1]
+    then_branch = _finished(op, "then", (), inside[0], [*results[0], *holds[0]])
+    else_branch = _finished(op, "else", (), inside[1], [*results[1], *holds[1]])
     for left, right in zip(then_branch.outputs, else_branch.outputs):
         if left.dtype is not right.dtype:
             raise LoweringError(f"its branches return {left.dtype} and {right.dtype}")
         for each in (left, right):  # sizes may differ between branches
             each.shape = _general(left.shape, right.shape)
     attributes = {"then_branch": then_branch, "else_branch": else_branch}
-    return _node(op, "If", [_truth(op, predicate)], attributes, len(then_branch.outputs))
+    made = _node(op, "If", [_truth(op, predicate)], attributes, len(then_branch.outputs))
+    count = len(made) - len(messages)
+    for value, message in zip(made[count:], messages):
+        value.dtype, value.shape = _BOOL, ir.Shape([])
+        op.program.assert_that(value, message)
+    return made[:count]
 
 
 def _general(left: Any, right: Any) -> Any:

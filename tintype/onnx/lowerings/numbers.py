@@ -173,9 +173,6 @@ def _keep(op: Builder, truth: Any, message: str) -> None:
         if not truth:
             raise LoweringError(f"the program asserts what never holds: {message}")
         return
-    if translator.outer is not None:
-        translator.shared.dropped_checks.append(message)
-        return
     translator.assert_that(truth, message)
 
 
