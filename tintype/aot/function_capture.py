@@ -34,6 +34,7 @@ from tintype.ir.signature import (
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import location_in
 from tintype.trace.capture import CONSTANT_TYPES
+from tintype.trace.changed_state import made_at
 from tintype.trace.plan import plan_for
 from tintype.trace.snapshot import Change, holds_fake
 from tintype.trace.users_code import UsersCode, users_code
@@ -141,7 +142,7 @@ class FunctionCapture(JointCapture):
                 StateChangedError(
                     f"the function writes to the buffer {name!r} and then assigns another tensor to it, which a "
                     "compiled function can't do both",
-                    location=self._code.assignment_to(name.rpartition(".")[2]) or self._made_at(value),
+                    location=self._code.assignment_to(name.rpartition(".")[2]) or made_at(value),
                     remedy=f"write the new value too: self.{name}.copy_(value)",
                 )
             )
@@ -152,7 +153,7 @@ class FunctionCapture(JointCapture):
                 StateChangedError(
                     f"the function assigns a tensor with a history to the buffer {name!r}, so that gradients would "
                     "flow from one call back into the one before, which a compiled function can't",
-                    location=self._made_at(value),
+                    location=made_at(value),
                     remedy=f"assign it without its history: self.{name} = value.detach()",
                 )
             )

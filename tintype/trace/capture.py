@@ -6,8 +6,8 @@ import dataclasses
 import enum
 import re
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from types import CellType, FunctionType, ModuleType
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from torch.fx import Graph, GraphModule, Node
 from tintype import tree
 from tintype.errors import (
     CaptureError,
-    Location,
     StateChangedError,
     TintypeError,
     UnsupportedInputError,
@@ -24,7 +23,7 @@ from tintype.errors import (
 )
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor, describe
-from tintype.ir.graph import add_placeholder, eliminate_dead_code, location_of, meta_of, output_node, set_meta
+from tintype.ir.graph import add_placeholder, eliminate_dead_code, meta_of, output_node, set_meta
 from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.observations import Observation
@@ -54,6 +53,7 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
+from tintype.trace.changed_state import ChangedState, is_made_anew, made_at
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
 from tintype.trace.inner import refuse_escaped_tensors
@@ -68,7 +68,7 @@ from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
-from tintype.trace.users_code import CONTAINERS, MISSING, UsersCode, caches_set_aside, named_in, users_code
+from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
 
 _SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -172,6 +172,7 @@ class Capture:
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
         self._code = self._users_code()
+        self._changed = ChangedState(self._code, self.modules)
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
         self._comparisons = comparisons_in(self._code.functions)
 
@@ -348,30 +349,7 @@ class Capture:
             args, kwargs = self.make_inputs()
             if after_inputs is not None:
                 after_inputs()
-            self.recorder.observer.compares(self._comparisons)
-            asked = named_in(self._code.functions, QUESTIONS)
-            with (
-                caches_set_aside(self._code.caches),
-                questions_heard([*self._code.functions, *_functions_of_torch(self.modules)]),
-                self.recording,
-                asked_of_any_tensor(asked),
-            ):
-                self.origins.enter()
-                outputs = without_rows(self.recorder, self._call_root(args, kwargs))
-                changed = self._given.check(outputs, self._line_of_change)
-                self.context.arrays.refuse_written()
-                if not self.runs_in_eager_modes_place:
-                    refuse_changed_gradient_mode(self.recorder)
-                    refuse_advanced(snapshot.iterators)
-            self.recorder.modes.label(self.graph)
-            compared = self._comparisons.of_variables is not None
-            same_objects = self._given.observation(changed, compared=compared)
-            self.of_containers = [] if same_objects is None else [same_objects]
-            if named_in(self._code.functions, ("vars", "__dict__")):
-                self.of_containers += self._given.attribute_orders()
-            with tree.containers_of_users():
-                self.returned = self._given.paths_among(outputs)
-                output_specs, out_spec = self._make_outputs(outputs)
+            output_specs, out_spec = self._run_program(args, kwargs, snapshot)
             has_run = True
         except CaptureInterrupted as interrupted:
             raise_all(self.recorder.problems)
@@ -380,10 +358,10 @@ class Capture:
             self.origins.leave()
             changes = snapshot.restore(self._stays if has_run else None)
             self.outside_changes = snapshot.outside_changes
-            self.recorder.problems += map(self._changed_state, snapshot.outside_tensors)
+            self.recorder.problems += map(self._changed.refusal, snapshot.outside_tensors)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
-            self._refuse_assigned_gradients(self.state.put_back_gradients())
+            self.recorder.problems += map(self._changed.gradient_refusal, self.state.put_back_gradients())
         self._note_changes(changes, output_specs)
         if self.recorder.problems or self.runs_in_eager_modes_place:
             self.recorder.problems += [error for _, error in self.kept]
@@ -395,6 +373,35 @@ class Capture:
         eliminate_dead_code(self.graph)
         refuse_escaped_tensors(self.graph)
         return self._finish(output_specs, out_spec)
+
+    def _run_program(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], snapshot: Snapshot
+    ) -> tuple[list[OutputSpec], tree.TreeSpec]:
+        """Run the program with the recorder on, and take its outputs."""
+        self.recorder.observer.compares(self._comparisons)
+        asked = named_in(self._code.functions, QUESTIONS)
+        with (
+            caches_set_aside(self._code.caches),
+            questions_heard([*self._code.functions, *functions_of_torch(self.modules)]),
+            self.recording,
+            asked_of_any_tensor(asked),
+        ):
+            self.origins.enter()
+            outputs = without_rows(self.recorder, self._call_root(args, kwargs))
+            changed = self._given.check(outputs, self._changed.line_of)
+            self.context.arrays.refuse_written()
+            if not self.runs_in_eager_modes_place:
+                refuse_changed_gradient_mode(self.recorder)
+                refuse_advanced(snapshot.iterators)
+        self.recorder.modes.label(self.graph)
+        compared = self._comparisons.of_variables is not None
+        same_objects = self._given.observation(changed, compared=compared)
+        self.of_containers = [] if same_objects is None else [same_objects]
+        if named_in(self._code.functions, ("vars", "__dict__")):
+            self.of_containers += self._given.attribute_orders()
+        with tree.containers_of_users():
+            self.returned = self._given.paths_among(outputs)
+            return self._make_outputs(outputs)
 
     def _warn_of_lost_gradients(self) -> None:
         if self.recorder.below_autograd and self.recorder.modes.grad:
@@ -475,9 +482,9 @@ class Capture:
                 if self._can_assign(before, value) and self._is_only_name(change, changes):
                     assigned.append((self.state.by_id[id(before)].target, self.recorder.fake_of(before), value))
                 continue
-            if not holds_fake(after) or _is_made_anew(change):
+            if not holds_fake(after) or is_made_anew(change):
                 continue
-            self.kept.append((change, self._changed_state(change)))
+            self.kept.append((change, self._changed.refusal(change)))
         if assigned:
             for change in changes:
                 if isinstance(change.before, torch.Tensor):
@@ -487,75 +494,6 @@ class Capture:
             for spec, result in zip(output_specs, results, strict=True):
                 if isinstance(spec.arg, TensorArgument):
                     spec.arg = TensorArgument(result.name)
-
-    def _line_of_change(self, container: Any, names: Iterable[str]) -> Location | None:
-        """The line that changed a container that the program was given."""
-        lines = [self._code.assignment_to(name) for name in names]
-        return next(filter(None, lines), None) or self._code.change_of(container, ())
-
-    def _describe_change(self, change: Change) -> str:
-        owner, name = change.owner, change.name
-        line = self._code.change_of(owner, ()) if name is None else self._code.assignment_to(name)
-        what = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
-        if isinstance(owner, CellType):
-            line, what = self._code.change_of(owner, ()), "a variable of a closure"
-        elif isinstance(owner, (type, FunctionType, ModuleType)):
-            what = f"{name!r} of {owner.__name__}"
-        elif isinstance(owner, dict) and "__builtins__" in owner:
-            what = f"the global {name!r}"
-        return f"{what}: {change.before!r:.60} became {change.after!r:.60}{'' if line is None else f'  # {line}'}"
-
-    def _refuse_assigned_gradients(self, names: list[str]) -> None:
-        for name in names:
-            error = StateChangedError(
-                f"the program assigned the gradient of {name!r}; a captured program can only change registered "
-                "buffers",
-                location=self._code.assignment_to("grad"),
-                remedy="return the gradient instead",
-            )
-            self.recorder.problems.append(error)
-
-    def _changed_state(self, change: Change) -> StateChangedError:
-        """The error for a tensor that the program put where a captured program can't."""
-        owner, name = change.owner, change.name
-        if isinstance(change.after, torch.nn.Module):
-            return StateChangedError(
-                f"the program makes a module ({type(change.after).__name__}) with parameters or buffers and keeps it "
-                f"as {name!r}, where its next call would find it, which a captured program can not",
-                location=self._code.assignment_to(name),
-                remedy="make the module in __init__, or call the model once before it is captured",
-            )
-        is_global = isinstance(owner, dict) and "__builtins__" in owner
-        is_variable = isinstance(owner, CellType)
-        if is_variable or (type(owner) in CONTAINERS and not is_global):
-            place = "a variable" if is_variable else f"a {type(owner).__name__}"
-            attributes = [key for _, module in self.modules for key, value in vars(module).items() if value is owner]
-            return StateChangedError(
-                f"the program put a tensor into {place} that is not its own; a captured program can only change "
-                "registered buffers",
-                location=self._code.change_of(owner, attributes) or self._made_at(change.after),
-                remedy="return the tensor instead; a cache can be filled before, by calling the model once",
-            )
-        place = f"the attribute {name!r} of a {type(owner).__name__}"
-        remedy = f"register it: self.register_buffer({name!r}, ...) in __init__, or return the tensor instead"
-        if isinstance(owner, type):
-            place = f"the attribute {name!r} of the class {owner.__name__}"
-        elif is_global:
-            place = f"the global {name!r}"
-        elif not isinstance(owner, torch.nn.Module):
-            remedy = (
-                f"make the {type(owner).__name__} anew in every call of forward, or take it as an argument and "
-                "return it; what must last from call to call can be written to a registered buffer"
-            )
-        return StateChangedError(
-            f"the program assigned a tensor to {place}; a captured program can only change registered buffers",
-            location=self._code.assignment_to(name) or self._made_at(change.after),
-            remedy=remedy,
-        )
-
-    def _made_at(self, value: Any) -> Location | None:
-        """The line that made a tensor, for one that was put somewhere by code that is not the user's."""
-        return location_of(value.node) if type(value) is FakeTensor and value.node is not None else None
 
     def _can_assign(self, buffer: torch.Tensor, value: FakeTensor) -> bool:
         old = self.recorder.fake_of(buffer)
@@ -585,7 +523,7 @@ class Capture:
                 StateChangedError(
                     f"the program assigns another tensor to the buffer {name!r}, and {kept[0]!r}, which is the same "
                     "tensor or has memory in common with it, keeps the old one; a captured program copies into it",
-                    location=self._code.assignment_to(change.name) or self._made_at(change.after),
+                    location=self._code.assignment_to(change.name) or made_at(change.after),
                     remedy=f"write to the buffer, self.{name}.copy_(value), if {kept[0]!r} is to follow; give that a "
                     "tensor of its own, clone(), if not",
                 )
@@ -629,7 +567,7 @@ class Capture:
             self.plain_changes,
             self.kept,
             self.outside_changes,
-            self._describe_change,
+            self._changed.description,
             self.returned,
             self.of_containers,
         )
@@ -646,27 +584,6 @@ _NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
     "float": SymFloatArgument,
     "bool": SymBoolArgument,
 }
-
-
-def _functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[FunctionType]:
-    """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of."""
-    kind: Any = torch.nn.modules.batchnorm._BatchNorm
-    cumulative = any(
-        isinstance(module, kind) and module.momentum is None and module.training for _, module in modules
-    )
-    return [kind.forward] if cumulative else []
-
-
-def _is_made_anew(change: Change) -> bool:
-    """Whether an attribute is computed before every call, by a hook of torch's (weight_norm, spectral_norm, pruning):
-    no call finds what the one before put there."""
-    if not isinstance(change.owner, torch.nn.Module):
-        return False
-    hooks = [hook for hook in change.owner._forward_pre_hooks.values() if type(hook).__module__ in _HOOKS_OF_TORCH]
-    return any(change.name in (getattr(hook, "name", None), getattr(hook, "_tensor_name", None)) for hook in hooks)
-
-
-_HOOKS_OF_TORCH = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm", "torch.nn.utils.prune")
 
 
 def _asked_for_length(error: Exception) -> bool:

@@ -253,3 +253,12 @@ def _assigned_attributes(code: CodeType) -> frozenset[str]:
 def named_in(functions: Iterable[FunctionType], names: Collection[str]) -> set[str]:
     """Those of some names that functions use, for attributes or else."""
     return {name for function in functions for name in names_in(function.__code__) if name in names}
+
+
+def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[FunctionType]:
+    """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of."""
+    kind: Any = torch.nn.modules.batchnorm._BatchNorm
+    cumulative = any(
+        isinstance(module, kind) and module.momentum is None and module.training for _, module in modules
+    )
+    return [kind.forward] if cumulative else []

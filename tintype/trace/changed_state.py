@@ -1,0 +1,104 @@
+"""What a program changed that a captured one can't, in words: where it is, and which line did it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import CellType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from tintype.errors import Location, StateChangedError
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import location_of
+from tintype.trace.snapshot import Change
+from tintype.trace.users_code import CONTAINERS, UsersCode
+
+
+class ChangedState:
+    """Speaks of changes that the user's functions made."""
+
+    def __init__(self, code: UsersCode, modules: Sequence[tuple[str, torch.nn.Module]]) -> None:
+        self._code = code
+        self._modules = modules
+
+    def line_of(self, container: Any, names: Iterable[str]) -> Location | None:
+        """The line that changed a container that the program was given."""
+        lines = [self._code.assignment_to(name) for name in names]
+        return next(filter(None, lines), None) or self._code.change_of(container, ())
+
+    def description(self, change: Change) -> str:
+        """A change, what was there before and afterwards, and the line."""
+        owner, name = change.owner, change.name
+        line = self._code.change_of(owner, ()) if name is None else self._code.assignment_to(name)
+        what = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
+        if isinstance(owner, CellType):
+            line, what = self._code.change_of(owner, ()), "a variable of a closure"
+        elif isinstance(owner, (type, FunctionType, ModuleType)):
+            what = f"{name!r} of {owner.__name__}"
+        elif isinstance(owner, dict) and "__builtins__" in owner:
+            what = f"the global {name!r}"
+        return f"{what}: {change.before!r:.60} became {change.after!r:.60}{'' if line is None else f'  # {line}'}"
+
+    def gradient_refusal(self, name: str) -> StateChangedError:
+        """The error for the gradient of a parameter that the program assigned."""
+        return StateChangedError(
+            f"the program assigned the gradient of {name!r}; a captured program can only change registered buffers",
+            location=self._code.assignment_to("grad"),
+            remedy="return the gradient instead",
+        )
+
+    def refusal(self, change: Change) -> StateChangedError:
+        """The error for a tensor that the program put where a captured program can't."""
+        owner, name = change.owner, change.name
+        if isinstance(change.after, torch.nn.Module):
+            return StateChangedError(
+                f"the program makes a module ({type(change.after).__name__}) with parameters or buffers and keeps it "
+                f"as {name!r}, where its next call would find it, which a captured program can not",
+                location=self._code.assignment_to(name),
+                remedy="make the module in __init__, or call the model once before it is captured",
+            )
+        is_global = isinstance(owner, dict) and "__builtins__" in owner
+        is_variable = isinstance(owner, CellType)
+        if is_variable or (type(owner) in CONTAINERS and not is_global):
+            place = "a variable" if is_variable else f"a {type(owner).__name__}"
+            attributes = [key for _, module in self._modules for key, value in vars(module).items() if value is owner]
+            return StateChangedError(
+                f"the program put a tensor into {place} that is not its own; a captured program can only change "
+                "registered buffers",
+                location=self._code.change_of(owner, attributes) or made_at(change.after),
+                remedy="return the tensor instead; a cache can be filled before, by calling the model once",
+            )
+        place = f"the attribute {name!r} of a {type(owner).__name__}"
+        remedy = f"register it: self.register_buffer({name!r}, ...) in __init__, or return the tensor instead"
+        if isinstance(owner, type):
+            place = f"the attribute {name!r} of the class {owner.__name__}"
+        elif is_global:
+            place = f"the global {name!r}"
+        elif not isinstance(owner, torch.nn.Module):
+            remedy = (
+                f"make the {type(owner).__name__} anew in every call of forward, or take it as an argument and "
+                "return it; what must last from call to call can be written to a registered buffer"
+            )
+        return StateChangedError(
+            f"the program assigned a tensor to {place}; a captured program can only change registered buffers",
+            location=self._code.assignment_to(name) or made_at(change.after),
+            remedy=remedy,
+        )
+
+
+def made_at(value: Any) -> Location | None:
+    """The line that made a tensor, for one that was put somewhere by code that is not the user's."""
+    return location_of(value.node) if type(value) is FakeTensor and value.node is not None else None
+
+
+def is_made_anew(change: Change) -> bool:
+    """Whether an attribute is computed before every call, by a hook of torch's (weight_norm, spectral_norm, pruning):
+    no call finds what the one before put there."""
+    if not isinstance(change.owner, torch.nn.Module):
+        return False
+    hooks = [hook for hook in change.owner._forward_pre_hooks.values() if type(hook).__module__ in _HOOKS_OF_TORCH]
+    return any(change.name in (getattr(hook, "name", None), getattr(hook, "_tensor_name", None)) for hook in hooks)
+
+
+_HOOKS_OF_TORCH = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm", "torch.nn.utils.prune")
