@@ -28,7 +28,7 @@ def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **op
     """The suite's default was strict, which makes the same programs; its tests run non-strict."""
     if getattr(mod, "is_captured_program", False):
         mod = _unchecked_where_sizes_vary(mod)
-    return tintype.export(mod, args, kwargs, **options)
+    return tintype.export(mod, args, kwargs, control_flow="refuse", **options)
 
 
 class _OldChecks(InputChecks):
@@ -63,7 +63,9 @@ def export_with_switches(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes
 
 def export_for_training(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any) -> Any:
     options.pop("strict", None)
-    return tintype.export_for_training(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
+    return tintype.export_for_training(
+        mod, args, kwargs, dynamic_shapes=dynamic_shapes, control_flow="refuse", **options
+    )
 
 
 def capture_pre_autograd_graph(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None) -> Any:
@@ -119,7 +121,7 @@ def export_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def make_fx(function: Any, **options: Any) -> Any:
     """A traced function; tintype traces by exporting."""
-    return lambda *args: tintype.export(function, args).module()
+    return lambda *args: tintype.export(function, args, control_flow="refuse").module()
 
 
 # what a user does whose programs take block masks
@@ -128,7 +130,7 @@ tintype.register_block_mask()
 
 def dynamo_export(mod: Any) -> Any:
     """A model as a graph module, with guards that nobody looks at."""
-    return lambda *args, **kwargs: (tintype.export(mod, args, kwargs).module(), None)
+    return lambda *args, **kwargs: (tintype.export(mod, args, kwargs, control_flow="refuse").module(), None)
 
 
 def create_functional_call(mod: Any, state_spec: Any, state_count: int) -> Any:

@@ -81,7 +81,7 @@ class CaptureError(TintypeError, RuntimeError):
 
     >>> import torch, tintype
     >>> try:
-    ...     tintype.export(lambda x: x if x.sum() > 0 else -x, (torch.ones(2),))
+    ...     tintype.export(lambda x: x * x.numpy().sum(), (torch.ones(2),))
     ... except CaptureError as error:
     ...     print(error.id)
     data-dependent

@@ -20,6 +20,7 @@ ROOMS = (
     "trace",
     "transforms",
     "ops",
+    "flow",
     "export",
     "aot",
     "compile",

@@ -39,13 +39,18 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 def capture(
-    mode: str, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    mode: str,
+    model: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    control_flow: str = "auto",
 ) -> tintype.ExportedProgram:
     """A program of the given mode, checked by the verifier of its stage."""
     if mode.endswith("training") or mode in TRAINING_MODES:
-        program = tintype.export_for_training(model, args, kwargs)
+        program = tintype.export_for_training(model, args, kwargs, control_flow=control_flow)
     else:
-        program = tintype.export(model, args, kwargs)
+        program = tintype.export(model, args, kwargs, control_flow=control_flow)
     if mode in SAVED_MODES:
         program = saved_and_loaded(program)
     program.validate()

@@ -150,7 +150,9 @@ def test_suggested_shapes_for_integers():
 
 def test_a_branch_on_a_float_is_refused():
     with pytest.raises(DataDependentError, match="is not known while the program is captured"):
-        tintype.export(lambda x, f: x if f > 1 else -x, (X, 0.5), dynamic_shapes={"f": Dim.DYNAMIC})
+        tintype.export(
+            lambda x, f: x if f > 1 else -x, (X, 0.5), dynamic_shapes={"f": Dim.DYNAMIC}, control_flow="refuse"
+        )
 
 
 def test_examples_that_differ_in_a_number():

@@ -62,7 +62,7 @@ def test_the_message_names_the_line() -> None:
 @pytest.mark.parametrize("function", [catches, is_caught_outside, goes_on, raises_sometimes])
 def test_a_branch_that_the_program_survives_is_still_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(tintype.errors.DataDependentError):
-        tintype.export(function, (torch.ones(3),))
+        tintype.export(function, (torch.ones(3),), control_flow="refuse")
 
 
 def test_sizes_are_guarded_as_before() -> None:

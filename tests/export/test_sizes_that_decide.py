@@ -191,7 +191,7 @@ def test_a_branch_on_data_can_not_be_expected_to_fail() -> None:
             return x * 2
 
     with pytest.raises(tintype.TintypeError, match="data-dependent"):
-        tintype.export(function, (torch.ones(3),))
+        tintype.export(function, (torch.ones(3),), control_flow="refuse")
 
 
 class Weighted(torch.nn.Module):

@@ -183,7 +183,7 @@ def test_a_branch_on_data_is_refused_with_the_line_and_ways_out() -> None:
         return -x
 
     with pytest.raises(DataDependentError) as caught:
-        tintype.export(branching, (X, T(3)))
+        tintype.export(branching, (X, T(3)), control_flow="refuse")
     assert caught.value.location.line == branching.__code__.co_firstlineno + 2
     assert "u0 >= 4" in str(caught.value) and "torch._check" in str(caught.value)
 

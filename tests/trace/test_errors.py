@@ -23,7 +23,7 @@ X = torch.randn(3, 4)
 def refused(kind: type[Exception], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Export a program that is refused; returns the error."""
     with pytest.raises(kind) as caught:
-        tintype.export(function, args or (X,), kwargs)
+        tintype.export(function, args or (X,), kwargs, control_flow="refuse")
     return caught.value
 
 
@@ -113,7 +113,7 @@ def contained(value: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("mode", ["export", "training"])
 def test_data_dependent_programs(mode: str, function: Any, text: str) -> None:
     with pytest.raises(errors.DataDependentError) as caught:
-        capture(mode, function, (X,))
+        capture(mode, function, (X,), control_flow="refuse")
     error = caught.value
     assert error.id == "data-dependent"
     assert re.search("known (when|while)", error.fact)

@@ -66,7 +66,7 @@ class Model(nn.Module):
             raise KeyboardInterrupt
         if self.ending == "exit":
             raise SystemExit(3)
-        if self.ending == "data-dependent":
+        if self.ending in ("data-dependent", "control flow"):
             return value if value.sum() > 0 else -value
         if self.ending == "assigned":
             value = value + (0 if self.last is None else self.last)
@@ -78,6 +78,7 @@ class Model(nn.Module):
 
 ENDINGS: dict[str, Any] = {
     "well": None,
+    "control flow": None,
     "error": Outcome,
     "interrupt": KeyboardInterrupt,
     "exit": SystemExit,
@@ -142,7 +143,7 @@ def attempt(mode: str, model: nn.Module, ending: str, inputs: tuple[torch.Tensor
         capture(mode, model, inputs)
     else:
         with pytest.raises(expected):
-            capture(mode, model, inputs)
+            capture(mode, model, inputs, control_flow="refuse")
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -592,7 +593,7 @@ def test_threads_with_a_failing_capture() -> None:
 
     def fails(ending: str) -> None:
         with pytest.raises(ENDINGS[ending]):
-            tintype.export(Model(ending), (value,))
+            tintype.export(Model(ending), (value,), control_flow="refuse")
 
     before = process_state()
     for _ in range(5):

@@ -7,6 +7,7 @@ program (:mod:`~tintype.export.key_order`), whether the second call of the model
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from tintype.export.module_calls import signatures_preserved
 from tintype.fake.context import FakeContext
 from tintype.ir.sources import named_input
 from tintype.symbolic.environment import Environment
+from tintype.trace.answers import NeedsControlFlow
 from tintype.trace.argument_names import argument_names
 from tintype.trace.capture import Capture, CapturedGraph
 from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
@@ -45,6 +47,7 @@ class ExampleCall:
         capture_class: Callable[..., Capture] = Capture,
         preserved: Sequence[str] = (),
         strict: bool = False,
+        control_flow: str = "refuse",
         is_for_training: bool = False,
     ) -> None:
         self.module = module
@@ -53,7 +56,8 @@ class ExampleCall:
         self.entries = entries
         self._capture_class = capture_class
         self._preserved = preserved
-        self._interpreted = _by_machine if strict else _natively
+        self._interpreted: Callable[[Capture], AbstractContextManager[Any]] = _by_machine if strict else _natively
+        self._may_flow = control_flow == "auto"
         self._is_for_training = is_for_training
         self._watches_functions = False
         names = argument_names(module, args, kwargs)
@@ -64,13 +68,36 @@ class ExampleCall:
         """Capture the call; also gives the sizes of its inputs."""
         try:
             return self._capture()
+        except NeedsControlFlow:
+            return self._capture_flow()
         except DataDependentError:
             if self._watches_functions:
                 raise
         # positions in tensors of the model (self.rows[self.count]) are only heard where calls of functions are, which
         # costs every call something: a program that asks for no data does without
         self._watches_functions = True
-        return self._capture()
+        try:
+            return self._capture()
+        except NeedsControlFlow:
+            return self._capture_flow()
+        except DataDependentError:
+            if not self._may_flow:
+                raise
+        return self._capture_flow()
+
+    def _capture_flow(self) -> tuple[CapturedGraph, InputSizes]:
+        """Interpret the program: where it branches on data, both arms are captured."""
+        from tintype.flow.policy import NeedsLoop, flowing  # few programs need it
+
+        loops: set[Any] = set()
+        self._interpreted, self._may_flow = functools.partial(flowing, loops=loops), False
+        while True:
+            try:
+                return self.capture()
+            except NeedsLoop as need:
+                if need.loop in loops:
+                    raise AssertionError("a loop is met again") from need
+                loops.add(need.loop)
 
     def _capture(self) -> tuple[CapturedGraph, InputSizes]:
         return _with_symbolic_sequences(lambda: self._run(self.entries, FakeContext(new_environment())), self._flags)
@@ -136,6 +163,7 @@ class ExampleCall:
             is_for_training=self._is_for_training,
             watches_functions=self._watches_functions,
         )
+        capture.recorder.stops_at_branches = self._may_flow
         with signatures_preserved(capture.modules, self._preserved, capture.recorder), self._interpreted(capture):
             return capture.run(after_inputs=inputs.finish)
 

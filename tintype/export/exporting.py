@@ -51,6 +51,7 @@ def export(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    control_flow: str = "auto",
     prefer_deferred_runtime_asserts_over_guards: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
     forgets_assignments: bool = False,
@@ -88,6 +89,7 @@ def export(
         preserved=preserve_module_call_signature,
         strict=strict,
         forgets_assignments=forgets_assignments,
+        control_flow=control_flow,
     )
 
 
@@ -98,6 +100,7 @@ def export_for_training(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    control_flow: str = "auto",
     prefer_deferred_runtime_asserts_over_guards: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
     forgets_assignments: bool = False,
@@ -121,6 +124,7 @@ def export_for_training(
         preserved=preserve_module_call_signature,
         strict=strict,
         forgets_assignments=forgets_assignments,
+        control_flow=control_flow,
     )
 
 
@@ -147,11 +151,12 @@ def _captured_program(
     preserved: Sequence[str] = (),
     strict: bool = False,
     forgets_assignments: bool = False,
+    control_flow: str = "auto",
     tidy: Callable[[Graph], None] | None = None,
 ) -> ExportedProgram:
     """The program of a model: recorded, functional and then tidied up or for training with its regions wrapped; then
     the sizes that it needs are held against those that were promised."""
-    _check_request(args, kwargs)
+    _check_request(args, kwargs, control_flow)
     args, kwargs = tuple(args), dict(kwargs or {})  # plain ones: a named tuple is a tuple too
     module = as_module(mod)
     if dynamic_shapes is not None and _is_torchs(dynamic_shapes):
@@ -169,6 +174,7 @@ def _captured_program(
         capture_class=capture_class,
         preserved=preserved,
         strict=strict,
+        control_flow=control_flow,
         is_for_training=stage is Stage.TRAINING,
     )
     captured, inputs = call.capture()
@@ -237,7 +243,12 @@ def _is_torchs(dynamic_shapes: Any) -> bool:
     return any(type(leaf).__module__ == "torch.export.dynamic_shapes" for leaf in leaves)
 
 
-def _check_request(args: Any, kwargs: Any) -> None:
+def _check_request(args: Any, kwargs: Any, control_flow: Any) -> None:
+    if control_flow not in ("auto", "refuse"):
+        raise InvalidRequestError(
+            f"control_flow is 'auto' or 'refuse', but got {control_flow!r}",
+            remedy="'auto' makes control flow of branches on data, 'refuse' an error",
+        )
     if not isinstance(args, tuple):
         raise InvalidRequestError(
             f"args must be a tuple of the positional arguments, but got {type(args).__name__}",

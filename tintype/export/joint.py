@@ -41,6 +41,7 @@ def export_joint(
     loss_index: int = 0,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    control_flow: str = "auto",
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
     """Capture a model whose outputs include a scalar loss, together with the gradients of that loss.
@@ -85,6 +86,7 @@ def export_joint(
         complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
         capture_class=functools.partial(LossCapture, loss_index=loss_index),
         strict=strict,
+        control_flow=control_flow,
         tidy=tidy_joint_graph,
     )
 

@@ -99,6 +99,11 @@ class Decoded:
             position -= 1
         return None
 
+    def positions(self, code: CodeType) -> list[Any]:
+        """Where in the source each operation comes from: lines and columns."""
+        all_positions = list(code.co_positions())
+        return [all_positions[offset // 2] for offset in self.offsets]
+
     def bound(self, handlers: Mapping[str, Callable[..., Any]]) -> Bound:
         """The operations with functions in the place of names, kept for each table of handlers (none dies)."""
         found = self._bound.get(id(handlers))

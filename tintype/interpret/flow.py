@@ -86,6 +86,52 @@ class Flow:
             self._joins = self.find_joins()
         return self._joins[branch]
 
+    def common_join(self, indices: Iterable[int]) -> int | None:
+        """The first operation that all ways from several ones lead to, which may be one of them."""
+        chains = [self.joins_after(index) for index in indices if not self.only_raises_from(index)]
+        if not chains:
+            return None
+        return next(index for index in chains[0] if all(index in chain for chain in chains))
+
+    def joins_after(self, index: int) -> list[int]:
+        """The operation, its join, the join of that, ..., END."""
+        chain = [index]
+        while chain[-1] != END:
+            following = self.join_of(chain[-1])
+            assert following is not None
+            chain.append(following)
+        return chain
+
+    def only_raises_from(self, index: int) -> bool:
+        return index != END and self.only_raises(index)
+
+    def stored_in(self, operations: Iterable[int]) -> set[int]:
+        """The locals that some operations write."""
+        return {self.operations[index][1] for index in operations if self.operations[index][0] in WRITES}
+
+    def reached_from(self, index: int, stops: Iterable[int]) -> set[int]:
+        """The operations on the ways from one of them up to others."""
+        stops = set(stops)
+        found: set[int] = set()
+        waiting = [index]
+        while waiting:
+            index = waiting.pop()
+            if index == END or index in found or index in stops:
+                continue
+            found.add(index)
+            waiting += self.successors[index]
+            waiting.append(self.handlers[index])
+        return found
+
+    def exits_of(self, loop: Loop) -> list[int]:
+        """Where control goes when a loop is left; END: the function is left from inside."""
+        found = {target for index in loop.body for target in self.successors[index] if target not in loop.body}
+        return sorted(found)
+
+    def loop_around(self, index: int) -> Loop | None:
+        """The innermost loop that an operation is in."""
+        return next((loop for loop in reversed(self.loops()) if index in loop.body), None)
+
     def only_raises(self, index: int) -> bool:
         """Whether the function can't be left from here without an exception of its own."""
         return self.join_of(index) is None

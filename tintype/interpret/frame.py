@@ -60,6 +60,7 @@ class Frame:
         "is_entry",
         "locals",
         "machine",
+        "missing",
         "names",
         "note",
         "pc",
@@ -97,6 +98,8 @@ class Frame:
         self.finish: Callable[[Frame, Any], Any] | None = None  # what becomes of the result
         self.result: Any = None
         self.note: Any = None  # what a policy wants to know of the frame
+        # of locals without a value that a policy took away: what reading them raises
+        self.missing: dict[int, BaseException] | None = None
         self.handled: BaseException | None = None  # of a generator that waits: the exception that it handles
 
     def __repr__(self) -> str:

@@ -80,7 +80,7 @@ class Machine:
 
     def plan_of_code(self, code: CodeType) -> Plan:
         decoded = decode(code)
-        return Plan(code, decoded, decoded.bound(self.table))
+        return Plan(code, decoded, self.policy.operations(code, decoded.bound(self.table)))
 
     def interprets(self, thing: Any) -> bool:
         """Whether it is a function that is interpreted."""
@@ -238,15 +238,23 @@ class Machine:
             frame.back = None
             self.frame, self.handled = back, handled
 
-    def run_until(self, frame: Frame, stops: frozenset[int]) -> Any:
+    def table_at(self, frame: Frame, index: int) -> tuple[Callable[..., Any], Any]:
+        """An operation of a frame's code, also where the frame stops at it."""
+        return frame.decoded.bound(self.table)[index]
+
+    def run_until(self, frame: Frame, stops: frozenset[int], *, again: bool = False) -> Any:
         """Continues a frame until it is about to do one of these operations, or ends; says which.
 
-        ``STOPPED``: the frame stands before the operation, at ``frame.pc + 1``.
+        ``STOPPED``: the frame stands before the operation, at ``frame.pc + 1``. With ``again``, one that the frame
+        begins with is done, and stops it when it comes again.
         """
         whole = frame.instructions
         instructions = whole.copy()
         for index in stops:
             instructions[index] = (stop, None)
+        start = frame.pc + 1
+        if again and start in stops:
+            instructions[start] = (stop_later, (instructions, start, self.table_at(frame, start)))
         back, was_entry, inner = self.frame, frame.is_entry, frame.back
         frame.instructions, frame.is_entry = instructions, True
         self.frame = frame
@@ -255,6 +263,12 @@ class Machine:
         finally:
             frame.instructions, frame.is_entry, frame.back = whole, was_entry, inner
             self.frame = back
+
+
+def stop_later(frame: Frame, argument: tuple[Any, int, tuple[Callable[..., Any], Any]]) -> Any:
+    instructions, index, (handler, value) = argument
+    instructions[index] = (stop, None)
+    return handler(frame, value)
 
 
 def stop(frame: Frame, _: None) -> Any:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tintype.interpret.decode import Bound
     from tintype.interpret.frame import Frame
 
 # What a handler gives back: None (go on), the index of an operation (jump), a frame (go on there).
@@ -52,6 +53,10 @@ class Policy:
         """Who does the calls of objects of a class, where it isn't the machine. Asked once for a class."""
         return None
 
+    def operations(self, code: CodeType, bound: Bound) -> Bound:
+        """The operations of a code object as the machine does them. Asked once for a code object."""
+        return bound
+
     # Hooks. What they get is what the operation works on; reads give the value that the program sees.
 
     def on_branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> Outcome:
@@ -66,8 +71,12 @@ class Policy:
         """The truth of a value where it is wanted as a value, as in ``not x``; a bool, or what stands for one."""
         raise NotImplementedError
 
+    def negated(self, truth: Any) -> Any:
+        """``not`` of what ``on_truth`` gave that is no bool."""
+        return ~truth
+
     def on_iterate(self, frame: Frame, value: Any) -> Any:
-        """The iterator of a loop."""
+        """The iterator of a loop; NotImplemented: as always."""
         raise NotImplementedError
 
     def on_loop(self, frame: Frame, iterator: Any, body: int, after: int) -> Outcome:
@@ -98,6 +107,10 @@ class Policy:
 
     def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:
         """Before an item is written; ``NULL``: deleted."""
+        raise NotImplementedError
+
+    def on_update(self, frame: Frame, owner: Any) -> None:
+        """Before an operator such as ``+=`` that may change its left operand."""
         raise NotImplementedError
 
     def on_read_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> Any:

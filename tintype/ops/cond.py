@@ -121,6 +121,38 @@ def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands
             raise
         return recorder.resumed(lambda: call_or_replay(recorder, other, operands))
     first.take(second.inner.operands[len(first.inner.operands) :])
+    return tree.unflatten(_record(recorder, pred, first, second), first.spec)
+
+
+def capture_arms(
+    recorder: Recorder,
+    pred: Any,
+    arms: Sequence[Callable[[], Any]],
+    agree: Callable[[], Sequence[tuple[Any, Any]]],
+) -> list[Any]:
+    """A cond of two functions that agree on what they return when both have run: ``agree()`` gives the pairs.
+
+    What the functions themselves return are values of theirs that may become results. A value of a pair may be a
+    function that makes the value in the arm, once the other arm's is known.
+    """
+    bodies: list[Body] = []
+    for title, arm in zip(("the branch that is taken", "the other branch"), arms, strict=True):
+        body = Body(recorder, title)
+        body.take(bodies[0].inner.operands if bodies else ())
+        body.run(arm, ())
+        bodies.append(body)
+    first, second = bodies
+    first.take(second.inner.operands[len(first.inner.operands) :])
+    pairs = agree()
+    for position, body in enumerate(bodies):
+        body.leaves = [body.returned(pair[position]) for pair in pairs]
+        bodies[1 - position].take(body.inner.operands[len(bodies[1 - position].inner.operands) :])
+        body.spec = tree.flatten([0] * len(pairs))[1]
+    return _record(recorder, pred, first, second)
+
+
+def _record(recorder: Recorder, pred: Any, first: Body, second: Body) -> list[Any]:
+    """Record the call of two functions that were recorded."""
     operands = first.inner.operands
     wanted = differentiable(recorder, operands)
     _refuse_operands_without_gradient(recorder, (first, second))
@@ -134,7 +166,7 @@ def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands
     if any(wanted):
         rule = _gradient(recorder, predicate, branches, operands, wanted, results)
         values = with_gradient(recorder, values, rule, chosen(operands, wanted))
-    return tree.unflatten(values, first.spec)
+    return values
 
 
 def _refuse_operands_without_gradient(recorder: Recorder, bodies: Sequence[Body]) -> None:

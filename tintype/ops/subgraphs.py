@@ -110,6 +110,16 @@ class Body:
                 if isinstance(number, Expr) and not new.isdisjoint(number.symbols):
                     self.private[number] = self.environment.range(number)
 
+    def returned(self, value: Any) -> Any:
+        """A value as a result of the function, after it has run; a function makes it now."""
+        if callable(value) and not isinstance(value, torch.Tensor):
+            return self.inner.inside(value)
+        if isinstance(value, torch.Tensor):
+            return self.inner.own(value)
+        if isinstance(value, SYMBOLIC):
+            self.inner.result_node(value)
+        return value
+
     def lay_out(self, index: int) -> None:
         """Make a result contiguous in memory, with all values as they are stored."""
         leaf = self.leaves[index]

@@ -30,11 +30,19 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
+class NeedsControlFlow(BaseException):
+    """The program branches on data: capture again, with both arms of such branches.
+
+    No Exception: a program that catches those must not catch this.
+    """
+
+
 class Answers:
     """The part of a recorder that fakes turn to; see :class:`tintype.fake.context.Session`."""
 
     if TYPE_CHECKING:
         below_autograd: bool
+        stops_at_branches: bool
         context: FakeContext
         graph: Graph
         modes: Modes
@@ -109,6 +117,8 @@ class Answers:
         problem = DataDependentError(
             f"{question}, which is only known when the program runs", location=location, remedy=remedy
         )
+        if self.stops_at_branches:
+            raise NeedsControlFlow(problem)
         asked_again = any(known.location == location for known in self.problems)
         if not asked_again:
             self.problems.append(problem)

@@ -48,6 +48,7 @@ class InnerRecorder(Recorder):
         self.parent = parent
         self.problems = parent.problems
         self.replayed = parent.replayed
+        self.stops_at_branches = parent.stops_at_branches
         self.modes = parent.modes.inside()
         self.observer = parent.observer
         self.state_writes = parent.state_writes
@@ -102,15 +103,22 @@ class InnerRecorder(Recorder):
         """The fake that stands for one of the graphs around."""
         known = self._locals.get(id(outer))
         if known is None:
-            known = self._locals[id(outer)] = (outer, self._enter(outer))
+            value = self._of_parent(outer)
+            # one that the graph around stands for may be known by that already
+            known = (outer, self._locals[id(value)][1] if id(value) in self._locals else self._enter(value))
+            self._locals[id(outer)] = known
+            self._locals.setdefault(id(value), (value, known[1]))
         return known[1]
 
-    def _enter(self, outer: FakeTensor) -> FakeTensor:
-        value = outer
-        if outer.node is not None and outer.node.graph is not self.parent.graph:
-            if not isinstance(self.parent, InnerRecorder):
-                raise _escaped()
-            value = self.parent._local(outer)
+    def _of_parent(self, outer: FakeTensor) -> FakeTensor:
+        """What stands for a fake in the graph around."""
+        if outer.node is None or outer.node.graph is self.parent.graph:
+            return outer
+        if not isinstance(self.parent, InnerRecorder):
+            raise _escaped()
+        return self.parent._local(outer)
+
+    def _enter(self, value: FakeTensor) -> FakeTensor:
         node = self._placeholder("arg" if value.node is None else value.node.name, value)
         info = value.info
         fake = make_fake(info.with_storage(self._own_storage(info.storage)), self.context, node)
@@ -192,7 +200,7 @@ class InnerRecorder(Recorder):
                 self.watch_functions()
             results = self.inside(lambda: without_rows(self, call_or_replay(self, function, args)))
             leaves, spec = tree.flatten(results)
-            leaves = [self._result(leaf) for leaf in leaves]
+            leaves = [self.own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             self.modes.label(self.graph)
             return leaves, spec
         finally:
@@ -200,10 +208,9 @@ class InnerRecorder(Recorder):
             if self._function_mode is not watching:
                 self.stop_watching()
 
-    def _result(self, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return self.localize(leaf) if type(leaf) is FakeTensor else self.fake_of(leaf)
-        return leaf
+    def own(self, tensor: torch.Tensor) -> FakeTensor:
+        """A tensor as a fake of this graph."""
+        return self.localize(tensor) if type(tensor) is FakeTensor else self.fake_of(tensor)
 
     def result_node(self, leaf: Any) -> Any:
         """A result as the graph returns it."""

@@ -28,6 +28,8 @@ from tintype.trace.origin import OriginTracker
 
 _RUN = Machine.run.__code__
 _ROOM = os.path.dirname(os.path.abspath(sys.modules["tintype.interpret"].__file__ or "")) + os.sep
+# the machine, and the policies that do what handlers do
+_ROOMS = (_ROOM, os.path.join(os.path.dirname(os.path.dirname(_ROOM)), "flow") + os.sep)
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _CALL = torch.nn.Module._call_impl.__code__
 
@@ -135,7 +137,7 @@ class ProgramFrame(FrameView):
 
 def interpreted_frame(frame: FrameType | None) -> Any:
     """The frame of the program that a frame of the machine's stands for; any other as it is."""
-    while frame is not None and frame.f_code.co_filename.startswith(_ROOM):
+    while frame is not None and frame.f_code.co_filename.startswith(_ROOMS):
         if frame.f_code is _RUN:
             return ProgramFrame(frame.f_locals["frame"], frame)
         frame = frame.f_back
@@ -171,7 +173,7 @@ class InterpretedOrigins(OriginTracker):
         inner = self.machine.frame
         while native is not None and native is not self.entry:
             code = native.f_code
-            if not code.co_filename.startswith(_ROOM):
+            if not code.co_filename.startswith(_ROOMS):
                 yield native, (code, native.f_lasti), native.f_locals["self"] if code is _CALL else None
             elif code is _RUN:
                 while inner is not None:
@@ -215,9 +217,9 @@ class InterpretedOrigins(OriginTracker):
 
 
 @contextlib.contextmanager
-def interpreting(capture: Any) -> Iterator[None]:
+def interpreting(capture: Any, policy: Policy | None = None) -> Iterator[None]:
     """Within it, a capture interprets its program."""
-    machine = Machine(TorchPolicy())
+    machine = Machine(policy or TorchPolicy())
     origins = InterpretedOrigins(capture.modules, machine)
     capture.origins = capture.recorder.origins = origins
     capture.program = functools.partial(machine.call, capture.program)

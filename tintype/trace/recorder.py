@@ -112,6 +112,8 @@ class Recorder(Answers, TorchDispatchMode):
         # whether the program is for training: dropout that drops nothing is recorded, so that tools which switch it
         # on find it, and state is written to as autograd sees it
         self.is_for_training = is_for_training
+        # whether a branch on data ends the capture at once; else it goes on, to find other problems
+        self.stops_at_branches = False
         self._recording = True
         self._written: list[Storage] | None = None
         self._met_by_autocast = False

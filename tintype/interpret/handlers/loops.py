@@ -35,8 +35,11 @@ def is_iterator(frame: Frame, value: Any) -> Any:
 
 @hooked("on_iterate", "get_iterator")
 def get_iterator_hooked(frame: Frame, _: None) -> Outcome:
-    values = frame.stack.pop()
-    frame.stack.append(frame.machine.policy.on_iterate(frame, values))
+    iterator = frame.machine.policy.on_iterate(frame, frame.stack[-1])
+    if iterator is NotImplemented:
+        return get_iterator(frame, None)
+    frame.stack[-1] = iterator
+    return None
 
 
 @handler

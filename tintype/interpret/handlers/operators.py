@@ -18,6 +18,22 @@ def binary_operator(frame: Frame, operation: Callable[[Any, Any], Any]) -> None:
     stack[-1] = operation(stack[-1], right)
 
 
+UPDATES = frozenset(
+    {
+        operator.iadd, operator.iand, operator.iconcat, operator.ifloordiv, operator.ilshift, operator.imatmul,
+        operator.imod, operator.imul, operator.ior, operator.ipow, operator.irshift, operator.isub,
+        operator.itruediv, operator.ixor,
+    }
+)  # fmt: skip
+
+
+@hooked("on_update", "binary_operator")
+def binary_operator_hooked(frame: Frame, operation: Callable[[Any, Any], Any]) -> None:
+    if operation in UPDATES:
+        frame.machine.policy.on_update(frame, frame.stack[-2])
+    binary_operator(frame, operation)
+
+
 @handler
 def compare(frame: Frame, operation: Callable[[Any, Any], Any]) -> None:
     stack = frame.stack
@@ -66,7 +82,7 @@ def unary_not(frame: Frame, _: None) -> None:
 @hooked("on_truth", "unary_not")
 def unary_not_hooked(frame: Frame, _: None) -> None:
     truth = frame.machine.policy.on_truth(frame, frame.stack[-1])
-    frame.stack[-1] = not truth if type(truth) is bool else operator.invert(truth)
+    frame.stack[-1] = not truth if type(truth) is bool else frame.machine.policy.negated(truth)
 
 
 @handler

@@ -17,9 +17,15 @@ def load_constant(frame: Frame, value: Any) -> None:
 def load_local(frame: Frame, index: int) -> None:
     value = frame.locals[index]
     if value is NULL:
-        name = frame.decoded.names[index]
-        raise UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+        raise unbound_local(frame, index)
     frame.stack.append(value)
+
+
+def unbound_local(frame: Frame, index: int) -> BaseException:
+    if frame.missing is not None and index in frame.missing:
+        return frame.missing[index]
+    name = frame.decoded.names[index]
+    return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
 @handler
@@ -36,8 +42,7 @@ def store_local(frame: Frame, index: int) -> None:
 @handler
 def delete_local(frame: Frame, index: int) -> None:
     if frame.locals[index] is NULL:
-        name = frame.decoded.names[index]
-        raise UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+        raise unbound_local(frame, index)
     frame.locals[index] = NULL
 
 

@@ -1,0 +1,369 @@
+"""A branch that the data decide: both arms run, each into a graph of its own, and what they leave is merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tintype.errors import BranchMismatchError, CaptureError, Location, TintypeError
+from tintype.fake.tensor import FakeTensor
+from tintype.flow.ends import (
+    SPLIT,
+    End,
+    NotCopiedError,
+    Refused,
+    copied_iterator,
+    location_of,
+    number_of,
+    progress_of,
+    refuse,
+)
+from tintype.flow.journal import MISSING, ContentPlace, Notes, Place
+from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError
+from tintype.interpret import NULL, RETURNED, STOPPED, Frame
+from tintype.interpret.flow import END, Flow, flow_of
+from tintype.interpret.policy import Outcome
+from tintype.ops.cond import capture_arms
+from tintype.ops.subgraphs import set_aside
+from tintype.trace.inner import InnerRecorder
+from tintype.trace.recorder import Recorder, active_recorder
+
+if TYPE_CHECKING:
+    from tintype.flow.policy import FlowPolicy
+
+
+class DontMeetError(Exception):
+    """Arms end at different places where they can't."""
+
+
+class Leave:
+    """An arm that leaves the function at once."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Choice:
+    """An arm that begins with a branch of its own."""
+
+    def __init__(self, choose: Callable[[Frame], End]) -> None:
+        self.choose = choose
+
+
+Start = int | Leave | Choice
+
+
+def recording() -> Recorder:
+    recorder = active_recorder()
+    assert recorder is not None
+    return recorder
+
+
+class Arm:
+    """One arm: a copy of the frame that goes its own way."""
+
+    def __init__(self, policy: FlowPolicy, frame: Frame, start: Start, stops: frozenset[int]) -> None:
+        self.policy = policy
+        self.original = frame
+        self.start = start
+        self.stops = stops
+        self.frame: Frame
+        self.notes: Notes
+        self.end: End
+
+    def run(self) -> list[Any]:
+        """Run it; gives values that may become results."""
+        self.frame = arm = copied_frame(self.original)
+        with self.policy.journal.taking_notes() as self.notes:
+            self.end = self._run(arm)
+        self._check_iterators()
+        return self._candidates()
+
+    def _run(self, arm: Frame) -> End:
+        if isinstance(self.start, Leave):
+            arm.result = self.start.value
+            return End(frozenset({END}))
+        if isinstance(self.start, Choice):
+            end = self.start.choose(arm)
+            if end.label is None or end.label == END or end.label in self.stops:
+                return end
+            return self.policy.run_region(arm, end.label, self.stops)
+        return self.policy.run_region(arm, self.start, self.stops)
+
+    def _check_iterators(self) -> None:
+        for given, value in zip(self.original.stack, self.frame.stack, strict=False):
+            if given is not value and progress_of(given) is not None and progress_of(given) == progress_of(value):
+                self.frame.stack[self.frame.stack.index(value)] = given
+
+    def _candidates(self) -> list[Any]:
+        """Numbers and tensors that were made here: what is known of them is known here alone."""
+        graph = recording().graph
+
+        def is_own(leaf: Any) -> bool:
+            return type(leaf) is FakeTensor and leaf.node is not None and leaf.node.graph is graph
+
+        leaves = [leaf for value in self.values() for leaf in leaves_of(value)]
+        return [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC) or is_own(leaf)]
+
+    def values(self) -> list[Any]:
+        """What the arm has changed."""
+        before = self.original.locals
+        changed = [value for value, given in zip(self.frame.locals, before, strict=True) if value is not given]
+        result = [self.frame.result] if self.end.returns else []
+        return [*changed, *self.frame.stack, *result, *self.notes.after.values(), self.end.selector]
+
+    @property
+    def location(self) -> Location:
+        """The line that it begins with."""
+        index = self.start if isinstance(self.start, int) and self.start != END else None
+        return location_of(self.original, index)
+
+
+def copied_frame(frame: Frame) -> Frame:
+    """A frame for an arm or a step; iterators of loops around are its own."""
+    arm = frame.copy()
+    arm.finish = None
+    arm.missing = None if frame.missing is None else dict(frame.missing)
+    for position, value in enumerate(arm.stack):
+        if hasattr(type(value), "__next__"):
+            try:
+                arm.stack[position] = copied_iterator(value)
+            except NotCopiedError:
+                continue
+    return arm
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """Tensors and numbers in the containers that can be merged."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves_of(item)]
+    if isinstance(value, dict):
+        return leaves_of(list(value.values()))
+    return [value] if isinstance(value, (torch.Tensor, *SYMBOLIC)) else []
+
+
+class Branch:
+    """A branch of a frame that only a run can decide."""
+
+    def __init__(self, policy: FlowPolicy, frame: Frame, predicate: Any, starts: tuple[Start, Start]) -> None:
+        self.policy = policy
+        self.frame = frame
+        self.flow: Flow = flow_of(frame.code)
+        self.predicate = predicate
+        self.starts = starts
+        self.merger: Merger
+        self.build: Callable[[Sequence[Any]], End]
+        self.location = location_of(frame)
+
+    def run(self, join: int | None) -> End:
+        """Run both arms up to their join; the frame stands there with what they have in common."""
+        stops = frozenset() if join is None or join == END else frozenset({join})
+        end = self._try(stops)
+        if end is None:  # an exception led one of them elsewhere: they meet when the function is left
+            end = self._try(frozenset())
+        if end is None:
+            raise refuse("the arms of a branch on data don't meet anywhere", self.location)
+        return end
+
+    def _try(self, stops: frozenset[int]) -> End | None:
+        arms = [Arm(self.policy, self.frame, start, stops) for start in self.starts]
+
+        def agree() -> Sequence[tuple[Any, Any]]:
+            meet = arms[0].end.label is not None and arms[0].end.label == arms[1].end.label
+            if not meet and not self.policy.may_split(self.frame):
+                raise DontMeetError
+            self.build = self._agree(arms[0], arms[1])
+            return self.merger.pairs_to_make()
+
+        try:
+            results = record_arms(recording(), self.predicate, [arm.run for arm in arms], agree)
+        except DontMeetError:
+            return None
+        except BranchMismatchError as error:
+            raise Refused(self._mismatch(error)) from error
+        except TintypeError as error:
+            raise Refused(error) from error
+        self.policy.became("cond", self.location)
+        return self.build(results)
+
+    def _mismatch(self, error: BranchMismatchError) -> BranchMismatchError:
+        fact = error.fact.replace(
+            "the branches of cond return different values", "the arms of a branch on data differ"
+        )
+        return BranchMismatchError(
+            fact.replace("true_fn: ", "one arm:  ").replace("false_fn:", "the other:"),
+            location=self.location,
+            remedy="give the variable the same dtype, device and number of dimensions in both arms",
+        )
+
+    # --- what both have in common ----------------------------------------------------------------------------
+
+    def _agree(self, first: Arm, second: Arm) -> Callable[[Sequence[Any]], End]:
+        self.merger = merger = Merger()
+        labels = first.end.labels | second.end.labels
+        splits = len(labels) > 1
+        selector = merger.made(*(partial(number_of, arm.end) for arm in (first, second))) if splits else None
+        locals_ = self._merge_locals(first, second)
+        stack = self._merge_stack(first, second)
+        result: Builder | None = None
+        if END in labels:
+            values = [arm.frame.result if arm.end.returns else ABSENT for arm in (first, second)]
+            result = self._merged(values[0], values[1], "the function returns", first, second)
+        places = self._merge_places(first, second)
+        self._check_sharing(first, second)
+
+        def build(results: Sequence[Any]) -> End:
+            frame = self.frame
+            for slot, builder in locals_.items():
+                frame.locals[slot] = builder(results)
+            frame.stack[:] = [part(results) for part in stack]
+            for place, part in places:
+                self.policy.journal.write(place, part(results))
+            if result is not None:
+                frame.result = result(results)
+            return End(labels, None if selector is None else selector(results))
+
+        return build
+
+    def _merge_locals(self, first: Arm, second: Arm) -> dict[int, Builder]:
+        live = [self._live(first.end), self._live(second.end)]
+        found: dict[int, Builder] = {}
+        missing = dict(self.frame.missing or {})
+        for slot, (one, other) in enumerate(zip(first.frame.locals, second.frame.locals, strict=True)):
+            if one is other:
+                if one is not self.frame.locals[slot]:
+                    found[slot] = _always(one)
+                continue
+            wanted = [bits >> slot & 1 for bits in live]
+            name = self.frame.decoded.names[slot]
+            found[slot] = _always(NULL)
+            if not any(wanted):
+                continue
+            values = [value if want else ABSENT for value, want in zip((one, other), wanted, strict=True)]
+            try:
+                if values[0] is NULL or values[1] is NULL:
+                    raise NotMergedError(*(MISSING if value is NULL else value for value in values))
+                found[slot] = self.merger.merge(values[0], values[1])
+            except NotMergedError as error:
+                known = [(arm.frame.missing or {}).get(slot) for arm in (first, second)]
+                missing[slot] = next(filter(None, known), None) or Refused(
+                    self._not_merged(f"the variable {name!r} is", error, first, second, slot)
+                )
+        self.frame.missing = missing or None
+        return found
+
+    def _live(self, end: End) -> int:
+        bits = 0
+        for label in end.labels:
+            bits |= self.flow.live_before(label)
+        return bits
+
+    def _merge_stack(self, first: Arm, second: Arm) -> list[Builder]:
+        one, other = first.frame.stack, second.frame.stack
+        if first.end.label == second.end.label == END:
+            return [_always(value) for value in self.frame.stack]
+        if first.end.label == END or second.end.label == END:  # one leaves: the other's stack is what counts
+            return [_always(value) for value in (other if first.end.label == END else one)]
+        if len(one) != len(other):
+            common = min(len(one), len(other))
+            if first.end.label == second.end.label:
+                raise refuse("the arms of a branch leave different stacks behind", self.location)
+            one, other = one[:common], other[:common]
+        return [self._merged(a, b, "the value is", first, second) for a, b in zip(one, other, strict=True)]
+
+    def _merge_places(self, first: Arm, second: Arm) -> list[tuple[Place, Builder]]:
+        found = []
+        for key, place in {**first.notes.places, **second.notes.places}.items():
+            before = place.read()
+            one, other = first.notes.after.get(key, before), second.notes.after.get(key, before)
+            try:
+                if isinstance(place, ContentPlace):
+                    part = self.merger.content(one, other)
+                else:
+                    part = self.merger.merge(one, other)
+            except NotMergedError as error:
+                raise Refused(self._not_merged(f"{place} becomes", error, first, second, None, place)) from error
+            found.append((place, part))
+        return found
+
+    def _merged(self, one: Any, other: Any, what: str, first: Arm, second: Arm) -> Builder:
+        try:
+            return self.merger.merge(one, other)
+        except NotMergedError as error:
+            raise Refused(self._not_merged(what, error, first, second, None)) from error
+
+    def _check_sharing(self, first: Arm, second: Arm) -> None:
+        known: list[Any] = [self.frame.locals, self.frame.stack]
+        for arm in (first, second):
+            known += (arm.frame, arm.frame.locals, arm.frame.stack, *arm.notes.after.values(), arm.notes.after)
+        shared = self.merger.held_elsewhere(known)
+        if shared is not None:
+            raise refuse(
+                f"a branch on data decides which of two {type(shared).__name__} objects a variable is, and one of "
+                "them is known elsewhere too: a later change would have to change only the right one",
+                self.location,
+                "make a new one in both arms, or change the one that is there",
+            )
+
+    def _not_merged(
+        self, what: str, error: NotMergedError, first: Arm, second: Arm, slot: int | None, place: Place | None = None
+    ) -> CaptureError:
+        lines = [self._line(arm, slot, place) for arm in (first, second)]
+        return CaptureError(
+            f"{what} something else in each arm of a branch on data, which has no common form:\n"
+            f"  {error.first} at line {lines[0].line}\n  {error.second} at line {lines[1].line}",
+            location=self.location,
+            remedy=error.remedy
+            or "compute the same kind of value in both arms, or move what depends on it into the arms",
+        )
+
+    def _line(self, arm: Arm, slot: int | None, place: Place | None) -> Location:
+        """The line that gave a variable its value in an arm."""
+        noted = None if place is None else arm.notes.places.get(place.key)
+        if noted is not None and noted.location is not None:
+            return noted.location
+        if slot is not None and isinstance(arm.start, int) and arm.start != END:
+            for index in sorted(self.flow.reached_from(arm.start, arm.end.labels)):
+                if self.flow.operations[index] == ("store_local", slot):
+                    return location_of(self.frame, index)
+        return arm.location
+
+
+def _always(value: Any) -> Builder:
+    return lambda results: value
+
+
+def outcome_of(policy: FlowPolicy, frame: Frame, end: End) -> Outcome:
+    """How the machine goes on with a frame that stands at an end."""
+    if end.label is None:
+        policy.split_ends[id(frame)] = end
+        return SPLIT
+    if end.label == END:
+        return frame.machine.leave(frame, frame.result)
+    return end.label
+
+
+def ended(policy: FlowPolicy, frame: Frame, outcome: Any) -> End:
+    """The end that a run came to."""
+    if outcome is STOPPED:
+        return End(frozenset({frame.pc + 1}))
+    if outcome is RETURNED:
+        return End(frozenset({END}))
+    if outcome is SPLIT:
+        return policy.split_ends.pop(id(frame))
+    raise refuse(
+        "a generator yields where only the data decide whether it does",
+        location_of(frame),
+        "collect the values in a list, or yield in every case",
+    )
+
+
+def record_arms(recorder: Recorder, predicate: Any, arms: Sequence[Callable[[], Any]], agree: Any) -> list[Any]:
+    recorder.follow_modes()
+    if isinstance(recorder, InnerRecorder):
+        predicate = recorder.localize(predicate)
+    with set_aside(recorder):
+        return capture_arms(recorder, predicate, arms, agree)

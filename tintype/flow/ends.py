@@ -1,0 +1,139 @@
+"""Where an arm of a branch, or a step of a loop, comes to its end."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from types import GeneratorType
+from typing import Any, NamedTuple
+
+import torch
+
+from tintype.errors import CaptureError, Location, TintypeError
+from tintype.interpret import Frame
+from tintype.interpret.flow import END
+from tintype.interpret.frame import Mark
+from tintype.interpret.generators import frame_of
+
+# How a run ended: at one of several places, as the data say.
+SPLIT = Mark("split")
+
+
+class Refused(BaseException):
+    """Something can't become control flow. No Exception: a program that catches those must not catch this."""
+
+    def __init__(self, error: TintypeError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def refuse(fact: str, location: Location | None, remedy: str | None = None) -> Refused:
+    return Refused(CaptureError(fact, location=location, remedy=remedy))
+
+
+class Test(NamedTuple):
+    """A selector that is a condition still."""
+
+    condition: Any
+    if_true: int
+    if_false: int
+
+
+class End(NamedTuple):
+    """The operations at which the frame may stand (END: the function is left), and a number that says at which; None
+    where there is only one."""
+
+    labels: frozenset[int]
+    selector: Any = None
+
+    @property
+    def label(self) -> int | None:
+        return next(iter(self.labels)) if len(self.labels) == 1 else None
+
+    @property
+    def returns(self) -> bool:
+        return END in self.labels
+
+
+def location_of(frame: Frame, index: int | None = None) -> Location:
+    """A line of the program, by the operation."""
+    at = frame.copy()
+    if index is not None:
+        at.pc = index
+    return Location(frame.code.co_filename, at.line, frame.code.co_name)
+
+
+def as_flag(condition: Any) -> Any:
+    """A condition as a tensor without dimensions."""
+    if isinstance(condition, torch.Tensor):
+        return condition.reshape(()) if condition.dim() else condition
+    return torch.scalar_tensor(condition, dtype=torch.bool)
+
+
+def label_tensor(label: int) -> torch.Tensor:
+    return torch.scalar_tensor(label, dtype=torch.int64)
+
+
+def number_of(end: End) -> Any:
+    """The label of an end as a tensor."""
+    if end.label is not None:
+        return label_tensor(end.label)
+    if isinstance(end.selector, Test):
+        test = end.selector
+        return torch.where(as_flag(test.condition), label_tensor(test.if_true), label_tensor(test.if_false))
+    return end.selector
+
+
+def goes_on_at(end: End, header: int) -> Any:
+    """Whether a step ended where the next one begins."""
+    if end.label is not None:
+        return as_flag(end.label == header)
+    if isinstance(end.selector, Test):
+        test = end.selector
+        if test.if_true == header and test.if_false != header:
+            return as_flag(test.condition)
+        if test.if_false == header and test.if_true != header:
+            return as_flag(test.condition).logical_not()
+    return number_of(end) == header
+
+
+# --- iterators -------------------------------------------------------------------------------------------------
+
+_SEQUENCES: tuple[Any, ...] = ((), [], {}, {}.values(), {}.items(), range(0), "", set(), reversed([]))
+_COPYABLE = tuple(type(iter(values)) for values in _SEQUENCES)
+
+
+class NotCopiedError(Exception):
+    """An iterator that can't be gone through twice."""
+
+
+def copied_iterator(iterator: Any) -> Any:
+    """An iterator that goes on where another one stands, which stays there."""
+    if isinstance(iterator, (zip, enumerate, map, filter)):
+        reduced: Any = iterator.__reduce__()
+        kind, arguments = reduced[:2]
+        parts = [copied_iterator(part) if _is_iterator(part) else part for part in arguments]
+        return kind(*parts)
+    if isinstance(iterator, _COPYABLE):
+        return copy.copy(iterator)
+    raise NotCopiedError
+
+
+def _is_iterator(value: Any) -> bool:
+    return isinstance(value, Iterator)
+
+
+def progress_of(iterator: Any) -> Any:
+    """How far an iterator has come; None where it can't be told."""
+    if isinstance(iterator, (zip, enumerate, map, filter)):
+        whole: Any = iterator.__reduce__()
+        arguments = whole[1]
+        return tuple(progress_of(part) if _is_iterator(part) else part for part in arguments)
+    if isinstance(iterator, _COPYABLE):
+        reduced: Any = iterator.__reduce__()
+        held = tuple(id(part) for part in reduced[1])
+        return held if not isinstance(reduced[1][0], list) else len(reduced[1][0]), reduced[2:]
+    if isinstance(iterator, GeneratorType):
+        frame = frame_of(iterator)
+        return (id(iterator), None if frame is None else frame.pc, iterator.gi_frame and iterator.gi_frame.f_lasti)
+    return None

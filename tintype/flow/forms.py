@@ -1,0 +1,70 @@
+"""Values as tensors and numbers, which operators carry, and a form that makes values of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from tintype.flow.merging import CONSTANTS, KINDS, in_words
+from tintype.interpret import NULL
+
+
+class Form(NamedTuple):
+    """What a value is besides its tensors and numbers; ``key`` is what must be equal."""
+
+    kind: str
+    key: Any
+    parts: tuple[Form, ...] = ()
+
+    def is_like(self, other: Form) -> bool:
+        if self.kind != other.kind or len(self.parts) != len(other.parts):
+            return False
+        if self.key is not other.key:
+            if self.kind == "same" and not (type(self.key) is type(other.key) and isinstance(self.key, CONSTANTS)):
+                return False
+            if self.key != other.key:
+                return False
+        return all(one.is_like(another) for one, another in zip(self.parts, other.parts, strict=True))
+
+
+NOTHING = Form("nothing", None)
+
+
+def take_apart(value: Any, leaves: list[Any]) -> Form:
+    """The form of a value; its tensors and numbers are added to ``leaves``."""
+    if value is NULL:
+        return NOTHING
+    if isinstance(value, torch.Tensor):
+        leaves.append(value)
+        return Form("tensor", None)
+    if type(value) in KINDS:
+        leaves.append(value)
+        return Form("number", KINDS[type(value)])
+    if isinstance(value, tuple):
+        return Form("tuple", type(value), tuple(take_apart(item, leaves) for item in value))
+    if type(value) is list:
+        return Form("list", None, tuple(take_apart(item, leaves) for item in value))
+    if type(value) is dict:
+        return Form("dict", tuple(value), tuple(take_apart(item, leaves) for item in value.values()))
+    return Form("same", value)
+
+
+def put_together(form: Form, leaves: Iterator[Any]) -> Any:
+    """The value of a form."""
+    if form.kind in ("tensor", "number"):
+        return next(leaves)
+    if form.kind == "same":
+        return form.key
+    if form.kind == "nothing":
+        return NULL
+    parts = [put_together(part, leaves) for part in form.parts]
+    if form.kind == "tuple":
+        return getattr(form.key, "_make", form.key)(parts)
+    return parts if form.kind == "list" else dict(zip(form.key, parts, strict=True))
+
+
+def described(form: Form, leaves: Iterator[Any]) -> str:
+    """A value in words."""
+    return "nothing" if form is NOTHING else in_words(put_together(form, leaves))

@@ -1,0 +1,207 @@
+"""What an arm of a branch, or a step of a loop, writes to what existed before it: noted, undone, and done again with
+the values that both arms agree on.
+
+Tensors are not meant: writes to their memory are recorded, and functionalization takes care of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CellType
+from typing import Any
+
+import torch
+
+from tintype.errors import Location
+
+
+class Missing:
+    """There is no such attribute, item or content."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING: Any = Missing()
+
+CONTAINERS = (list, dict, set, deque)
+
+
+class Place:
+    """Somewhere a program can write."""
+
+    def __init__(self, owner: Any, name: Any, location: Location | None) -> None:
+        self.owner = owner
+        self.name = name
+        self.location = location
+
+    @property
+    def key(self) -> Any:
+        return type(self), id(self.owner), self.name
+
+    def read(self) -> Any:
+        """The value that is there; MISSING for none."""
+        raise NotImplementedError
+
+    def write(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def save(self) -> Any:
+        """What :meth:`restore` takes."""
+        return self.read()
+
+    def restore(self, saved: Any) -> None:
+        self.write(saved)
+
+
+class AttributePlace(Place):
+    def __str__(self) -> str:
+        return f"{self.name!r} of a {type(self.owner).__name__}"
+
+    def read(self) -> Any:
+        return getattr(self.owner, self.name, MISSING)
+
+    def write(self, value: Any) -> None:
+        # what the class itself does when it is assigned to has been interpreted, down to this
+        kind: Any = next((k for k in (torch.nn.Module, type) if isinstance(self.owner, k)), object)
+        if value is not MISSING:
+            kind.__setattr__(self.owner, self.name, value)
+        elif hasattr(self.owner, self.name):
+            kind.__delattr__(self.owner, self.name)
+
+    def save(self) -> Any:
+        namespaces = self._namespaces()
+        if namespaces is None:
+            return None, self.read()
+        return namespaces, [names.get(self.name, MISSING) for names in namespaces]
+
+    def restore(self, saved: Any) -> None:
+        namespaces, values = saved
+        if namespaces is None:
+            self.write(values)
+            return
+        for names, value in zip(namespaces, values, strict=True):
+            if value is not MISSING:
+                names[self.name] = value
+            else:
+                names.pop(self.name, None)
+
+    def _namespaces(self) -> list[dict[str, Any]] | None:
+        """The dictionaries that the attribute may be in; None where a descriptor or a slot has it."""
+        attributes = getattr(self.owner, "__dict__", None)
+        if type(attributes) is not dict or hasattr(type(getattr(type(self.owner), self.name, None)), "__set__"):
+            return None
+        if isinstance(self.owner, torch.nn.Module):
+            return [attributes, *(attributes[kind] for kind in ("_parameters", "_buffers", "_modules"))]
+        return [attributes]
+
+
+class ContentPlace(Place):
+    """All that a container holds."""
+
+    def __str__(self) -> str:
+        return f"the content of a {type(self.owner).__name__}"
+
+    def read(self) -> Any:
+        return type(self.owner)(self.owner) if type(self.owner) in CONTAINERS else _copied(self.owner)
+
+    def write(self, value: Any) -> None:
+        if isinstance(self.owner, list):
+            list.__setitem__(self.owner, slice(None), value)
+        else:
+            self.owner.clear()
+            (self.owner.extend if isinstance(self.owner, deque) else self.owner.update)(value)
+
+
+def _copied(container: Any) -> Any:
+    kind = next(kind for kind in CONTAINERS if isinstance(container, kind))
+    return kind(container)
+
+
+class CellPlace(Place):
+    def __str__(self) -> str:
+        return f"the variable {self.name!r}"
+
+    @property
+    def key(self) -> Any:
+        return CellPlace, id(self.owner)
+
+    def read(self) -> Any:
+        cell: CellType = self.owner
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def write(self, value: Any) -> None:
+        if value is not MISSING:
+            self.owner.cell_contents = value
+        elif self.read() is not MISSING:
+            del self.owner.cell_contents
+
+
+class GlobalPlace(Place):
+    def __str__(self) -> str:
+        return f"the global {self.name!r}"
+
+    def read(self) -> Any:
+        return self.owner.get(self.name, MISSING)
+
+    def write(self, value: Any) -> None:
+        if value is MISSING:
+            self.owner.pop(self.name, None)
+        else:
+            self.owner[self.name] = value
+
+
+class Notes:
+    """The places that one arm writes to, each with what it was before."""
+
+    def __init__(self) -> None:
+        self.places: dict[Any, Place] = {}
+        self._before: dict[Any, Any] = {}
+        self.after: dict[Any, Any] = {}
+
+    def note(self, place: Place) -> None:
+        if place.key not in self.places:
+            self.places[place.key] = place
+            self._before[place.key] = place.save()
+
+    def undo(self) -> None:
+        """Put everything back; what was there is kept in ``after``."""
+        for key, place in self.places.items():
+            self.after[key] = place.read()
+        for key, place in reversed(self.places.items()):
+            place.restore(self._before[key])
+
+
+class Journal:
+    """Who takes notes, from the outermost arm to the innermost."""
+
+    def __init__(self) -> None:
+        self._open: list[Notes] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    @contextmanager
+    def taking_notes(self) -> Iterator[Notes]:
+        """Within it writes are noted; afterwards they are undone."""
+        notes = Notes()
+        self._open.append(notes)
+        try:
+            yield notes
+        finally:
+            self._open.pop()
+            notes.undo()
+
+    def note(self, place: Place) -> None:
+        if self._open:
+            self._open[-1].note(place)
+
+    def write(self, place: Place, value: Any) -> None:
+        """Write to a place, which is noted where somebody takes notes."""
+        self.note(place)
+        place.write(value)

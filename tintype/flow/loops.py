@@ -1,0 +1,354 @@
+"""A loop that the data decide: its step runs into a graph of its own, on values that stand for those of any step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tintype.errors import BranchMismatchError, CaptureError, TintypeError
+from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame
+from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
+from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
+from tintype.flow.journal import MISSING, Place
+from tintype.flow.merging import KINDS, like
+from tintype.interpret import NULL, Frame
+from tintype.interpret.flow import END, Flow, Loop, flow_of
+from tintype.ops.while_loop import while_loop
+
+if TYPE_CHECKING:
+    from tintype.flow.policy import FlowPolicy
+
+
+class AgainError(Exception):
+    """A step showed something that was not known when the loop began to be recorded."""
+
+
+class Variables:
+    """What a loop changes: locals, places, and the value that the function returns."""
+
+    def __init__(self, frame: Frame, flow: Flow, loop: Loop, exits: Sequence[int]) -> None:
+        self.frame = frame
+        live = flow.live_before(loop.header)
+        for label in exits:
+            live |= flow.live_before(label)
+        stored = flow.stored_in(loop.body)
+        self.slots = [slot for slot in sorted(stored) if live >> slot & 1]
+        self.dead = [slot for slot in sorted(stored) if not live >> slot & 1]
+        self.places: dict[Any, Place] = {}
+        # variables that have no value before the first step, with one like that after it; by position
+        self.fillings: dict[Any, Any] = {}
+        # positions of leaves that no step changes
+        self.fixed: set[Any] = set()
+
+    def keys(self) -> list[Any]:
+        return [*self.slots, *self.places, "result"]
+
+    def initial(self) -> dict[Any, Any]:
+        """The values before the first step; NULL for none."""
+        values: dict[Any, Any] = {slot: self.frame.locals[slot] for slot in self.slots}
+        for key, place in self.places.items():
+            value = place.read()
+            values[key] = NULL if value is MISSING else value
+        values["result"] = NULL
+        return {key: self.fillings.get(key, NULL) if value is NULL else value for key, value in values.items()}
+
+    def name_of(self, key: Any) -> str:
+        if key == "result":
+            return "what the function returns"
+        if key in self.places:
+            return str(self.places[key])
+        return f"the variable {self.frame.decoded.names[key]!r}"
+
+
+class RecordedLoop:
+    """A loop of a frame that stands before its header."""
+
+    def __init__(self, policy: FlowPolicy, frame: Frame, loop: Loop, stays: int | None = None) -> None:
+        self.policy = policy
+        self.frame = frame
+        self.flow = flow_of(frame.code)
+        self.loop = loop
+        self.exits = self.flow.exits_of(loop)
+        self.variables = Variables(frame, self.flow, loop, self.exits)
+        # where it goes on if there is no step at all; None: there is one
+        self.without_steps = stays
+        self.left_at: list[int] = [] if stays is None else [stays]
+        self.location = location_of(frame, loop.header)
+        self.forms: dict[Any, Form] = {}
+        self.leaves: list[Any] = []
+        self.positions: list[int] = []  # of the leaves that are carried
+        self._entered: list[Any] = []  # the leaves, as the step has them that runs
+        self._values: dict[Any, Any] = {}
+
+    def run(self, goes_on: Any, branch: int | None = None) -> End:
+        """Record the loop; the frame stands where it is left. ``branch`` decides about a first step."""
+        test = None if branch is None else self._test(branch)
+        return self.repeated(lambda: self._while(goes_on) if test is None else self._while_test(test))
+
+    def _test(self, before: int) -> range | None:
+        """The operations of the one condition that decides about another step, if it is the one before the loop, too;
+        None if there is none such."""
+        flow, loop = self.flow, self.loop
+        leaving = [i for i in loop.body if any(target not in loop.body for target in flow.successors[i])]
+        if len(leaving) != 1 or set(flow.successors[leaving[0]]) != {loop.header, self.without_steps}:
+            return None
+        last, count = leaving[0], 1
+        positions = self.frame.decoded.positions(self.frame.code)
+        while (
+            flow.operations[last - count] == flow.operations[before - count]
+            and positions[last - count] == positions[before - count]
+        ):
+            count += 1
+        test = range(last - count + 1, last + 1)
+        plain = all(len(flow.successors[index]) == 1 for index in test[:-1]) and not flow.stored_in(test)
+        return test if plain and count > 1 and test[0] in loop.body else None
+
+    def _while_test(self, test: range) -> End:
+        """A loop whose condition is a function of what it carries."""
+        header = self.loop.header
+        jumps, target = self.flow.operations[test[-1]]
+        goes_on_if = (jumps == "pop_jump_if_true") == (target == header)
+
+        def condition(*values: Any) -> Any:
+            step = copied_frame(self.frame)
+            self._together(list(values), step)
+            with self.policy.journal.taking_notes() as notes:
+                for key, place in self.variables.places.items():
+                    value = self._values[key]
+                    self.policy.journal.write(place, MISSING if value is NULL else value)
+                written = len(notes.places)
+                end = self.policy.run_region(step, test[0], frozenset({test[-1]}))
+            if end.label != test[-1] or len(notes.places) != written:
+                raise refuse("the condition of a loop that the data decide writes to something", self.location)
+            flag = as_flag(self.policy.condition_of(step.stack[-1]))
+            return flag if goes_on_if else flag.logical_not()
+
+        def body(*values: Any) -> Any:
+            return tuple(self.step(list(values), header, frozenset({test[0]}))[1])
+
+        results = while_loop(condition, body, tuple(self.carried()))
+        self.policy.became("while_loop", self.location)
+        self.leave(results)
+        return self.go_on(None)
+
+    def repeated(self, record: Callable[[], End]) -> End:
+        for _ in range(20):
+            self._open()
+            try:
+                return record()
+            except AgainError:
+                continue
+            except BranchMismatchError as error:
+                raise Refused(self._mismatch(error)) from error
+            except TintypeError as error:
+                raise Refused(error) from error
+        raise refuse("a loop that the data decide changes its variables in ever new ways", self.location)
+
+    def _open(self) -> None:
+        self.leaves, self.forms = [], {}
+        for key, value in self.variables.initial().items():
+            self.forms[key] = take_apart(value, self.leaves)
+        self.positions = [p for p in range(len(self.leaves)) if p not in self.variables.fixed]
+
+    def carried(self) -> list[Any]:
+        return [self._as_carried(self.leaves[position]) for position in self.positions]
+
+    def _as_carried(self, leaf: Any) -> Any:
+        """Gradients stop at numbers: where there are some to be computed, tensors carry them."""
+        if self.policy.carries_tensors and type(leaf) in KINDS:
+            return _number_as_tensor(leaf)
+        return leaf
+
+    # --- while -----------------------------------------------------------------------------------------------
+
+    def _while(self, goes_on: Any) -> End:
+        chooses = len(self.left_at) > 1
+        initial = [as_flag(goes_on), *([label_tensor(self.left_at[0])] if chooses else ())]
+
+        def body(*values: Any) -> Any:
+            end, following = self.step(list(values[len(initial) :]))
+            selected = [number_of(end)] if chooses else []
+            return (goes_on_at(end, self.loop.header), *selected, *following)
+
+        results = list(while_loop(lambda *values: values[0], body, (*initial, *self.carried())))
+        self.policy.became("while_loop", self.location)
+        self.leave(results[len(initial) :])
+        return self.go_on(results[1] if chooses else None)
+
+    def step(
+        self, carried: list[Any], start: int | None = None, stops: frozenset[int] | None = None
+    ) -> tuple[End, list[Any]]:
+        """Run the body once; gives where it ended, and the values for the next step."""
+        step = copied_frame(self.frame)
+        step.result = NULL
+        values = self._together(carried, step)
+        if stops is None:
+            stops = frozenset({self.loop.header, *self.exits} - {END})
+        self.policy.steps.append((step.code, step.depth))
+        try:
+            with self.policy.journal.taking_notes() as notes:
+                for key, place in self.variables.places.items():
+                    self.policy.journal.write(place, MISSING if values[key] is NULL else values[key])
+                begin = self.prepare(step)
+                end = self.policy.run_region(step, begin if start is None else start, stops, again=True)
+        finally:
+            self.policy.steps.pop()
+        self._learn(end, notes.places)
+        after: dict[Any, Any] = {slot: step.locals[slot] for slot in self.variables.slots}
+        for key in self.variables.places:
+            value = notes.after[key]
+            after[key] = NULL if value is MISSING else value
+        after["result"] = step.result if end.returns else NULL
+        return end, self._following(after)
+
+    def prepare(self, step: Frame) -> int:
+        """The operation that a step begins with."""
+        return self.loop.header
+
+    def _together(self, carried: list[Any], step: Frame) -> dict[Any, Any]:
+        """The variables of a step."""
+        leaves = list(self.leaves)
+        for position, value in zip(self.positions, carried, strict=True):
+            is_number = type(leaves[position]) in KINDS
+            leaves[position] = value.item() if is_number and isinstance(value, torch.Tensor) else value
+        self._entered = leaves
+        following = iter(leaves)
+        values = {key: put_together(form, following) for key, form in self.forms.items()}
+        for slot in self.variables.slots:
+            step.locals[slot] = values[slot]
+        self._values = values
+        return values
+
+    def _learn(self, end: End, places: dict[Any, Place]) -> None:
+        """Take notice of what a step does; raises if that is news."""
+        news = False
+        for key, place in places.items():
+            if key not in self.variables.places:
+                self.variables.places[key] = place
+                news = True
+        for label in sorted(end.labels - {self.loop.header}):
+            if label not in self.left_at and (label == END or label not in self.loop.body):
+                news = news or bool(self.left_at)
+                self.left_at.append(label)
+        if news:
+            raise AgainError
+
+    def _following(self, after: dict[Any, Any]) -> list[Any]:
+        following: list[Any] = []
+        news = False
+        position = 0
+        for key, form in self.forms.items():
+            count = len(following)
+            found = take_apart(after[key], following)
+            if found is NOTHING and form is not NOTHING:
+                if key != "result" and key not in self.variables.fillings:
+                    raise self._differs(key, form, found, following[count:])
+                # nobody will look at what it is in this case
+                del following[count:]
+                following += self._entered[position : position + _count(form)]
+            elif form is NOTHING and found is not NOTHING:
+                self.variables.fillings[key] = _filling(after[key])
+                news = True
+            elif not found.is_like(form):
+                raise self._differs(key, form, found, following[count:])
+            position += _count(form)
+        if news:
+            raise AgainError
+        unchanged = {p for p in self.positions if following[p] is self._entered[p] and _is_tensor(following[p])}
+        if unchanged:
+            self.variables.fixed |= unchanged
+            raise AgainError
+        return [self._as_carried(following[position]) for position in self.positions]
+
+    # --- afterwards ------------------------------------------------------------------------------------------
+
+    def leave(self, results: Sequence[Any]) -> None:
+        """Let the frame have the values after the last step."""
+        values = self._together(list(results), self.frame)
+        missing = dict(self.frame.missing or {})
+        for slot in self.variables.dead:
+            self.frame.locals[slot] = NULL
+        for key, place in self.variables.places.items():
+            if key in self.variables.fillings and self.without_steps is not None:
+                raise Refused(self._unbound(key))
+            self.policy.journal.write(place, MISSING if values[key] is NULL else values[key])
+        for slot in self.variables.slots:
+            if slot in self.variables.fillings and self.without_steps is not None:
+                self.frame.locals[slot] = NULL
+                missing[slot] = Refused(self._unbound(slot))
+        self.frame.missing = missing or None
+        self.frame.result = values["result"]
+
+    def go_on(self, selector: Any) -> End:
+        """Where the frame stands."""
+        if selector is None:
+            if not self.left_at:
+                raise refuse("a loop that the data decide is never left", self.location)
+            return End(frozenset({self.left_at[0]}))
+        return self._choose(selector, self.left_at, self.frame)
+
+    def _choose(self, selector: Any, labels: Sequence[int], frame: Frame) -> End:
+        """Go to the place that a number says."""
+        first: Start = self._start(labels[0], frame)
+        second: Start
+        if len(labels) == 2:
+            second = self._start(labels[1], frame)
+        else:
+            second = Choice(lambda arm: self._choose(selector, labels[1:], arm))
+        join = self.flow.common_join(labels)
+        branch = Branch(self.policy, frame, selector == labels[0], (first, second))
+        branch.location = self.location
+        return branch.run(join)
+
+    def _start(self, label: int, frame: Frame) -> Start:
+        return Leave(frame.result) if label == END else label
+
+    # --- what can't be ---------------------------------------------------------------------------------------
+
+    def _differs(self, key: Any, form: Form, found: Form, leaves: Sequence[Any]) -> Refused:
+        first = sum(_count(known) for known in list(self.forms.values())[: list(self.forms).index(key)])
+        before = described(form, iter(self._entered[first:]))
+        return refuse(
+            f"{self.variables.name_of(key)} is something else after a step of a loop that the data decide:\n"
+            f"  before a step: {before}\n  after it:      {described(found, iter(leaves))}",
+            self.location,
+            "let variables keep their kind and their containers from step to step: torch.zeros(...) in place of "
+            "None, 0.0 in place of 0; collect values in a tensor of a fixed size",
+        )
+
+    def _unbound(self, key: Any) -> CaptureError:
+        return CaptureError(
+            f"{self.variables.name_of(key)} has no value if the loop makes no step, which only the data decide",
+            location=self.location,
+            remedy="give it a value before the loop",
+        )
+
+    def _mismatch(self, error: BranchMismatchError) -> BranchMismatchError:
+        names = [self.frame.decoded.names[slot] for slot in self.variables.slots]
+        return BranchMismatchError(
+            f"a loop that the data decide changes what its variables ({', '.join(names)}) are: {error.fact}",
+            location=self.location,
+            remedy="let tensors keep their dtype, device and number of dimensions from step to step",
+        )
+
+
+def _count(form: Form) -> int:
+    return 1 if form.kind in ("tensor", "number") else sum(map(_count, form.parts))
+
+
+def _filling(value: Any) -> Any:
+    leaves: list[Any] = []
+    form = take_apart(value, leaves)
+    made = [like(leaf) for leaf in leaves]
+    return put_together(form, iter([leaf() if callable(leaf) else leaf for leaf in made]))
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _number_as_tensor(number: Any) -> torch.Tensor:
+    dtype = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}[KINDS[type(number)]]
+    return torch.scalar_tensor(number, dtype=dtype)

@@ -1,0 +1,254 @@
+"""What the machine does where the data of tensors decide."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import torch
+
+from tintype.errors import Location
+from tintype.flow.branches import Branch, ended, outcome_of, recording
+from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
+from tintype.flow.journal import (
+    CONTAINERS,
+    AttributePlace,
+    CellPlace,
+    ContentPlace,
+    GlobalPlace,
+    Journal,
+)
+from tintype.flow.loops import RecordedLoop
+from tintype.flow.merging import SYMBOLIC, is_decidable
+from tintype.interpret import Frame
+from tintype.interpret.decode import Bound
+from tintype.interpret.flow import Flow, Loop, flow_of
+from tintype.interpret.handlers.attributes import find_setter
+from tintype.interpret.machine import stop
+from tintype.interpret.policy import Caller, Outcome
+from tintype.symbolic.raising import needed_answer
+from tintype.trace.interpreted import TorchPolicy, interpreting
+from tintype.trace.known_values import known_value
+
+_SETTERS = ("__setattr__", "__delattr__")
+
+
+class FlowPolicy(TorchPolicy):
+    """Strict capture's policy; a branch or a loop that only a run can decide becomes an operator."""
+
+    def __init__(self, loops: Collection[tuple[CodeType, int]] = (), *, carries_tensors: bool = False) -> None:
+        self.loops = loops  # that are recorded when they are come to: code and header
+        # whether loops carry numbers as tensors, since gradients go through them
+        self.carries_tensors = carries_tensors
+        self.journal = Journal()
+        # ends of frames that stand at one of several places
+        self.split_ends: dict[int, End] = {}
+        # steps of loops that are being recorded: their code and depth
+        self.steps: list[tuple[Any, int]] = []
+        # lines that became operators
+        self.lines: dict[Location, str] = {}
+
+    def became(self, operator: str, location: Location) -> None:
+        self.lines.setdefault(location, operator)
+
+    # --- regions ---------------------------------------------------------------------------------------------
+
+    def may_split(self, frame: Frame) -> bool:
+        """Whether a frame is in a step of a recorded loop, which can end at several places."""
+        return (frame.code, frame.depth) in self.steps
+
+    def run_region(self, frame: Frame, start: int, stops: frozenset[int], *, again: bool = False) -> End:
+        """Run a frame from an operation up to others."""
+        frame.pc = start - 1
+        return ended(self, frame, frame.machine.run_until(frame, stops, again=again))
+
+    # --- branches --------------------------------------------------------------------------------------------
+
+    def on_branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> Outcome:
+        if value is True or value is False or not is_data(value) or needed_answer() is not None:
+            return if_true if value else if_false
+        flow = flow_of(frame.code)
+        condition = as_condition(value)
+        if self.may_split(frame) and stops_at(frame, if_true) and stops_at(frame, if_false):
+            end = End(frozenset({if_true, if_false}), Test(condition, if_true, if_false))
+            return outcome_of(self, frame, end)
+        around = flow.loop_around(frame.pc)
+        if around is not None and (is_for(flow, around) or stops_at(frame, around.header)):
+            around = None
+        for target, other, goes_on in ((if_true, if_false, True), (if_false, if_true, False)):
+            loop = flow.loop_at(target)
+            if loop is None or frame.pc in loop.body or is_for(flow, loop):
+                continue
+            if around is None or other in around.body:  # else `continue` leads back to this condition
+                recorded = RecordedLoop(self, frame, loop, other)
+                flag = as_flag(condition)
+                return outcome_of(self, frame, recorded.run(flag if goes_on else flag.logical_not(), frame.pc))
+        branch = Branch(self, frame, condition, (if_true, if_false))
+        join = flow.join_of(frame.pc)
+        if around is not None and join not in around.body:
+            raise NeedsLoop(frame.code, around.header)
+        return outcome_of(self, frame, branch.run(join))
+
+    def operations(self, code: CodeType, bound: Bound) -> Bound:
+        headers = [header for known, header in self.loops if known is code]
+        if headers:
+            bound = bound.copy()
+            for header in headers:
+                bound[header] = (enter_loop, flow_of(code).loop_at(header))
+        return bound
+
+    def condition_of(self, value: Any) -> Any:
+        return as_condition(value) if is_data(value) else bool(value)
+
+    def on_truth(self, frame: Frame, value: Any) -> Any:
+        return truth_of(value)
+
+    def negated(self, truth: Any) -> Any:
+        return torch.sym_not(truth)
+
+    # --- writes ----------------------------------------------------------------------------------------------
+
+    def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
+        if self.journal and find_setter(frame, owner, name, "__setattr__", "fset") is None:
+            self.note_attribute(frame, owner, name)
+
+    def note_attribute(self, frame: Frame, owner: Any, name: str) -> None:
+        if isinstance(owner, torch.Tensor):
+            raise refuse(
+                f"{name!r} of a tensor is assigned where only the data decide whether it is", location_of(frame)
+            )
+        self.journal.note(AttributePlace(owner, name, location_of(frame)))
+
+    def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:
+        self.note_content(frame, owner)
+
+    def on_update(self, frame: Frame, owner: Any) -> None:
+        self.note_content(frame, owner)
+
+    def note_content(self, frame: Frame, owner: Any) -> None:
+        if self.journal and isinstance(owner, CONTAINERS):
+            self.journal.note(ContentPlace(owner, None, location_of(frame)))
+
+    def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None:
+        if self.journal:
+            self.journal.note(CellPlace(cell, name, location_of(frame)))
+
+    def on_write_global(self, frame: Frame, name: str, value: Any) -> None:
+        if self.journal:
+            self.journal.note(GlobalPlace(frame.globals, name, location_of(frame)))
+
+    def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if not self.journal:
+            return callable(*arguments, **keywords)
+        kind = type(callable)
+        owner = getattr(callable, "__self__", None)
+        if kind is BuiltinFunctionType and isinstance(owner, CONTAINERS):
+            self.note_content(frame, owner)
+        elif callable in (setattr, delattr) or (
+            kind in (WrapperDescriptorType, FunctionType, MethodDescriptorType) and callable.__name__ in _SETTERS
+        ):
+            self.note_attribute(frame, arguments[0], arguments[1])
+        elif kind in (MethodType, MethodWrapperType) and callable.__name__ in _SETTERS:
+            self.note_attribute(frame, owner, arguments[0])
+        elif callable is next:
+            raise refuse(
+                "next() is called where only the data decide whether it is", location_of(frame), "loop with for"
+            )
+        else:
+            for argument in (*arguments, *keywords.values()):
+                self.note_content(frame, argument)
+        return callable(*arguments, **keywords)
+
+    def stand_ins(self) -> Mapping[Any, Caller]:
+        return {bool: make_bool}
+
+
+class NeedsLoop(BaseException):
+    """The data decide whether a loop is left from inside: capture again, with the loop recorded from its beginning.
+
+    No Exception: a program that catches those must not catch this.
+    """
+
+    def __init__(self, code: CodeType, header: int) -> None:
+        super().__init__(code.co_qualname)
+        self.loop = (code, header)
+
+
+def enter_loop(frame: Frame, loop: Loop) -> Outcome:
+    policy: Any = frame.machine.policy
+    return outcome_of(policy, frame, RecordedLoop(policy, frame, loop).run(True))
+
+
+def stops_at(frame: Frame, index: int) -> bool:
+    """Whether a frame stops at an operation."""
+    return frame.instructions[index][0] is stop
+
+
+def is_for(flow: Flow, loop: Loop) -> bool:
+    """Whether a loop goes through an iterator."""
+    return flow.name_of(loop.header) == "for_iterator"
+
+
+def make_bool(frame: Frame, kind: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
+    """``bool(x)``."""
+    value = truth_of(arguments[0]) if len(arguments) == 1 and not keywords else bool(*arguments, **(keywords or {}))
+    frame.stack.append(value)
+
+
+def truth_of(value: Any) -> Any:
+    """The truth of a value; a symbolic one where only a run can tell."""
+    if not is_data(value) or needed_answer() is not None:
+        return bool(value)
+    condition = as_condition(value)
+    return condition.item() if isinstance(condition, torch.Tensor) else condition
+
+
+def is_data(value: Any) -> bool:
+    """Whether only a run can tell if a value is true."""
+    if isinstance(value, torch.Tensor):
+        recorder = recording()
+        fake = recorder.as_fake(value)
+        if value.numel() != 1 or not recorder.is_recording:
+            return False
+        return known_value(recorder.constant_of, getattr(recorder, "localize", lambda x: x)(fake)) is None
+    return isinstance(value, SYMBOLIC) and not is_decidable(value)
+
+
+def as_condition(value: Any) -> Any:
+    """A tensor or a number as a condition."""
+    if isinstance(value, torch.SymBool) or (isinstance(value, torch.Tensor) and value.dtype is torch.bool):
+        return value
+    return value != 0
+
+
+# --- the capture -------------------------------------------------------------------------------------------------
+
+# Arms in arms are calls in calls; as many as this deep a program may nest.
+_DEEPEST = 20_000
+
+
+@contextmanager
+def flowing(capture: Any, loops: Collection[tuple[CodeType, int]]) -> Iterator[None]:
+    """Within it, a capture interprets its program, and branches on data become control flow."""
+    policy = FlowPolicy(loops, carries_tensors=not capture.recorder.below_autograd)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEPEST))
+    try:
+        with interpreting(capture, policy):
+            yield
+    except Refused as refused:
+        raise refused.error from refused.error.__cause__
+    finally:
+        sys.setrecursionlimit(limit)
