@@ -17,6 +17,7 @@ PAGES = [
     "README.md",
     "docs/tour.md",
     "docs/control_flow.md",
+    "docs/automatic_control_flow.md",
     "docs/dynamic_shapes.md",
     "docs/aot.md",
     "docs/unflatten.md",

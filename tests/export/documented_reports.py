@@ -80,7 +80,7 @@ ONE = {"x": {0: Dim("d")}}
 
 
 def exported(function: Any, args: Any, shapes: Any = None) -> tintype.ExportedProgram:
-    return tintype.export(function, args, dynamic_shapes=shapes)
+    return tintype.export(function, args, dynamic_shapes=shapes, control_flow="refuse")
 
 
 def called(function: Any, example: Any, shapes: Any, *args: Any) -> None:
