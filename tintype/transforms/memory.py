@@ -24,10 +24,22 @@ def info_of(node: Node) -> TensorInfo | None:
 def written_storages(graph: Graph) -> dict[Storage, Node]:
     """The storages that some node of a graph writes to, each with the first one that does."""
     written: dict[Storage, Node] = {}
+    # most graphs have few kinds of calls and none that writes: fx knows the kinds
+    if not any(
+        _may_write(target) for kind, target in graph._find_nodes_lookup_table.table if kind == "call_function"
+    ):
+        return written
     for node in graph.nodes:
         for storage in storages_written_by(node):
             written.setdefault(storage, node)
     return written
+
+
+def _may_write(target: Any) -> bool:
+    if not isinstance(target, torch._ops.OpOverload):
+        return target in OPERATORS
+    plan = plan_for(target)
+    return bool(plan.writes or plan.hidden_writes)
 
 
 def storages_written_by(node: Node) -> Iterable[Storage]:
