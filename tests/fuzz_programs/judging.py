@@ -37,6 +37,9 @@ FAULTS = [WRONG, FOREIGN, VARIANT, PROMISE, CHANGED]
 REFUSED, ACCEPTS, SHARES, NARROW, VARIANT_REFUSED = "refused", "accepts", "shares", "narrow", "variant refused"
 
 
+_DRAWS = (
+    "dropout|Dropout|rand|normal|uniform_|bernoulli|multinomial|rrelu|RReLU|Fractional|gumbel|exponential_|poisson"
+)
 # What assertions that are part of a program say.
 ASSERTIONS = re.compile("untime assertion failed|Tensor strides mismatch|at other sizes")
 # A size that only data decide is asserted to be what operators need, and not to be 1, which broadcasting would take
@@ -341,8 +344,8 @@ def judge_call(program: Program, variant: str, case: Case, eager: Outcome, outco
 
 def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseException) -> Remark:
     text = f"eager mode answers: {message(error)}"
-    if re.search("modified by an inplace operation|modified inplace", text) and hides_writes(program):
-        return Remark(NARROW, variant, text, case)  # autograd notices what it does not notice in eager mode
+    if _is_autograds(program, text):
+        return Remark(NARROW, variant, text, case)
     if "dimension with size 0" in text:
         return Remark(NARROW, variant, text, case)  # an index into nothing, which eager mode does not look at
     if OF_DATA.search(text):
@@ -370,6 +373,15 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
     return Remark(NARROW, variant, text, case)
 
 
+def _is_autograds(program: Program, text: str) -> bool:
+    """Whether autograd refuses what it refuses in eager mode, too, as soon as somebody uses the tensor (an integer
+    that something with a gradient was written to, ``scatter_add`` of more than it takes), or notices a
+    write that it does not notice there."""
+    if re.search("Autograd not support dtype|ScatterAddBackward.* returned an invalid gradient", text):
+        return True
+    return bool(re.search("modified by an inplace operation|modified inplace", text)) and hides_writes(program)
+
+
 def _lies_otherwise(program: Program, case: Case) -> bool:
     """Whether inputs may lie in memory in another order than the example's. Where that has sizes of 1, strides don't
     tell the order that a layout means at other sizes."""
@@ -387,7 +399,7 @@ def computes_roughly(program: Program) -> bool:
 
 def draws(program: Program) -> bool:
     """Whether a program draws random numbers."""
-    return bool(re.search(r"dropout|Dropout|rand|normal_\(|uniform_|bernoulli|multinomial", program.source()))
+    return bool(re.search(_DRAWS, program.source()))
 
 
 def looks_at_layouts(program: Program) -> bool:
@@ -416,7 +428,7 @@ def hides_writes(program: Program) -> bool:
 
 def writes(program: Program) -> bool:
     """Whether a program writes in place."""
-    return bool(re.search(r"_\(|\] [-+*]?= |[-+*]= |out=|inplace=True", program.source()))
+    return bool(re.search(r"_\(|\] [-+*]?= |[-+*/|&]= |out=|inplace=True", program.source()))
 
 
 def writes_to_memory(program: Program) -> bool:
@@ -427,7 +439,7 @@ def writes_to_memory(program: Program) -> bool:
 
 def looks_at_gradients(program: Program) -> bool:
     """Whether what a program does depends on which of its inputs require gradients."""
-    return "requires_grad" in program.source() or "is_grad_enabled" in program.source()
+    return bool(re.search("requires_grad|is_grad_enabled|is_leaf", program.source()))
 
 
 def _judge_joint(runnable: Runnable, cases: list[Case], eager: dict[int, Outcome], judgement: Judgement) -> None:
@@ -447,7 +459,8 @@ def _judge_joint(runnable: Runnable, cases: list[Case], eager: dict[int, Outcome
         return
     except Exception as error:
         trace = traceback.format_exc()[-3000:]
-        judgement.remarks.append(Remark(VARIANT, JOINT, f"can't be made: {message(error)}", None, trace))
+        verdict = VARIANT_REFUSED if _is_autograds(runnable.program, message(error)) else VARIANT
+        judgement.remarks.append(Remark(verdict, JOINT, f"can't be made: {message(error)}", None, trace))
         return
     state = State(module)
     for i in wanted:

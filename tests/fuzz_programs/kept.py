@@ -276,6 +276,18 @@ KEPT = [
          "def step(i0, a0):\n    v1 = v0.half()\n    return i0 + 1, a0 * 2\n"
          "v2 = tintype.while_loop(lambda i0, a0: i0 < 2, step, (torch.zeros((), dtype=torch.int64), x0))[1]\nv2",
          "self.p0 = torch.nn.Parameter(torch.randn(1))"),
+    Kept("a parameter that is written to without gradients is a leaf", static(), (),
+         "with torch.no_grad():\n    self.p0.add_(0.5)\nself.p0 * 1 if self.p0.is_leaf else self.p0 * 2",
+         "self.p0 = torch.nn.Parameter(torch.randn(3))"),
+    Kept("a geometry is changed where gradients are off", static(), (x("x0", "3"),),
+         "v0 = x0 * 2\nwith torch.no_grad():\n    v0.squeeze_(0)\nv0"),
+    Kept("a diagonal is filled in any layout", static(), (x("x0", "3", "4"),), "x0.fill_diagonal_(1)\nx0"),
+    Kept("several tensors become zeros", static(), (x("x0", "3"),),
+         "v0 = x0 * 2\nv1 = x0 * 3\ntorch._foreach_zero_([v0, v1])\n(v0, v1 + x0)"),
+    Kept("integers are drawn for what has a gradient", static(), (x("x0", "3"),),
+         "v0 = torch.randint_like(x0, 0, 5)\n(v0, v0 * x0)"),
+    Kept("a number in a function that is mapped", static(), (x("x0", "3"),),
+         "torch.func.vmap(lambda a0: a0.sin() * 2)(x0)"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -9,6 +9,8 @@ template is tried in eager mode when it is filled in, so it may be one that fits
 
 from __future__ import annotations
 
+from tests.fuzz_programs import more_templates
+
 ELEMENTWISE = """
 {a} + {a_b}
 {a} * {a_b}
@@ -557,28 +559,31 @@ torch.nn.TransformerEncoderLayer({D}, 1, 4, dropout=0.0, batch_first=True) | {f3
 
 def lines(table: str) -> list[str]:
     """The templates of a table."""
-    return [line.strip() for line in table.strip().split("\n")]
+    return [line.strip() for line in table.split("\n") if line.strip()]
 
 
-FAMILIES = {
-    "elementwise": lines(ELEMENTWISE),
-    "conversion": lines(CONVERSIONS),
-    "view": lines(VIEWS),
-    "gather": lines(GATHERS),
-    "reduction": lines(REDUCTIONS),
-    "write": lines(WRITES),
-    "state": lines(STATE),
-    "state in place": [line for line in lines(STATE) if " = self" not in line and " = {a}" not in line],
-    "random": lines(RANDOM),
-    "effect": lines(EFFECTS),
-    "decision": lines(DECISIONS),
-    "module": lines(MODULES),
+_TABLES = {
+    "elementwise": ELEMENTWISE,
+    "conversion": CONVERSIONS,
+    "view": VIEWS,
+    "gather": GATHERS,
+    "reduction": REDUCTIONS,
+    "write": WRITES,
+    "state": STATE,
+    "random": RANDOM,
+    "effect": EFFECTS,
+    "decision": DECISIONS,
+    "module": MODULES,
 }
+
+FAMILIES = {family: lines(table + more_templates.TABLES.get(family, "")) for family, table in _TABLES.items()}
+FAMILIES["state in place"] = [line for line in FAMILIES["state"] if not line.startswith("self.{b} = ")]
 
 # Capture has to decide about sizes in these, by what they are.
 NARROWING = (
     " if ", " for ", "assert ", "chunk(", "unbind(", "split(", "range(", "max({z}", "min({a1}", "or 5", "bool({z}",
     "torch._check(", "stride(", "storage_offset(", "int(", ".numel() >", "hsplit(", "len(", "trapezoid(",
+    "for row", "vsplit(", "sum({a}.shape)", "in (1, 2)", ".count(3)", "zip(", "stack(tuple(", "torch.diff(",
 )  # fmt: skip
 
 

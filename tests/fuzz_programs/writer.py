@@ -14,7 +14,7 @@ import tintype
 from tests.fuzz_programs.language import Statement, names_in
 from tests.fuzz_programs.templates import FAMILIES, narrows
 
-SLOT = re.compile(r"\{(?:([afikcwy])(\d?)(_\w)?|([dejqrzpbDC]))\}")
+SLOT = re.compile(r"\{(?:([afghikcwy])(\d?)(_\w)?|([dejqrzpbDC]))\}")
 WEIGHTS = {
     "elementwise": 8, "conversion": 5, "view": 15, "gather": 6, "reduction": 6, "write": 17, "state": 4,
     "random": 1.5, "effect": 2, "decision": 1.5, "module": 4, "structured": 6,
@@ -136,7 +136,7 @@ class Writer:
         if LEFT_OUT and re.search(LEFT_OUT, template):
             raise Refused
         text = self.fill(scope, template, family)
-        assigned = re.match(r"(\w+) [-+*]= ", text)
+        assigned = re.match(r"(\w+) (?:[-+*/|&]|//|\*\*)= ", text)
         if assigned and assigned.group(1) in scope.outer:
             raise Refused  # Python takes it for a local name, also in a branch that is not taken when it is tried
         if family in ("write", "state", "state in place", "effect"):
@@ -165,13 +165,14 @@ class Writer:
 
         text = SLOT.sub(slot, template)
         if family == "write" or "out=" in template:
-            self._refuse_overlaps(scope, chosen)
+            self._refuse_overlaps(scope, chosen, gathers="matmul" in template)
         return text
 
-    def _refuse_overlaps(self, scope: Scope, chosen: dict[str, str]) -> None:
-        """What is read while other parts of the same memory are written comes in an order that nobody promises."""
+    def _refuse_overlaps(self, scope: Scope, chosen: dict[str, str], gathers: bool) -> None:
+        """What is read while other parts of the same memory are written comes in an order that nobody promises; so
+        does what a product is computed from, if it is put there."""
         for target_slot, target in chosen.items():
-            if target_slot[1] not in "wy":
+            if target_slot[1] not in "wyg":
                 continue
             for at in range(len(scope.namespaces)):
                 written = scope.value(target, at)
@@ -183,15 +184,25 @@ class Writer:
                     raise Refused
                 for slot, name in chosen.items():
                     read = scope.value(name, at)
-                    same = slot == target_slot or (name == target and slot[1] not in "wy")
+                    same = slot == target_slot or (name == target and slot[1] not in "wy" and not gathers)
                     if not same and isinstance(read, torch.Tensor) and shares_memory(written, read):
                         raise Refused
 
     def _tensor(self, scope: Scope, kind: str, rank: int) -> str:
         found = [name for name in scope.names if fits(scope.value(name), kind, rank)]
+        if kind in "gh":
+            found = [name for name in found if self._is_own(scope, name)]
         if not found:
             raise Refused
         return self.chance.choice([*found, *found[-2:]])  # later values are more interesting
+
+    def _is_own(self, scope: Scope, name: str) -> bool:
+        """Whether a tensor is neither given to the program nor state of it, nor a conversion that changed nothing."""
+        if name[0] != "v" or name in scope.outer or name in scope.converted:
+            return False
+        given = [scope.value(other) for other in scope.names if other[0] in "xa" or other.startswith("self.")]
+        value = scope.value(name)
+        return not any(value is other or shares_memory(value, other) for other in given)
 
     def _other(self, scope: Scope, kind: str, first: list[str]) -> str:
         chance = self.chance
@@ -237,7 +248,8 @@ class Writer:
         """A new parameter or buffer."""
         name = self.name(kind)
         sizes = self.chance.choice(["", "", "3", "4", "1", "3, 1", "3, 4"])
-        dtype = self.chance.choice([""] * 8 + [", dtype=torch.float64"])
+        odd = [] if kind == "p" else ["int64", "bool", "float16", "complex64"]
+        dtype = self.chance.choice([""] * 12 + [f", dtype=torch.{name}" for name in ("float64", *odd)])
         if kind == "p":
             line = f"self.{name} = torch.nn.Parameter(torch.randn({sizes or '()'}{dtype}))"
         elif self.chance.random() < 0.85:
@@ -296,7 +308,7 @@ def fits(value: Any, kind: str, rank: int) -> bool:
     """Whether a value can take the place of a slot."""
     if not isinstance(value, torch.Tensor) or value.dim() < rank:
         return False
-    if kind in "fy":
+    if kind in "fhy":
         return value.is_floating_point()
     if kind == "i":
         return value.dtype == torch.int64

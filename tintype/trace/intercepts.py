@@ -213,6 +213,33 @@ def _conjugate(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record(aten.scalar_tensor.default, complex(args[0]).conjugate(), dtype=torch.complex128)
 
 
+@intercept(aten._to_copy.default)
+def _copy_of_number(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a Python number, which ``vmap`` takes for a tensor."""
+    if isinstance(args[0], torch.Tensor):
+        return NOT_HANDLED
+    return recorder.record(func, recorder.fake_of(args[0]), **kwargs)
+
+
+@intercept(aten.randint_like.default, aten.randint_like.low_dtype)
+def _randint_like(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """torch's function lets gradients end there; autograd takes the operator for one whose derivative is missing."""
+    info = recorder.as_fake(args[0]).info
+    if not recorder.below_autograd or not (kwargs.get("dtype") or info.dtype).is_floating_point:
+        return NOT_HANDLED
+    return recorder.record(func, recorder.record(aten.detach.default, args[0]), *args[1:], **kwargs)
+
+
+@intercept(aten.fill_diagonal_.default)
+def _fill_diagonal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """The kernel looks at memory as it lies in the example; of a matrix the diagonal is a view in every layout."""
+    tensor, value, *rest = args
+    if _info_of(recorder, tensor).dim != 2 or (rest[0] if rest else kwargs.get("wrap", False)):
+        return NOT_HANDLED
+    recorder.inside(lambda: aten.diagonal.default(tensor).fill_(value))
+    return tensor
+
+
 @intercept(aten.detach_.default)
 def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """The tensor has no history from here on, so it stands for what ``detach`` makes of it."""

@@ -46,7 +46,10 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             location=user_location(),
             remedy="use the operator without the underscore, which makes a view",
         )
-    view = recorder.record(_VIEWS[func], tensor, *args[1:], **kwargs)
+    with torch.set_grad_enabled(recorder.modes.grad):  # it is the same tensor, with the history that it has
+        recorder.follow_modes()
+        view = recorder.record(_VIEWS[func], tensor, *args[1:], **kwargs)
+    recorder.follow_modes()
     _replace(recorder, tensor, view)
     return tensor
 

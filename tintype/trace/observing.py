@@ -240,13 +240,14 @@ class Observer:
             return None
         known = self._histories.setdefault(recorder.graph, WrittenHistories(recorder.graph, recorder.modes))
         attached = known.of(fake.node)
-        differs = attached.writes or attached.requires_grad is not fake.info.requires_grad
+        for node in attached.writes:
+            self._note_sources(node, "requires_grad")
+        differs = attached.has_history or attached.requires_grad is not fake.info.requires_grad
         return attached if differs else None
 
     def _asked_of_written(self, recorder: Recorder, fake: FakeTensor, written: Attached, fact: str) -> Any:
         """The answer follows from what was there before, and from what was written."""
-        for node in (fake.node, *written.writes):
-            self._note_sources(node, "requires_grad")
+        self._note_sources(fake.node, "requires_grad")
         self.note(None, "is_grad_enabled", (), recorder.modes.grad)
         return _about_history(written.requires_grad, fact)
 

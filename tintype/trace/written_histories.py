@@ -31,10 +31,11 @@ _WITHOUT_DERIVATIVE = re.compile("special_(airy|.*bessel|.*chebyshev|hermite|lag
 class Attached:
     """Tensors that have their history in common: views of one memory, those behind a ``detach`` apart."""
 
-    __slots__ = ("requires_grad", "writes")
+    __slots__ = ("has_history", "requires_grad", "writes")
 
     def __init__(self, requires_grad: bool) -> None:
         self.requires_grad = requires_grad
+        self.has_history = False  # by a write
         self.writes: list[Node] = []
 
 
@@ -75,7 +76,8 @@ class WrittenHistories:
         for written in _written(node, writes):
             attached = self._attached.setdefault(written, Attached(_is_flagged(written)))
             attached.writes.append(node)
-            attached.requires_grad |= has_history and _is_differentiable(written)
+            if has_history and _is_differentiable(written):
+                attached.requires_grad = attached.has_history = True
         base = next((source for source in _behind(node) if _share_memory(source, node)), None)
         if base in self._attached and target is not aten.detach.default:
             self._attached[node] = self._attached[base]

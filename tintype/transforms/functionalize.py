@@ -478,6 +478,8 @@ class Functionalization:
             return [draw(tensor, *node.args[1:], **options)]
         if counterpart in _FILLED:
             return [self._filled(counterpart, handles[0].info.dtype, *node.args)]
+        if counterpart is aten._foreach_zero.default:  # which has no derivative
+            return [self._filled(aten.zero.default, handle.info.dtype, self.read(handle)) for handle in handles]
         if base_name(counterpart).startswith("_foreach_") and any(
             map(self.histories.may_exist, node.all_input_nodes)
         ):
