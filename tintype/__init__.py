@@ -19,6 +19,7 @@ _HOMES = {
     "aot": "tintype.aot",
     "AdditionalInputs": "tintype.export.shape_spec",
     "associative_scan": "tintype.ops.associative_scan",
+    "compile": "tintype.compiler.api",
     "cond": "tintype.ops.cond",
     "map": "tintype.ops.map",
     "onnx": "tintype.onnx",

@@ -23,7 +23,7 @@ ROOMS = (
     "flow",
     "export",
     "aot",
-    "compile",
+    "compiler",
     "serde",
     "onnx",
     "interop",

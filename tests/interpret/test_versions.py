@@ -57,7 +57,7 @@ def test_every_handler_is_used_by_some_version() -> None:
 
 
 def test_every_hook_has_handlers() -> None:
-    assert set(HOOKED) | {"on_native_call"} == HOOKS
+    assert set(HOOKED) | {"on_native_call", "on_operands"} == HOOKS
     for handlers in HOOKED.values():
         assert set(handlers) <= set(HANDLERS)
 

@@ -83,6 +83,12 @@ class Policy:
         """A step of a loop whose iterator is on top of the stack; NotImplemented: as always."""
         raise NotImplementedError
 
+    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> None:
+        """Before an operation that looks into values natively: operators, comparisons, ``in``, ``is``, truth,
+        unpacking, spreading, formatting, items, the iterator of a loop. ``operation`` is the name of the handler; the
+        values are on top of the frame's stack, and may be replaced there."""
+        raise NotImplementedError
+
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         """A call that isn't interpreted: does it, and gives the result."""
         raise NotImplementedError
@@ -95,7 +101,7 @@ class Policy:
         raise NotImplementedError
 
     def on_read_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> Any:
-        """After an attribute was read without interpreting code of its owner."""
+        """After an attribute was read without interpreting code of its owner; ``NULL``: there is none."""
         raise NotImplementedError
 
     def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
@@ -103,6 +109,7 @@ class Policy:
         raise NotImplementedError
 
     def on_read_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> Any:
+        """After an item was read; ``NULL``: there is none."""
         raise NotImplementedError
 
     def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:

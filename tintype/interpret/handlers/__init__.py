@@ -9,6 +9,7 @@ from tintype.interpret.handlers import (
     functions,
     loops,
     names,
+    operands,
     operators,
     stack,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "functions",
     "loops",
     "names",
+    "operands",
     "operators",
     "stack",
 ]

@@ -40,7 +40,11 @@ def load_method(frame: Frame, name: str) -> Outcome:
 @hooked("on_read_attribute", "load_attribute")
 def load_attribute_hooked(frame: Frame, name: str) -> Outcome:
     owner = frame.stack[-1]
-    outcome = load_attribute(frame, name)
+    try:
+        outcome = load_attribute(frame, name)
+    except AttributeError:
+        frame.machine.policy.on_read_attribute(frame, owner, name, NULL)
+        raise
     if outcome is None:
         frame.stack[-1] = frame.machine.policy.on_read_attribute(frame, owner, name, frame.stack[-1])
     return outcome
@@ -77,7 +81,11 @@ def load_with_care(frame: Frame, owner: Any, name: str) -> Outcome:
 def find_getter(frame: Frame, owner: Any, owners_type: type, name: str) -> tuple[Any, list[Any]] | None:
     """The function that computes an attribute, where it is interpreted, and its arguments."""
     machine = frame.machine
-    if find_in_class(owners_type, "__getattribute__") is PLAIN_LOOKUP:
+    lookup = find_in_class(owners_type, "__getattribute__")
+    if lookup is not PLAIN_LOOKUP:
+        if machine.interprets(lookup):
+            return lookup, [owner, name]
+    else:
         found = find_in_class(owners_type, name)
         if found is NULL:
             fallback = find_in_class(owners_type, "__getattr__")

@@ -254,6 +254,13 @@ def import_from(frame: Frame, name: str) -> None:
     frame.stack.append(native_opcode("IMPORT_FROM", 0, operands=1, kept=1, name=name)(frame.stack[-1]))
 
 
+@hooked("on_read_attribute", "import_from")
+def import_from_hooked(frame: Frame, name: str) -> None:
+    module = frame.stack[-1]
+    import_from(frame, name)
+    frame.stack[-1] = frame.machine.policy.on_read_attribute(frame, module, name, frame.stack[-1])
+
+
 @handler
 def import_star(frame: Frame, _: None) -> None:
     module = frame.stack.pop()

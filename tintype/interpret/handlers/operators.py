@@ -143,7 +143,11 @@ def binary_subscript(frame: Frame, _: None) -> Outcome:
 @hooked("on_read_item", "binary_subscript")
 def binary_subscript_hooked(frame: Frame, _: None) -> Outcome:
     owner, key = frame.stack[-2:]
-    outcome = binary_subscript(frame, None)
+    try:
+        outcome = binary_subscript(frame, None)
+    except LookupError:
+        frame.machine.policy.on_read_item(frame, owner, key, NULL)
+        raise
     if outcome is None:
         frame.stack[-1] = frame.machine.policy.on_read_item(frame, owner, key, frame.stack[-1])
     return outcome

@@ -1,0 +1,94 @@
+"""``tintype.compile`` and what hangs on it."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tintype.compiler.compiled import Engine, Options, is_capturing
+from tintype.compiler.markers import allow_in_graph, disable, graph_break
+from tintype.compiler.modules import CompiledModule, compile_module
+from tintype.errors import InvalidRequestError
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def compile(
+    function: Any = None,
+    *,
+    backend: str | Callable[..., Any] = "eager",
+    fullgraph: bool = False,
+) -> Any:
+    """A function, method or module that is captured when it is called, and repeated from then on.
+
+    A call whose recorded run does for it, by what the run read, repeats the run's calls of torch's functions, its
+    writes and its steps (``print``, ``item()``) in their order, without the Python code in between. Any other call
+    runs as it is, and is captured meanwhile. What can't be captured runs eagerly; ``explain()`` says why.
+
+    ``backend`` is "eager", so far the only one. With ``fullgraph``, a capture that has steps between functions of
+    torch's, or that gave up, raises an error that names all of them.
+
+    >>> import torch, tintype
+    >>> @tintype.compile
+    ... def scaled(x, factor):
+    ...     return (x * factor).relu()
+    >>> scaled(torch.ones(2), 3)
+    tensor([3., 3.])
+    >>> scaled(torch.ones(3), 3)
+    tensor([3., 3., 3.])
+    >>> print(scaled.explain().splitlines()[0])
+    scaled: 1 capture, 1 run known
+    """
+    if function is None:
+        return functools.partial(compile, backend=backend, fullgraph=fullgraph)
+    if backend != "eager":
+        raise InvalidRequestError(f"there is no backend {backend!r}", remedy='leave it out, or give backend="eager"')
+    options = Options(backend, fullgraph)
+    if isinstance(function, CompiledModule):
+        function = function.original
+    if isinstance(function, torch.nn.Module):
+        module: Any = compile_module(function, options)
+        _engines.add(module._tintype_engine)
+        return module
+    if isinstance(function, type) or not callable(function):
+        raise InvalidRequestError(
+            f"a {type(function).__name__} can't be compiled", remedy="give a function, a method or a module"
+        )
+    return compile_function(getattr(function, "original", function), options)
+
+
+def compile_function(function: Callable[..., Any], options: Options) -> Callable[..., Any]:
+    """A function whose calls are compiled."""
+    engine = Engine(function, options)
+    _engines.add(engine)
+
+    @functools.wraps(function)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return engine.run(args, kwargs)
+
+    made: Any = compiled
+    made.original = function
+    made.engine = engine
+    made.explain = engine.explain
+    return compiled
+
+
+def reset() -> None:
+    """Forget what all compiled functions have recorded.
+
+    >>> import tintype
+    >>> tintype.compile.reset()
+    """
+    for engine in list(_engines):
+        engine.reset()
+
+
+compile.disable = disable  # type: ignore[attr-defined]
+compile.allow_in_graph = allow_in_graph  # type: ignore[attr-defined]
+compile.graph_break = graph_break  # type: ignore[attr-defined]
+compile.is_compiling = is_capturing  # type: ignore[attr-defined]
+compile.reset = reset  # type: ignore[attr-defined]

@@ -1,0 +1,343 @@
+"""What is known of functions of Python's and torch's: which only look, which write, which ask for metadata."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import itertools
+import math
+import operator
+import os
+import types
+import typing
+from typing import Any
+
+import torch
+
+from tintype.ir.call_values import is_library
+
+# Builtins that look at nothing but the values that they are given, and change nothing.
+PURE_BUILTINS: frozenset[int] = frozenset(
+    id(getattr(builtins, name))
+    for name in [
+        "abs",
+        "all",
+        "any",
+        "ascii",
+        "bin",
+        "bool",
+        "bytes",
+        "callable",
+        "chr",
+        "complex",
+        "dict",
+        "divmod",
+        "enumerate",
+        "filter",
+        "float",
+        "format",
+        "frozenset",
+        "hex",
+        "int",
+        "isinstance",
+        "issubclass",
+        "iter",
+        "len",
+        "list",
+        "map",
+        "max",
+        "min",
+        "next",
+        "oct",
+        "ord",
+        "pow",
+        "range",
+        "repr",
+        "reversed",
+        "round",
+        "set",
+        "slice",
+        "sorted",
+        "str",
+        "sum",
+        "tuple",
+        "type",
+        "zip",
+        "object",
+        "super",
+        "property",
+        "staticmethod",
+        "classmethod",
+    ]
+)
+_PURE_MODULES = (math, operator, itertools)
+PURE: frozenset[int] = PURE_BUILTINS | frozenset(
+    id(value)
+    for module in _PURE_MODULES
+    for name, value in vars(module).items()
+    if callable(value) and name not in ("attrgetter", "itemgetter", "methodcaller", "call")
+)
+PURE |= frozenset(
+    map(
+        id,
+        (
+            collections.OrderedDict,
+            collections.deque,
+            collections.defaultdict,
+            collections.Counter,
+            functools.partial,
+            functools.reduce,
+            types.MethodType,
+            types.SimpleNamespace,
+            torch.Size,
+            torch.device,
+            torch.finfo,
+            torch.iinfo,
+            torch.is_tensor,
+            torch.is_storage,
+            torch.jit.is_scripting,
+            torch.jit.is_tracing,
+            torch.promote_types,
+            torch.result_type,
+            torch.can_cast,
+            typing.cast,
+        ),
+    )
+)
+
+# Types whose methods are pure but for those named below.
+PLAIN_OWNERS = (str, bytes, int, float, bool, complex, tuple, frozenset, range, slice, torch.Size, torch.dtype)
+CONTAINERS = (list, dict, set, tuple, collections.deque, frozenset)
+MUTATING = frozenset(
+    [
+        "append",
+        "extend",
+        "insert",
+        "clear",
+        "add",
+        "update",
+        "appendleft",
+        "extendleft",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "discard",
+        "sort",
+        "reverse",
+        "setdefault",
+        "move_to_end",
+        "rotate",
+        "difference_update",
+        "intersection_update",
+        "symmetric_difference_update",
+        "__setitem__",
+        "__delitem__",
+        "__iadd__",
+        "__ior__",
+    ]
+)
+# methods that change a container without having looked into it
+BLIND = frozenset({"append", "extend", "insert", "clear", "add", "update", "appendleft", "extendleft"})
+
+# Reads of a tensor that ask for nothing in its memory: attributes, and methods.
+METADATA_ATTRIBUTES = frozenset(
+    [
+        "shape",
+        "dtype",
+        "device",
+        "layout",
+        "ndim",
+        "requires_grad",
+        "is_leaf",
+        "is_cuda",
+        "is_cpu",
+        "is_sparse",
+        "is_quantized",
+        "is_meta",
+        "is_nested",
+        "is_mkldnn",
+        "is_mps",
+        "is_xpu",
+        "is_sparse_csr",
+        "itemsize",
+        "nbytes",
+        "names",
+        "retains_grad",
+    ]
+)
+METADATA_METHODS = frozenset(
+    [
+        "size",
+        "dim",
+        "ndimension",
+        "numel",
+        "nelement",
+        "stride",
+        "is_contiguous",
+        "is_floating_point",
+        "is_complex",
+        "is_signed",
+        "element_size",
+        "storage_offset",
+        "get_device",
+        "is_conj",
+        "is_neg",
+        "is_inference",
+        "__len__",
+        "is_shared",
+        "is_pinned",
+        "dense_dim",
+        "sparse_dim",
+        "is_same_size",
+    ]
+)
+# metadata that a write to another tensor may change
+HISTORY = frozenset({"requires_grad", "is_leaf", "retains_grad", "grad_fn"})
+
+# Functions that ask for the state of the thread or the process.
+STATE_READS = frozenset(
+    map(
+        id,
+        (
+            torch.is_grad_enabled,
+            torch.is_inference_mode_enabled,
+            torch.get_default_dtype,
+            torch.is_autocast_enabled,
+            torch.get_autocast_dtype,
+            torch.is_autocast_cache_enabled,
+            torch.is_anomaly_enabled,
+            torch.are_deterministic_algorithms_enabled,
+            torch.get_float32_matmul_precision,
+            torch.backends.mha.get_fastpath_enabled,
+            torch.cuda.is_available,
+            torch._C._get_tracing_state,
+            torch._C._get_cudnn_enabled,
+            torch._C._is_any_autocast_enabled,
+            torch.compiler.is_compiling,
+            torch.compiler.is_dynamo_compiling,
+            torch.distributed.is_available,
+            torch.distributed.is_initialized,
+        ),
+    )
+)
+# Functions that set it; they are called each time.
+STATE_WRITES = frozenset(
+    map(
+        id,
+        (
+            torch.set_autocast_enabled,
+            torch.set_autocast_dtype,
+            torch.set_autocast_cache_enabled,
+            torch.autocast_increment_nesting,
+            torch.autocast_decrement_nesting,
+            torch.clear_autocast_cache,
+            torch.set_default_dtype,
+            torch._C._set_grad_enabled,
+        ),
+    )
+)
+
+# by the name of a function that sets a mode, the name of the one that tells
+READ_BY = {
+    "_set_grad_enabled": "is_grad_enabled",
+    "set_autocast_enabled": "is_autocast_enabled",
+    "set_autocast_dtype": "get_autocast_dtype",
+    "set_autocast_cache_enabled": "is_autocast_cache_enabled",
+    "set_default_dtype": "get_default_dtype",
+}
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+# Files whose functions torch's modes hear as one call.
+OVERRIDABLE = tuple(
+    os.path.join(_TORCH, *parts) for parts in (("nn", "functional.py"), ("functional.py",), ("_tensor.py",))
+)
+# Files of torch's that are interpreted: what stands between the user's code and functions.
+INTERPRETED = (
+    os.path.join(_TORCH, "nn", "modules", ""),
+    os.path.join(_TORCH, "autograd", "grad_mode.py"),
+    os.path.join(_TORCH, "amp", "autocast_mode.py"),
+    os.path.join(_TORCH, "utils", "_contextlib.py"),
+)
+NATIVE_OF_MODULES = frozenset(
+    getattr(torch.nn.Module, name).__code__
+    for name in [
+        "__getattr__",
+        "__setattr__",
+        "__delattr__",
+        "register_buffer",
+        "register_parameter",
+        "register_module",
+        "add_module",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "__init__",
+        "state_dict",
+        "load_state_dict",
+        "_apply",
+        "apply",
+        "to",
+        "cuda",
+        "cpu",
+        "half",
+        "float",
+        "double",
+        "train",
+        "eval",
+        "requires_grad_",
+        "zero_grad",
+        "named_members",
+        "_named_members",
+        "named_parameters",
+        "parameters",
+        "named_buffers",
+        "buffers",
+        "named_modules",
+        "modules",
+    ]
+    if isinstance(getattr(torch.nn.Module, name, None), types.FunctionType)
+)
+
+# what `with` does to modes of the thread
+MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled, torch.inference_mode, torch.autocast)
+
+# Modules whose functions change nothing that Python code reads: called each time, and trusted with that.
+_TRUSTED = ("numpy", "time", "random", "datetime", "logging", "warnings", "torch", "_io", "io", "math", "secrets")
+
+
+def is_trusted(function: Any) -> bool:
+    """Whether a function that has to be called each time leaves alone what was read before."""
+    module = getattr(function, "__module__", None)
+    owner = getattr(function, "__self__", None)
+    if not isinstance(module, str) or module == "builtins":
+        module = type(owner).__module__ if owner is not None else module
+    if not isinstance(module, str):
+        module = type(function).__module__
+    return function is print or module.partition(".")[0] in _TRUSTED
+
+
+def is_of_torch(function: Any) -> bool:
+    """Whether a callable is one of torch's that is written in C, or an operator."""
+    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.Tensor):
+        return True
+    if isinstance(function, types.BuiltinFunctionType):
+        if owner is torch._C._VariableFunctions:
+            return True
+        module = getattr(function, "__module__", None) or getattr(owner, "__name__", "")
+        return isinstance(module, str) and module.startswith("torch")
+    objclass = getattr(function, "__objclass__", None)
+    if objclass is torch._C.TensorBase:
+        return True
+    if isinstance(function, types.FunctionType):
+        return function.__code__.co_filename in OVERRIDABLE
+    return False
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether a class is written in Python, by somebody who isn't torch or Python."""
+    return bool(kind.__flags__ & (1 << 9)) and not is_library(kind.__module__)

@@ -1,0 +1,54 @@
+"""Compiled modules: objects that are the module in everything but how they are called."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from tintype.compiler.compiled import Engine, Options
+
+
+class CompiledModule(torch.nn.Module):
+    """The part that the classes of compiled modules have in common.
+
+    A compiled module has the very dictionary of the module that it was made of: parameters, buffers, submodules,
+    hooks and flags are the same, whichever of the two is asked or changed. Its class is a class of the module's own.
+    """
+
+    is_compiled_by_tintype = True
+    _tintype_engine: Engine
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._tintype_engine.run(args, kwargs)
+
+    @property
+    def original(self) -> torch.nn.Module:
+        """The module that was compiled."""
+        module: Any = self._tintype_engine.function
+        return module
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return compile_module, (self.original, self._tintype_engine.options)
+
+    def explain(self) -> str:
+        """What became of the calls so far: graphs, breaks, captures, each with its line and its reason."""
+        return self._tintype_engine.explain()
+
+
+@functools.cache
+def compiled_class(kind: Any) -> type:
+    """The class of compiled modules of a class."""
+    members = {"__slots__": ("_tintype_engine",), "__module__": kind.__module__, "__doc__": kind.__doc__}
+    return type(f"Compiled{kind.__name__}", (CompiledModule, kind), members)
+
+
+def compile_module(module: torch.nn.Module, options: Options) -> torch.nn.Module:
+    """A module whose calls are compiled."""
+    of: Any = type(module)
+    kind = compiled_class(of)
+    compiled: Any = object.__new__(kind)
+    compiled.__dict__ = module.__dict__
+    object.__setattr__(compiled, "_tintype_engine", Engine(module, options))
+    return compiled

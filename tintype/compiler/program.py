@@ -1,0 +1,372 @@
+"""Recorded runs of a function, merged into one program that decides by guards which of them to repeat.
+
+Runs of one function are equal until a guard has another answer. So they make a tree: a node has items that are done
+in turn, and children that begin with guards. A node becomes a Python function. Where no child's guards hold, the
+program *misses*: the results so far are handed over to a new capture, which runs the function from its start without
+doing again what was done, and goes on from there; writes to objects are taken back before, and happen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tintype.compiler import undoing
+from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Raised, Source
+from tintype.compiler.trace import (
+    SETS_MODE,
+    Call,
+    Eagerly,
+    Effect,
+    Expression,
+    Item,
+    Return,
+    expressions_of,
+    sources_in,
+)
+from tintype.trace.recording import ThreadState
+
+GONE = object()  # in place of a result that nothing uses any more
+
+
+class DivergedError(Exception):
+    """Two runs differ in what no guard explains."""
+
+
+class Node:
+    """Items, then children that begin with guards."""
+
+    def __init__(self, items: list[Item], parent: Node | None, number: int) -> None:
+        self.items = items
+        self.parent = parent
+        self.number = number
+        self.children: list[Node] = []
+        self.parameters: list[str] = []
+        # whether its function has to be written anew
+        self.is_stale = True
+
+    @property
+    def name(self) -> str:
+        return f"node_{self.number}"
+
+    def walk(self) -> list[Node]:
+        """The node and all below it."""
+        found = [self]
+        for node in found:
+            found += node.children
+        return found
+
+
+class Program:
+    """All runs of a function that are known."""
+
+    def __init__(self, hooks: dict[str, Callable[..., Any]]) -> None:
+        self.nodes: list[Node] = []
+        self.root = self._node([], None)
+        self._names: dict[Any, str] = {}
+        self._constants: dict[int, str] = {}
+        self.namespace: dict[str, Any] = {
+            **hooks,
+            **undoing.HELPERS,
+            "_lookup": LOOKUP_ERRORS,
+            "_gone": GONE,
+            "_Raised": Raised,
+            "_modes": ThreadState.now,
+        }
+        self.count = 0
+        self.sets_modes = False
+
+    def _node(self, items: list[Item], parent: Node | None) -> Node:
+        node = Node(items, parent, len(self.nodes))
+        self.nodes.append(node)
+        return node
+
+    # --- the tree ------------------------------------------------------------------------------------------------
+
+    def insert(self, items: list[Item]) -> Node:
+        """Add a run; returns the node that is new."""
+        node, start = self.root, 0
+        while True:
+            same = _common(node.items, items[start:])
+            start += same
+            if same < len(node.items):
+                self._split(node, same)
+            if start == len(items):
+                raise DivergedError("a run is known already, or ends where another goes on")
+            child = next((child for child in node.children if child.items[0].key == items[start].key), None)
+            if child is None:
+                break
+            node = child
+        firsts = [items[start], *(child.items[0] for child in node.children)]
+        if not all(isinstance(item, Guard) for item in firsts) or (node.items and _is_end(node.items[-1])):
+            raise DivergedError(f"two runs of the function differ in what no guard explains: {firsts}")
+        new = self._node(items[start:], node)
+        steps = (item.step for item in new.items if isinstance(item, Call))
+        self.sets_modes = self.sets_modes or any(step == SETS_MODE for step in steps)
+        node.children.insert(0, new)
+        self.count += 1
+        step: Node | None = node
+        while step is not None:  # what a node hands down to another depends on what that one needs
+            step.is_stale = True
+            step = step.parent
+        return new
+
+    def _split(self, node: Node, position: int) -> None:
+        rest = self._node(node.items[position:], node)
+        rest.children = node.children
+        for child in rest.children:
+            child.parent = rest
+        node.items = node.items[:position]
+        node.children = [rest]
+
+    # --- code ----------------------------------------------------------------------------------------------------
+
+    def compiled(self) -> Callable[..., Any]:
+        """The program as a function of positional and keyword arguments."""
+        self.root.parameters = ["args", "kwargs"]
+        self.write(self.root)
+        function: Callable[..., Any] = self.namespace[self.root.name]
+        return function
+
+    def write(self, node: Node) -> None:
+        """Write the function of a node, where it has changed."""
+        if node.is_stale:
+            source = Writer(self, node).function()
+            code = compile(source, f"<tintype {node.name}>", "exec")
+            exec(code, self.namespace)  # noqa: S102  (written by us)
+            node.is_stale = False
+
+    def bind(self, value: Any) -> str:
+        """The name of a constant."""
+        name = self._constants.get(id(value))
+        if name is None:
+            name = self._constants[id(value)] = f"k{len(self._constants)}"
+            self.namespace[name] = value
+        return name
+
+    def name_of(self, source: Source) -> str:
+        if source.kind == "value":
+            return f"v{source.key}"
+        return self._names.setdefault(source.path, f"s{len(self._names)}")
+
+
+def _common(first: list[Item], second: list[Item]) -> int:
+    count = 0
+    for one, other in zip(first, second):
+        if one is not other and one.key != other.key:
+            break
+        count += 1
+    return count
+
+
+def _is_end(item: Item) -> bool:
+    return isinstance(item, (Return, Eagerly))
+
+
+class Writer:
+    """Writes the function of one node."""
+
+    def __init__(self, program: Program, node: Node) -> None:
+        self.program = program
+        self.node = node
+        self.defined = set(node.parameters)
+        self.lines: list[str] = []
+        self._in_guards = False
+        self.miss = f"return _miss(args, kwargs, locals(), {node.number})"
+
+    def function(self) -> str:
+        """The source of the function."""
+        sets_modes = self.node is self.program.root and self.program.sets_modes
+        if self.node is self.program.root:
+            self.emit("U = []")
+        self.defined.add("U")
+        items = self.node.items
+        self._check_rest(items)
+        for position, item in enumerate(items):
+            self._item(item, position)
+            if isinstance(item, Call):
+                for number in item.frees:
+                    self.emit(f"v{number} = _gone")
+        if not items or not _is_end(items[-1]):
+            self._children()
+        if sets_modes:  # an exception leaves the statements that would set them back
+            lines = [f"    {line}" for line in self.lines]
+            self.lines = [
+                "modes = _modes()",
+                "try:",
+                *lines,
+                "except BaseException:",
+                "    modes.restore()",
+                "    raise",
+            ]
+        body = "\n".join(f"    {line}" for line in self.lines)
+        return f"def {self.node.name}({', '.join(self.node.parameters)}):\n{body}\n"
+
+    def emit(self, line: str, depth: int = 0) -> None:
+        self.lines.append("    " * (depth + self._in_guards) + line)
+
+    def _check_rest(self, items: list[Item]) -> None:
+        """From which item on nothing can miss any more: writes before it can be taken back."""
+        self.safe_from = 0
+        if not items or not _is_end(items[-1]):
+            self.safe_from = len(items)
+            return
+        for position, item in enumerate(items):
+            if isinstance(item, Guard):
+                self.safe_from = position
+
+    # --- items -----------------------------------------------------------------------------------------------------
+
+    def _item(self, item: Item, position: int) -> None:
+        if isinstance(item, Guard):
+            if not self._in_guards:
+                self.emit("try:")
+                self._in_guards = True
+            self.emit(f"if not ({self.condition(item)}): {self.miss}")
+            following = self.node.items[position + 1 : position + 2]
+            if not following or not isinstance(following[0], Guard):
+                self._in_guards = False
+                self.emit(f"except _lookup: {self.miss}")
+            return
+        match item:
+            case Call():
+                self._call(item)
+            case Effect():
+                self._effect(item, position)
+            case Return():
+                self.emit(f"return {self.expression(item.value)}")
+            case Eagerly():
+                self.emit("return _eagerly(*args, **kwargs)")
+
+    def _children(self) -> None:
+        for child in self.node.children:
+            first = child.items[0]
+            assert isinstance(first, Guard)
+            self.emit("try:")
+            self._in_guards = True
+            before = set(self.defined)
+            condition = self.condition(first)
+            needed = [name for name in sorted(self.defined) if name[0] in "vm" or name in self._names_below(child)]
+            parameters = ["args", "kwargs", "U", *(name for name in needed if name not in ("args", "kwargs", "U"))]
+            if child.parameters != parameters:
+                child.parameters, child.is_stale = parameters, True
+            self.program.write(child)
+            self.emit(f"passes = {condition}")
+            self._in_guards = False
+            self.emit("except _lookup: passes = False")
+            self.emit(f"if passes: return {child.name}({', '.join(parameters)})")
+            self.defined = before | {name for name in self.defined if name in before}
+        self.emit(self.miss)
+
+    def _names_below(self, node: Node) -> set[str]:
+        found: set[str] = set()
+        for below in node.walk():
+            for item in below.items:
+                sources = list(item.sources) if isinstance(item, Guard) else []
+                for expression in expressions_of(item):
+                    sources += sources_in(expression)
+                for source in sources:
+                    step: Source | None = source
+                    while step is not None:
+                        found.add(self.program.name_of(step))
+                        step = step.parent
+        return found
+
+    def condition(self, guard: Guard) -> str:
+        names = [self.fetch(source) for source in guard.sources] if guard.kind not in ("arguments", "state") else [""]
+        return guard.condition(names[0], names[-1], self.program.bind)
+
+    def fetch(self, source: Source) -> str:
+        """The variable that holds what a source is."""
+        if source.kind == "value":
+            return f"v{source.key}"
+        if source.kind == "constant":
+            return self.program.bind(source.key)
+        name = self.program.name_of(source)
+        if name not in self.defined:
+            parent = "" if source.parent is None else self.fetch(source.parent)
+            self.emit(f"{name} = {source.code(parent, self.program.bind)}")
+            self.defined.add(name)
+        return name
+
+    def _call(self, call: Call) -> None:
+        function = self.expression(call.function)
+        arguments = [self.expression(argument) for argument in call.arguments]
+        arguments += [_keyword(name, self.expression(value)) for name, value in call.keywords.items()]
+        line = f"v{call.number} = {function}({', '.join(arguments)})"
+        self.defined.add(f"v{call.number}")
+        if call.careful:
+            self.emit("try:")
+            self.emit(line, 1)
+            self.emit(f"except Exception as error: v{call.number} = _Raised(error)")
+        else:
+            self.emit(line)
+
+    def _effect(self, effect: Effect, position: int) -> None:
+        owner = self.expression(effect.owner)
+        values = [self.expression(value) for value in effect.values]
+        name = self.expression(effect.name) if effect.kind == "item" else repr(effect.name)
+        if position < self.safe_from:
+            how = f"_{effect.kind}" if not effect.deletes else f"_{effect.kind}_gone"
+            self.emit(f"{how}(U, {', '.join([owner, name, *values])})")
+            return
+        value = values[0] if values else ""
+        match effect.kind, effect.deletes:
+            case "attribute", False:
+                self.emit(f"setattr({owner}, {name}, {value})")
+            case "attribute", True:
+                self.emit(f"delattr({owner}, {name})")
+            case "item", False:
+                self.emit(f"{owner}[{name}] = {value}")
+            case "item", True:
+                self.emit(f"del {owner}[{name}]")
+            case "cell", False:
+                self.emit(f"{owner}.cell_contents = {value}")
+            case "cell", True:
+                self.emit(f"del {owner}.cell_contents")
+            case _:
+                self.emit(f"{owner}.{effect.name}({', '.join(values)})")
+
+    # --- expressions ---------------------------------------------------------------------------------------------
+
+    def expression(self, expression: Expression) -> str:
+        match expression[0]:
+            case "constant":
+                value = expression[1]
+                if value is None or type(value) in (bool, int) or (type(value) is str and len(value) < 200):
+                    return repr(value)
+                return self.program.bind(value)
+            case "value":
+                return f"v{expression[1]}"
+            case "part":
+                return f"{self.expression(expression[1])}[{expression[2]}]"
+            case "source":
+                return self.fetch(expression[1])
+            case "method":
+                return f"{self.expression(expression[1])}.{expression[2]}"
+        if len(expression) == 4:
+            name = f"m{expression[3]}"
+            if name not in self.defined:
+                made = self._make(expression)
+                self.emit(f"{name} = {made}")
+                self.defined.add(name)
+            return name
+        return self._make(expression)
+
+    def _make(self, expression: Expression) -> str:
+        how, parts = expression[1], [self.expression(part) for part in expression[2]]
+        match how:
+            case "list":
+                return f"[{', '.join(parts)}]"
+            case "tuple":
+                return f"({', '.join(parts)}{',' if parts else ''})"
+            case "set" | "frozenset" | "slice":
+                return f"slice({', '.join(parts)})" if how == "slice" else f"{how}(({', '.join([*parts, ''])}))"
+            case "dict":
+                pairs = zip(parts[::2], parts[1::2], strict=True)
+                return "{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}"
+        return f"{self.program.bind(how)}({', '.join(parts)})"
+
+
+def _keyword(name: str, value: str) -> str:
+    return f"{name}={value}" if name.isidentifier() else f"**{{{name!r}: {value}}}"

@@ -1,0 +1,342 @@
+"""Where values come from, and what is checked of them before a recorded program is used again.
+
+A source is a path: an argument, a constant object (the globals of a function, a class), the result of a call, or an
+attribute, an item or the content of a cell of another source. A guard is a question about a source, with the
+answer that the recorded program rests on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from tintype.ir.call_values import PLAIN, same_value, value_key
+
+# What a fetch raises where a path leads nowhere.
+LOOKUP_ERRORS = (LookupError, AttributeError, TypeError, ValueError)
+
+
+class Source:
+    """One step of a path; ``path`` identifies it among the sources of a compiled function."""
+
+    __slots__ = ("key", "kind", "parent", "path", "root")
+
+    def __init__(self, kind: str, key: Any = None, parent: Source | None = None) -> None:
+        self.kind = kind
+        self.key = key
+        self.parent = parent
+        own = (kind, id(key)) if kind == "constant" else (kind, value_key(key))
+        self.path: tuple[Any, ...] = own if parent is None else (*parent.path, own)
+        self.root: Source = self if parent is None else parent.root
+
+    def __repr__(self) -> str:
+        return said(self)
+
+    def code(self, parent: str, bind: Callable[[Any], str]) -> str:
+        """The expression that fetches it, given that of its parent."""
+        match self.kind:
+            case "argument":
+                return f"args[{self.key}]"
+            case "keyword":
+                return f"kwargs[{self.key!r}]"
+            case "constant":
+                return bind(self.key)
+            case "value":
+                return f"v{self.key}"
+            case "attribute":
+                return f"{parent}.{self.key}" if self.key.isidentifier() else f"getattr({parent}, {self.key!r})"
+            case "item":
+                return f"{parent}[{literal(self.key, bind)}]"
+            case "called":
+                return f"{parent}()"
+            case _:
+                return f"{parent}.cell_contents"
+
+    def fetch(self, args: Any, kwargs: Any, values: Any) -> Any:
+        """What it is now; raises one of ``LOOKUP_ERRORS`` where there is nothing."""
+        match self.kind:
+            case "argument":
+                return args[self.key]
+            case "keyword":
+                return kwargs[self.key]
+            case "constant":
+                return self.key
+            case "value":
+                return values[self.key]
+        assert self.parent is not None
+        parent = self.parent.fetch(args, kwargs, values)
+        match self.kind:
+            case "attribute":
+                return getattr(parent, self.key)
+            case "item":
+                return parent[self.key]
+            case "called":
+                return parent()
+            case _:
+                return parent.cell_contents
+
+
+def said(source: Source) -> str:
+    """A source as a user would write it."""
+    match source.kind:
+        case "argument":
+            return f"argument {source.key}"
+        case "keyword":
+            return f"argument {source.key!r}"
+        case "value":
+            return f"result {source.key}"
+        case "constant":
+            name = getattr(source.key, "__qualname__", None) or getattr(source.key, "__name__", None)
+            if name is None and isinstance(source.key, dict):
+                return f"globals of {source.key.get('__name__', '?')}"
+            return str(name or type(source.key).__name__)
+    assert source.parent is not None
+    parent = source.parent
+    if source.kind == "item":
+        if parent.kind == "attribute" and parent.key == "__dict__" and parent.parent is not None:
+            return f"{said(parent.parent)}.{source.key}"
+        if parent.kind == "item" and parent.key in ("_modules", "_parameters", "_buffers"):
+            owner = parent.parent.parent if parent.parent is not None else None
+            if owner is not None:
+                return f"{said(owner)}.{source.key}"
+        if parent.kind == "constant" and isinstance(parent.key, dict):
+            return str(source.key)
+        return f"{said(parent)}[{source.key!r}]"
+    return f"{said(parent)}.{source.key}" if source.kind == "attribute" else said(parent)
+
+
+def literal(value: Any, bind: Callable[[Any], str]) -> str:
+    """A plain value in code."""
+    if value is None or type(value) in (bool, int) or (type(value) is str and len(value) < 200):
+        return repr(value)
+    return bind(value)
+
+
+class Guard:
+    """A question about a source. ``subject`` tells which question it is, ``key`` also which answer is expected."""
+
+    __slots__ = ("expected", "inline", "key", "kind", "source", "subject", "test")
+
+    def __init__(self, kind: str, source: Source, expected: Any, inline: bool = False) -> None:
+        self.kind = kind
+        self.source = source
+        self.expected = expected
+        self.inline = inline
+        self.test = _TESTS[kind](expected) if kind in _TESTS else None
+        self.subject: tuple[Any, ...] = ("guard", kind, source.path)
+        if kind == "answer":
+            self.subject = (*self.subject, expected[0], value_key(expected[1]))
+        elif kind in ("same", "apart"):
+            self.subject = (*self.subject, expected.path)
+        elif kind == "absent":
+            self.subject = (*self.subject, expected)
+        self.key = (*self.subject, self._expected_key())
+
+    def __repr__(self) -> str:
+        return f"{said(self.source)}: {self.kind} {self.expected}"
+
+    def _expected_key(self) -> Any:
+        match self.kind:
+            case "value":
+                return value_key(self.expected) if type(self.expected) in PLAIN else self.expected
+            case "answer":
+                return value_key(self.expected[2])
+            case "type" | "is":
+                return id(self.expected)
+            case "code":
+                return tuple(map(id, self.expected))
+            case "same" | "absent" | "apart":
+                return None
+            case _:
+                return self.expected
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.source, self.expected) if self.kind in ("same", "apart") else (self.source,)
+
+    def condition(self, name: str, other: str, bind: Callable[[Any], str]) -> str:
+        """The expression that is true where the answer is the expected one."""
+        expected = self.expected
+        match self.kind:
+            case "type":
+                return f"type({name}) is {bind(expected)}"
+            case "is":
+                return f"{name} is {bind(expected)}"
+            case "value":
+                return _value_condition(name, expected, bind, self.test)
+            case "length":
+                return f"len({name}) == {expected}"
+            case "keys":
+                return f"tuple({name}) == {bind(expected)}"
+            case "code":
+                return f"{bind(self.test)}({name})"
+            case "absent":
+                return f"{literal(expected, bind)} not in {name}"
+            case "same":
+                return f"{name} is {other}"
+            case "apart":
+                return f"{name} is not {other}"
+            case "arguments":
+                count, names = expected
+                return f"len(args) == {count} and " + (f"tuple(kwargs) == {bind(names)}" if names else "not kwargs")
+            case "answer":
+                read, arguments, answer = expected
+                call = _read_code(name, read, arguments, bind)
+                if type(answer) in (bool, type(None), torch.dtype, torch.layout):
+                    return f"{call} is {literal(answer, bind)}"
+                return f"{call} == {literal(answer, bind)}"
+            case "tensor":
+                return f"{bind(self.test)}({name})"
+            case "state":
+                return f"{bind(self.test)}()"
+            case "returned":
+                return f"type({name}) is not _Raised"
+            case "hooks":
+                return f"{bind(without_hooks)}({name})"
+        raise AssertionError(self.kind)
+
+    def holds(self, args: Any, kwargs: Any, values: Any) -> bool:
+        """Whether the answer is the expected one now."""
+        namespace: dict[str, Any] = {}
+
+        def bind(value: Any) -> str:
+            name = f"k{len(namespace)}"
+            namespace[name] = value
+            return name
+
+        try:
+            found = [source.fetch(args, kwargs, values) for source in self.sources]
+            condition = self.condition("a", "b", bind)
+            namespace |= {"a": found[0], "b": found[-1], "args": args, "kwargs": kwargs, "_Raised": Raised}
+            return bool(eval(condition, namespace))  # noqa: S307  (written by us)
+        except LOOKUP_ERRORS:
+            return False
+
+    def failure(self, args: Any, kwargs: Any, values: Any) -> str:
+        """What is different, in words."""
+        try:
+            found = self.source.fetch(args, kwargs, values)
+        except LOOKUP_ERRORS:
+            return f"{said(self.source)} is gone"
+        name = said(self.source)
+        match self.kind:
+            case "type":
+                return f"{name} is a {type(found).__name__}, not a {self.expected.__name__}"
+            case "value":
+                return f"{name} is {found!r}, not {self.expected!r}"
+            case "length":
+                return f"{name} has {len(found)} items, not {self.expected}"
+            case "same":
+                return f"{name} is not {said(self.expected)}"
+            case "answer":
+                return f"{name}.{self.expected[0]} is not {self.expected[2]}"
+            case "tensor":
+                return f"{name}: {differences(self.expected, found)}"
+            case "arguments":
+                return "the number or the names of the arguments"
+            case "state":
+                return "gradient mode, autocast, default dtype or another mode of the thread"
+            case _:
+                return f"{name} is another"
+
+
+def _value_condition(name: str, expected: Any, bind: Callable[[Any], str], test: Any) -> str:
+    kind = type(expected)
+    if expected is None or kind is bool:
+        return f"{name} is {expected!r}"
+    if kind is int or kind is str:
+        return f"(type({name}) is {kind.__name__} and {name} == {literal(expected, bind)})"
+    if kind is float and expected == expected and expected != 0.0:
+        return f"(type({name}) is float and {name} == {bind(expected)})"
+    if kind in (torch.dtype, torch.layout, torch.memory_format):
+        return f"{name} is {bind(expected)}"
+    return f"{bind(test)}({name})"
+
+
+def _read_code(name: str, read: str, arguments: tuple[Any, ...], bind: Callable[[Any], str]) -> str:
+    if read.startswith("."):
+        return name + read
+    return f"{name}.{read}({', '.join(literal(argument, bind) for argument in arguments)})"
+
+
+class Raised:
+    """The result of a call that raised an exception."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error.with_traceback(None)
+
+
+# --- what guards ask -----------------------------------------------------------------------------------------
+
+
+def is_function(expected: tuple[Any, ...], found: Any) -> bool:
+    """Whether it is a function of the same code, with the same defaults and globals."""
+    code, defaults, keyword_defaults, namespace = expected
+    return (
+        type(found) is FunctionType
+        and found.__code__ is code
+        and found.__globals__ is namespace
+        and (found.__defaults__ is defaults or same_value(found.__defaults__, defaults))
+        and found.__kwdefaults__ == keyword_defaults
+    )
+
+
+def description(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """All that graphs of other backends may rest on."""
+    return (
+        type(tensor),
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.requires_grad,
+        tensor.device,
+        tensor.layout,
+        tensor.is_leaf,
+        tensor.is_conj() or tensor.is_neg(),
+    )
+
+
+_PARTS = ("type", "dtype", "shape", "strides", "requires_grad", "device", "layout", "is_leaf", "conjugation")
+
+
+def is_alike(expected: tuple[Any, ...], found: Any) -> bool:
+    return isinstance(found, torch.Tensor) and description(found) == expected
+
+
+def differences(expected: tuple[Any, ...], found: Any) -> str:
+    """In words, what of a tensor is not as it was."""
+    if not isinstance(found, torch.Tensor):
+        return f"is a {type(found).__name__}"
+    pairs = zip(_PARTS, expected, description(found), strict=True)
+    return ", ".join(f"{part} is {now}, not {was}" for part, was, now in pairs if was != now)
+
+
+def same_state(function: Any, arguments: tuple[Any, ...], answer: Any) -> bool:
+    return bool(function(*arguments) == answer)
+
+
+def without_hooks(module: torch.nn.Module) -> bool:
+    """Whether nothing listens to calls of a module."""
+    own = module.__dict__
+    return not (
+        own["_forward_hooks"]
+        or own["_forward_pre_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
+        or "forward" in own
+        or own.get("_compiled_call_impl") is not None
+    )
+
+
+_TESTS: dict[str, Callable[[Any], Any]] = {
+    "value": lambda expected: functools.partial(same_value, expected),
+    "code": lambda expected: functools.partial(is_function, expected),
+    "tensor": lambda expected: functools.partial(is_alike, expected),
+    "state": lambda expected: functools.partial(same_state, *expected),
+}

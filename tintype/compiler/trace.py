@@ -1,0 +1,167 @@
+"""What a run of a function was: guards, calls and effects, in order.
+
+Arguments of calls, values of effects and the result are expressions: nested tuples that say how to make the value
+again from constants, sources and results of calls.
+
+    ("constant", value)      ("value", number of the call)      ("part", expression, position)
+    ("source", source)       ("make", how, parts)               ("method", expression, name)
+
+Where it matters that an object is made once for several places, ``make`` has a number as a fourth part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from tintype.compiler.sources import Guard, Source
+from tintype.errors import Location
+from tintype.ir.call_values import PLAIN, value_key
+
+Expression = tuple[Any, ...]
+# the step that sets a mode of the thread
+SETS_MODE = "a mode of the thread is set"
+_COMPARED = PLAIN | {slice, torch.Size, range}
+
+
+@dataclasses.dataclass(eq=False)
+class Call:
+    """A call that is done each time: of a function of torch's, or a step that has to be done for real."""
+
+    number: int
+    function: Expression
+    arguments: tuple[Expression, ...]
+    keywords: dict[str, Expression]
+    # whether somebody in the program could catch what it raises
+    careful: bool
+    location: Location | None
+    # why it is no part of a graph; None: it is
+    step: str | None = None
+    # the call whose result this one gave back, as x.add_(1) does
+    same_as: int | None = None
+    # the results that the program let go of after it
+    frees: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        keywords = tuple((name, expression_key(value)) for name, value in self.keywords.items())
+        return ("call", expression_key(self.function), tuple(map(expression_key, self.arguments)), keywords)
+
+
+@dataclasses.dataclass(eq=False)
+class Effect:
+    """A write to something that was there before the call: ``attribute``, ``item``, ``cell`` or a ``method``."""
+
+    kind: str
+    owner: Expression
+    name: Any
+    values: tuple[Expression, ...]
+    deletes: bool = False
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        name = self.name if self.kind != "item" else expression_key(self.name)
+        values = tuple(map(expression_key, self.values))
+        return ("effect", self.kind, expression_key(self.owner), name, values, self.deletes)
+
+
+@dataclasses.dataclass(eq=False)
+class Return:
+    """The end: the result of the function."""
+
+    value: Expression
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("return", expression_key(self.value))
+
+
+@dataclasses.dataclass(eq=False)
+class Eagerly:
+    """Nothing is known beyond guards: the function is called as it is."""
+
+    reason: str
+    location: Location | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("eagerly", self.reason)
+
+
+Item = Guard | Call | Effect | Return | Eagerly
+
+
+class Segment:
+    """Guards, and what is done once they hold. A guard that can only be asked later begins another segment."""
+
+    __slots__ = ("body", "guards")
+
+    def __init__(self) -> None:
+        self.guards: list[Guard] = []
+        self.body: list[Call | Effect] = []
+
+
+def flattened(segments: list[Segment]) -> list[Item]:
+    """The items of a trace."""
+    return [item for segment in segments for part in (segment.guards, segment.body) for item in part]
+
+
+def expression_key(expression: Expression) -> tuple[Any, ...]:
+    """What tells expressions apart."""
+    match expression[0]:
+        case "constant":
+            value = expression[1]
+            return ("constant", value_key(value) if type(value) in _COMPARED else id(value))
+        case "source":
+            return ("source", expression[1].path)
+        case "part":
+            return ("part", expression_key(expression[1]), expression[2])
+        case "make":
+            return ("make", _how_key(expression[1]), tuple(map(expression_key, expression[2])), *expression[3:])
+        case "method":
+            return ("method", expression_key(expression[1]), expression[2])
+        case _:
+            return expression
+
+
+def _how_key(how: Any) -> Any:
+    return id(how) if callable(how) else how
+
+
+def sources_in(expression: Expression) -> list[Source]:
+    """The sources that an expression reads."""
+    match expression[0]:
+        case "source":
+            return [expression[1]]
+        case "part" | "method":
+            return sources_in(expression[1])
+        case "make":
+            return [source for part in expression[2] for source in sources_in(part)]
+    return []
+
+
+def values_in(expression: Expression) -> list[int]:
+    """The numbers of the calls whose results an expression uses."""
+    match expression[0]:
+        case "value":
+            return [expression[1]]
+        case "source":
+            root = expression[1].root
+            return [root.key] if root.kind == "value" else []
+        case "part" | "method":
+            return values_in(expression[1])
+        case "make":
+            return [number for part in expression[2] for number in values_in(part)]
+    return []
+
+
+def expressions_of(item: Item) -> list[Expression]:
+    """The expressions that an item uses."""
+    if isinstance(item, Call):
+        return [item.function, *item.arguments, *item.keywords.values()]
+    if isinstance(item, Effect):
+        named = [item.name] if item.kind == "item" else []
+        return [item.owner, *named, *item.values]
+    return [item.value] if isinstance(item, Return) else []

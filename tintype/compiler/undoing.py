@@ -1,0 +1,110 @@
+"""Writes that can be taken back: a program that misses hands its run over as if only calls had been done."""
+
+from __future__ import annotations
+
+import collections
+from types import CellType
+from typing import Any
+
+_GONE = object()
+Log = list[tuple[Any, ...]]
+
+
+def set_attribute(log: Log, owner: Any, name: str, value: Any) -> None:
+    log.append((_put_attribute, owner, name, getattr(owner, name, _GONE)))
+    setattr(owner, name, value)
+
+
+def remove_attribute(log: Log, owner: Any, name: str) -> None:
+    log.append((_put_attribute, owner, name, getattr(owner, name, _GONE)))
+    delattr(owner, name)
+
+
+def _put_attribute(owner: Any, name: str, value: Any) -> None:
+    if value is _GONE:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
+
+
+def set_item(log: Log, owner: Any, key: Any, value: Any) -> None:
+    if isinstance(owner, dict):
+        log.append((_put_item, owner, key, owner.get(key, _GONE)))
+    else:
+        log.append((_put_content, owner, content_of(owner)))
+    owner[key] = value
+
+
+def _put_item(owner: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is _GONE:
+        del owner[key]
+    else:
+        owner[key] = value
+
+
+def remove_item(log: Log, owner: Any, key: Any) -> None:
+    log.append((_put_content, owner, content_of(owner)))
+    del owner[key]
+
+
+def call_method(log: Log, owner: Any, name: str, *values: Any) -> None:
+    log.append((_put_content, owner, content_of(owner)))
+    getattr(owner, name)(*values)
+
+
+def content_of(owner: Any) -> Any:
+    return dict(owner) if isinstance(owner, dict) else list(owner)
+
+
+def _put_content(owner: Any, content: Any) -> None:
+    if isinstance(owner, dict):
+        dict.clear(owner)
+        dict.update(owner, content)
+    elif isinstance(owner, (set, collections.deque)):
+        owner.clear()
+        for item in content:
+            owner.add(item) if isinstance(owner, set) else owner.append(item)
+    else:
+        owner[:] = content
+
+
+def set_cell(log: Log, cell: CellType, _: None, value: Any) -> None:
+    log.append((_put_cell, cell, _cell_content(cell)))
+    cell.cell_contents = value
+
+
+def empty_cell(log: Log, cell: CellType, _: None) -> None:
+    log.append((_put_cell, cell, _cell_content(cell)))
+    del cell.cell_contents
+
+
+def _cell_content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _GONE
+
+
+def _put_cell(cell: CellType, value: Any) -> None:
+    if value is _GONE:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = value
+
+
+def take_back(log: Log) -> None:
+    """Undo writes, the last one first."""
+    for put, *arguments in reversed(log):
+        put(*arguments)
+    log.clear()
+
+
+HELPERS = {
+    "_attribute": set_attribute,
+    "_attribute_gone": remove_attribute,
+    "_item": set_item,
+    "_item_gone": remove_item,
+    "_method": call_method,
+    "_cell": set_cell,
+    "_cell_gone": empty_cell,
+}
