@@ -211,15 +211,57 @@ class ConstraintViolationError(TintypeError):
 
 
 class InputStructureError(TintypeError, ValueError):
-    """An exported program was called with inputs of another structure than it was exported with."""
+    """An exported program was called with inputs of another structure than it was exported with.
+
+    >>> import torch, tintype
+    >>> program = tintype.export(lambda x, y: x + y, (torch.ones(2), torch.ones(2)))
+    >>> try:
+    ...     program.module()(torch.ones(2))
+    ... except InputStructureError as error:
+    ...     print(error.fact.splitlines()[-1].strip())
+    y is missing
+    """
 
     id = "input-structure"
 
 
 class InputMismatchError(TintypeError, RuntimeError):
-    """An exported program was called with an input that it was not exported for."""
+    """An exported program was called with an input that it was not exported for.
+
+    >>> import torch, tintype
+    >>> program = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
+    >>> try:
+    ...     program.module()(torch.ones(3))
+    ... except InputMismatchError as error:
+    ...     print(error.fact)
+    Expected input at *args[0].shape[0] to be equal to 2, but got 3
+    """
 
     id = "input-mismatch"
+
+
+class RuntimeAssertionError(TintypeError, RuntimeError):
+    """Something that a program rests on does not hold in this call: of its sizes, or of numbers in its data.
+
+    >>> import torch, tintype
+    >>> def repeated(x):
+    ...     count = int(x.sum())
+    ...     torch._check(count < 5)
+    ...     return torch.ones(count)
+    >>> program = tintype.export(repeated, (torch.ones(2),))
+    >>> try:
+    ...     program.module()(torch.ones(7))
+    ... except tintype.TintypeError as error:
+    ...     print(error.id)
+    input-mismatch
+    >>> try:
+    ...     program.module()(torch.tensor([7.0, 0.0]))
+    ... except RuntimeAssertionError as error:
+    ...     print(error.id)
+    runtime-assertion
+    """
+
+    id = "runtime-assertion"
 
 
 class VerificationError(TintypeError):

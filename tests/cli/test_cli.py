@@ -48,8 +48,8 @@ def test_info(model: Path) -> None:
     for expected in (
         "functional stage",
         "format 1.1, operator set 1, written by tintype",
-        "input    float32[s0, 3]",
-        "linear_1    float32[s0, 2]",
+        "input    float32[batch, 3]",
+        "linear_1    float32[batch, 2]",
         "input.shape[0] = batch, 1 <= batch <= 64",
         "operators (3 calls)",
         "aten.linear.default    2",
@@ -108,7 +108,7 @@ def test_run_with_structured_results(tmp_path: Path) -> None:
 
 
 def test_inputs_that_are_wrong(model: Path, tmp_path: Path) -> None:
-    assert "the input 'input', f32[s0, 3], is not given" in refused("run", model)
+    assert "the input 'input', f32[batch, 3], is not given" in refused("run", model)
     assert "no input 'y'; its inputs are input" in refused("run", model, "--input", "y=3")
     assert "expected NAME=VALUE" in refused("run", model, "--input", "input")
     assert "there is no file nowhere.npy" in refused("run", model, "--input", "input=nowhere.npy")

@@ -45,10 +45,25 @@ def print_info(path: Path) -> None:
 
 
 def _print_program(console: Console, program: schema.Program) -> None:
+    _name_sizes(program)
     console.print(_values_table("inputs", _inputs(program)))
     console.print(_values_table("outputs", _outputs(program)))
     _print_contract(console, program)
     console.print(_operators_table(program))
+
+
+def _name_sizes(program: schema.Program) -> None:
+    """Let the sizes of a description be called what the user called them."""
+    if not program.symbols.symbols:
+        return  # and torch need not be loaded
+    from tintype.serde.symbols import SymbolReader
+    from tintype.symbolic import named_text
+
+    symbols = SymbolReader(program.symbols)
+    program.tensor_types = [
+        msgspec.structs.replace(tensor, sizes=[named_text(symbols.size(size)) for size in tensor.sizes])
+        for tensor in program.tensor_types
+    ]
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

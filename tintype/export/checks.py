@@ -27,8 +27,9 @@ from tintype.ir.call_values import is_like, unlike
 from tintype.ir.observations import KEYS, OF_CONTAINERS, Observation
 from tintype.ir.sources import Source, place_in_call, size_of
 from tintype.ir.writing import Writer
-from tintype.symbolic import Expr, Range, Size, evaluate
+from tintype.symbolic import Expr, Range, Size, evaluate, named_text
 from tintype.symbolic.expression import Symbol
+from tintype.symbolic.ranges import INFINITY
 from tintype.trace.given_tensors import changes_operators
 from tintype.trace.recorder import active_recorder
 
@@ -160,20 +161,35 @@ def _check_size(where: Source, size: Size, bounds: Range | None, actual: int, sy
         if expected != actual:
             raise InputMismatchError(
                 f"Expected input at {where} to be equal to {expected}, but got {actual}",
-                remedy=f"the sizes of the inputs are related: this one is {size}",
+                remedy=f"the sizes of the inputs are related: this one is {named_text(size)}",
             )
     if len(unknown) == 1 and linear_in(size, unknown[0]) is not None:
         value = solve_for(size, unknown[0], actual, symbols)
         if value is None:
             raise InputMismatchError(
                 f"Expected input {where} = {actual} to be of the form {size}, where {unknown[0]} is an integer",
-                remedy="pass a size of that form",
+                remedy=f"pass a size of the form {named_text(size)}",
             )
         symbols[unknown[0]] = value
     if bounds is not None and actual < bounds.lower:
-        raise InputMismatchError(f"Expected input at {where} to be >= {bounds.lower}, but got {actual}")
+        raise _out_of_range(f"Expected input at {where} to be >= {bounds.lower}, but got {actual}", size, bounds)
     if bounds is not None and actual > bounds.upper:
-        raise InputMismatchError(f"Expected input at {where} to be <= {bounds.upper}, but got {actual}")
+        raise _out_of_range(f"Expected input at {where} to be <= {bounds.upper}, but got {actual}", size, bounds)
+
+
+def _out_of_range(fact: str, size: Expr, bounds: Range) -> InputMismatchError:
+    """The error for a size outside of the range that was exported for."""
+    name = named_text(size)
+    sources = [str(symbol.source) for symbol in size.symbols if symbol.source is not None]
+    where = f" ({sources[0]})" if isinstance(size, Symbol) and sources else ""
+    accepted = f"{name} >= {bounds.lower}"
+    if bounds.upper < INFINITY:
+        accepted = f"{bounds.lower} <= {name} <= {bounds.upper}"
+    return InputMismatchError(
+        fact,
+        remedy=f"the program was exported for {accepted}{where}: pass such a size, or "
+        "export it with a Dim of another range (contract() names the line that needs this one)",
+    )
 
 
 def solve_for(size: Expr, symbol: Symbol, actual: int, symbols: dict[Symbol, int]) -> int | None:
@@ -187,7 +203,7 @@ def solve_for(size: Expr, symbol: Symbol, actual: int, symbols: dict[Symbol, int
 
 
 def _sizes_text(sizes: Sequence[Size]) -> str:
-    return f"[{', '.join(str(size) for size in sizes)}]"
+    return f"[{', '.join(named_text(size) for size in sizes)}]"
 
 
 class InputChecks:

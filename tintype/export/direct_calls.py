@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from tintype.export.runtime_assertions import RuntimeAssertion
 from tintype.fake.tensor import FakeTensor
 
 aten = torch.ops.aten
@@ -123,8 +124,11 @@ def spelled(node: Node, spell: Callable[[Any], str], bind: Callable[[Any], str])
     if target is aten.slice.Tensor:
         return _spelled_slice(node, spell)
     if target is aten._assert_scalar.default and isinstance(node.args[0], Node):
-        failing = f"{bind(aten._assert_scalar.default._op)}({', '.join(map(spell, node.args))})"
+        failing = f"{bind(RuntimeAssertion(node))}({', '.join(map(spell, node.args))})"
         return f"None if {spell(node.args[0])} is True else {failing}"
+    if target is aten.sym_constrain_range.default and isinstance(node.args[0], Node):
+        limits = "".join(f", {name}={spell(value)}" for name, value in node.kwargs.items())
+        return f"{bind(RuntimeAssertion(node).check_range)}({spell(node.args[0])}{limits})"
     if target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}:
         options = "".join(f"{name}={spell(value)}, " for name, value in node.kwargs.items())
         return f"{bind(Tensor.to)}({spell(node.args[0])}, {options}copy=True)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -137,6 +138,7 @@ class InputSizes:
             self._problem(f"{size} not in range [{dim.min}, {dim.max}] of {dim!r}, for {source}{note}")
             return size
         symbol = self._roots[dim.name] = self._symbol(source, size, dim.min, dim.max, self._general[dim.name])
+        name_symbol(symbol, dim.name)
         return symbol
 
     def _symbol(self, source: Source, size: int, low: Any, high: Any, general: int = 2) -> Symbol:
@@ -148,6 +150,15 @@ class InputSizes:
 
     def _problem(self, fact: str) -> None:
         self.problems.append(fact)
+
+
+def name_symbol(symbol: Symbol, name: str) -> None:
+    """Let people read a size by the name of its Dim, unless that is what another symbol may be called."""
+    if _OF_SYMBOLS.fullmatch(name) is None:
+        symbol.environment.names[symbol.name] = name
+
+
+_OF_SYMBOLS = re.compile(r"(s|u|zuf)\d+")
 
 
 def _hint(symbol: Symbol) -> int:

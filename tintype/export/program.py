@@ -345,6 +345,17 @@ class ExportedProgram:
 
         return decompose_program(self, decomp_table, preserve)
 
+    def output_paths(self) -> list[str]:
+        """Where each of the program's outputs stands in the result.
+
+        >>> import torch, tintype
+        >>> ep = tintype.export(lambda x: {"logits": x + 1, "hidden": [x, x * 2]}, (torch.ones(2),))
+        >>> ep.output_paths()
+        ['logits', 'hidden[0]', 'hidden[1]']
+        """
+        spec = self.call_spec.out_spec
+        return [tree.place_name("".join(tree.child_names(spec, path))) for path in tree.leaf_paths(spec)]
+
     def contract(self) -> Contract:
         """What inputs the program accepts, with the lines of the user's program that decided it."""
         lines = contract_lines(self._context.environment, self._dynamic_sizes)
@@ -383,7 +394,8 @@ class ExportedProgram:
     def __str__(self) -> str:
         from tintype.ir.printing import print_program
 
-        return print_program(self.graph_module, self.graph_signature, self._stage.value)
+        paths = () if self.call_spec.out_spec.is_leaf() else self.output_paths()
+        return print_program(self.graph_module, self.graph_signature, self._stage.value, paths)
 
     def __repr__(self) -> str:
         calls = sum(node.op == "call_function" for node in self.graph.nodes)
@@ -396,7 +408,7 @@ class ExportedProgram:
         return program_html(self.graph_module, self.graph_signature, self._stage.value)
 
     def _input_descriptions(self) -> list[str]:
-        return [describe_value(node.meta.get("val")) for node in placeholders(self.graph)]
+        return [describe_value(node.meta.get("val"), str) for node in placeholders(self.graph)]
 
     def same_structure(self, other: ExportedProgram) -> bool:
         """Whether two programs are the same but for the values of their state and where they came from.

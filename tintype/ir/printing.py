@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch.fx import Graph, GraphModule, Node
 from tintype.ir.graph import attached, meta_of, output_node, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.signature import ExportGraphSignature
+from tintype.symbolic import named_text
+from tintype.symbolic.bridge import from_torch
 
 _DTYPES = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
@@ -37,8 +39,13 @@ _INFIX: dict[Callable[..., Any], str] = {
 }
 
 
-def describe_value(value: Any) -> str:
-    """A tensor as ``f32[2, 3]``, a symbolic number as ``Sym(s0)``, several values in parentheses.
+def named_size(number: Any) -> str:
+    """A number, by the names that users gave to sizes."""
+    return str(number) if isinstance(number, (int, float, bool)) else named_text(from_torch(number))
+
+
+def describe_value(value: Any, size: Callable[[Any], str] = named_size) -> str:
+    """A tensor as ``f32[batch, 3]``, a symbolic number as ``Sym(batch)``, several values in parentheses.
 
     >>> describe_value(torch.ones(2, 3))
     'f32[2, 3]'
@@ -46,11 +53,11 @@ def describe_value(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         kind = _DTYPES.get(value.dtype, str(value.dtype).removeprefix("torch."))
         device = "" if value.device.type == "cpu" else f" {value.device}"
-        return f"{kind}[{', '.join(str(size) for size in value.shape)}]{device}"
+        return f"{kind}[{', '.join(map(size, value.shape))}]{device}"
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return f"Sym({value})"
+        return f"Sym({size(value)})"
     if isinstance(value, (list, tuple)):
-        return f"({', '.join(describe_value(item) for item in value)})"
+        return f"({', '.join(describe_value(item, size) for item in value)})"
     return type(value).__name__
 
 
@@ -147,13 +154,26 @@ def imports(graph: Graph) -> list[str]:
     return sorted(names)
 
 
-def print_program(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> str:
-    """A program as a Python class, followed by its signature."""
+def print_program(
+    graph_module: GraphModule, signature: ExportGraphSignature, stage: str, paths: Sequence[str] = ()
+) -> str:
+    """A program as a Python class, followed by its signature; ``paths`` say where the user's outputs stand in the
+    result."""
     lines = ["import torch", *(f"import {name}" for name in imports(graph_module.graph)), "", ""]
     lines.append(f"class Program(torch.nn.Module):  # {stage} stage")
     lines += [f"    {line}" for line in _module_lines(graph_module)]
-    lines += ["", "", "# Signature", *(f"# {line}".rstrip() for line in str(signature).splitlines())]
+    lines += ["", "", "# Signature", *(f"# {line}".rstrip() for line in _signature_lines(signature, paths))]
     return "\n".join(lines) + "\n"
+
+
+def _signature_lines(signature: ExportGraphSignature, paths: Sequence[str]) -> Iterator[str]:
+    """The signature, with the place in the result of each of the user's outputs."""
+    inputs, heading, outputs = str(signature).partition("# outputs")
+    yield from (inputs + heading).splitlines()
+    places = iter(paths)
+    for line in outputs.splitlines()[1:]:
+        path = next(places, "") if line.endswith(": USER_OUTPUT") else ""
+        yield f"{line}  # {path}" if path else line
 
 
 def program_html(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> str:

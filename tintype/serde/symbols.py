@@ -9,6 +9,7 @@ from typing import Any
 from tintype.errors import FileFormatError, Location
 from tintype.export.constraints import DynamicSize
 from tintype.export.dimensions import DerivedDim, Dim, DimHint
+from tintype.export.input_sizes import name_symbol
 from tintype.ir.sources import Argument
 from tintype.serde import schema
 from tintype.symbolic import Assertion, Environment, Expr, Guard, Specialization, Symbol, parse, text
@@ -97,6 +98,10 @@ class SymbolReader:
             DynamicSize(self._dimension(size.dimension), self.expression(size.expression), Argument(size.source))
             for size in symbols.dynamic_sizes
         ]
+        for size in self.sizes:
+            if isinstance(size.dimension, Dim) and isinstance(size.expression, Expr):
+                for root in size.expression.symbols:
+                    name_symbol(root, size.dimension.root.name)
 
     def _declare(self, symbol: schema.Symbol) -> None:
         environment = self.environment

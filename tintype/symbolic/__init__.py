@@ -18,7 +18,7 @@ from .parse import ExpressionSyntaxError, parse
 from .ranges import Range
 from .relations import Condition, and_, eq, ge, gt, le, lt, ne, not_, or_
 from .solve import Congruence, solve_congruence, solve_divisibility, solve_linear
-from .text import python_source, text
+from .text import named_text, python_source, text
 
 __all__ = [
     "Assertion",
@@ -50,6 +50,7 @@ __all__ = [
     "maximum",
     "minimum",
     "mod",
+    "named_text",
     "ne",
     "not_",
     "or_",

@@ -88,6 +88,8 @@ class Environment(Table):
         super().__init__()
         self.defer_requirements = defer_requirements
         self.symbols: dict[str, Symbol] = {}
+        # what users call the sizes of symbols (the names of their Dims), by the symbols' own names; for people only
+        self.names: dict[str, str] = {}
         self.guards: list[Guard] = []
         self.assertions: list[Assertion] = []
         self.specializations: list[Specialization] = []
@@ -132,6 +134,7 @@ class Environment(Table):
             replace(found, expression=translation(found.expression)) for found in self.specializations
         ]
         new._next_number = dict(self._next_number)
+        new.names = dict(self.names)
         return new, translation
 
     # -- symbols

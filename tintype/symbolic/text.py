@@ -69,7 +69,13 @@ _MATH_FUNCTIONS = frozenset(("floor", "ceil", *FUNCTIONS))
 
 def text(value: Any) -> str:
     """The expression as people and files read it."""
-    return _Printer(str, python=False).show(value, _CHOICE)
+    return _Printer(_own_name, python=False).show(value, _CHOICE)
+
+
+def named_text(value: Any) -> str:
+    """The expression as people read it, with sizes called what the user called them."""
+    names = value.environment.names if isinstance(value, Expr) else {}
+    return _Printer(lambda symbol: names.get(symbol.name, symbol.name), python=False).show(value, _CHOICE)
 
 
 def python_source(value: Any, names: Mapping[Symbol, str] | None = None) -> str:
@@ -80,6 +86,10 @@ def python_source(value: Any, names: Mapping[Symbol, str] | None = None) -> str:
         return given.get(symbol, symbol.name)
 
     return _Printer(name, python=True).show(value, _CHOICE)
+
+
+def _own_name(symbol: Any) -> str:
+    return str(symbol.name)
 
 
 class _Printer:
@@ -100,7 +110,7 @@ class _Printer:
     def written(self, value: Expr) -> tuple[str, int]:
         operation = value.operation
         if isinstance(value, Symbol):
-            return (self.name(value) if self.python else value.name), _ATOM
+            return self.name(value), _ATOM
         if operation == "sum":
             return self.sum(value)
         if operation == "product":

@@ -7,7 +7,8 @@ structure, each before those in it.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -227,6 +228,23 @@ def put_into(places: Mapping[Path, int], containers: Sequence[Any], results: Any
     if not all(one is other for one, other in zip(parts, children)):
         made = node.unflatten_fn(parts, context)
     return put(containers[places[path]], made) if path in places else made
+
+
+def leaf_paths(spec: TreeSpec, path: Path = ()) -> Iterator[Path]:
+    """The places of all leaves of a structure, as numbers of children on the way."""
+    if spec.is_leaf():
+        yield path
+    for number, child in enumerate(spec.children()):
+        yield from leaf_paths(child, (*path, number))
+
+
+def place_name(written: str) -> str:
+    """A place in a result as people call it: ``['logits'][0]`` is ``logits[0]``, ``.layers[0].keys`` without the dot.
+
+    >>> place_name("['past'].keys['a'][1]"), place_name("[0]"), place_name("")
+    ('past.keys.a[1]', '[0]', 'result')
+    """
+    return re.sub(r"\['([^\W\d]\w*)'\]", r".\1", written).removeprefix(".") or "result"
 
 
 def child_names(spec: TreeSpec, path: Path) -> list[str]:
