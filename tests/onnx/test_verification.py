@@ -134,9 +134,7 @@ def test_whose_translation_failed_is_said() -> None:
     def broken(op: Any, x: Any) -> Any:
         raise ValueError("half done")
 
-    with pytest.raises(
-        tintype.onnx.OnnxExportError, match="that was given for it failed: ValueError"
-    ):
+    with pytest.raises(tintype.onnx.OnnxExportError, match="that was given for it failed: ValueError"):
         tintype.onnx.export(lambda x: x.exp(), (torch.ones(2),), translations={torch.ops.aten.exp.default: broken})
 
 

@@ -22,6 +22,7 @@ from tintype.errors import (
     raise_all,
 )
 from tintype.fake.context import FakeContext
+from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import add_placeholder, eliminate_dead_code, meta_of, output_node, set_meta
 from tintype.ir.names import free_name, identifier
@@ -486,6 +487,8 @@ class Capture:
                 continue
             self.kept.append((change, self._changed.refusal(change)))
         if assigned:
+            if not self.runs_in_eager_modes_place:
+                self._refuse_shared_memory(assigned)
             for change in changes:
                 if isinstance(change.before, torch.Tensor):
                     self.recorder.state_writes[change.before] = StateWrite.REPLACED
@@ -494,6 +497,28 @@ class Capture:
             for spec, result in zip(output_specs, results, strict=True):
                 if isinstance(spec.arg, TensorArgument):
                     spec.arg = TensorArgument(result.name)
+
+    def _refuse_shared_memory(self, assigned: list[tuple[str, FakeTensor, FakeTensor]]) -> None:
+        """In the next call a write to one buffer must not be one to another too: a program's have memory of their
+        own."""
+        replaced = {before.info.storage for _, before, _ in assigned}
+        held: dict[Storage, tuple[str, Storage]] = {}
+        for entry in self.state.entries:
+            storage = self.recorder.fake_of(entry.value).info.storage
+            if storage not in replaced:
+                held[storage] = (entry.target, storage)
+        for name, before, value in assigned:
+            own = before.info.storage
+            for storage in (value.info.storage, *value.info.storage.sources):
+                other, of_other = held.setdefault(storage, (name, own))
+                if other != name and (own.written or of_other.written):
+                    self.recorder.problems.append(
+                        StateChangedError(
+                            f"the program assigned memory of {other!r} to the buffer {name!r}, and writes to one of "
+                            "them: in the next call that is a write to both",
+                            remedy="assign a copy: clone()",
+                        )
+                    )
 
     def _can_assign(self, buffer: torch.Tensor, value: FakeTensor) -> bool:
         old = self.recorder.fake_of(buffer)

@@ -309,3 +309,45 @@ def test_autocast_that_torchscript_does_not_understand() -> None:
 
     with pytest.raises(tintype.CaptureError, match=r"can't tell what torch.autocast does in this script"):
         converted(torch.jit.script(Flagged()), (X,))
+
+
+# --- lists and dictionaries in attributes ----------------------------------------------------------------------
+
+
+class Keeping(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = [torch.zeros(4), torch.ones(4)]
+        self.cache = {"k": torch.zeros(3, 4), "a b": torch.ones(3, 4)}
+        self.sizes = [1, 2]
+        self.only_read = [torch.ones(4)]
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+        self.last = [self.last[1], self.last[0] + x[0]]
+        if x.sum() > 0:
+            self.cache["k"] = self.cache["k"] + x.sum()
+        self.cache["a b"][self.sizes[0] % 3].add_(1)
+        self.sizes[0] += x.size(0)
+        return self.last[0] + self.only_read[0], self.cache["k"] * self.cache["a b"], self.sizes[0]
+
+
+def test_lists_and_dictionaries_in_attributes_are_state() -> None:
+    program = compare(Keeping(), (X,), (-X,), (of(1),), (of(5),), dynamic_shapes=ROWS)
+    buffers = {"last_0", "last_1", "cache_k", "cache_a_b", "sizes_0", "sizes_1"}
+    assert set(program.graph_signature.buffers) == buffers
+
+
+def test_a_list_in_an_attribute_keeps_its_length() -> None:
+    class Growing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.history = [1]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.history.append(x.size(0))
+            return x
+
+    script = torch.jit.script(Growing())
+    with pytest.raises(tintype.errors.StateChangedError, match="with other items than before"):
+        converted(script, (X,))
+    assert script.history == [1]

@@ -11,6 +11,7 @@ import torch
 from tintype.errors import InvalidRequestError, StateChangedError, raise_all
 from tintype.export import ExportedProgram, export
 from tintype.interop.torchscript import containers as _containers  # noqa: F401  (they fill the table of statements)
+from tintype.interop.torchscript import kept
 from tintype.interop.torchscript import numbers as _numbers  # noqa: F401
 from tintype.interop.torchscript import objects as _objects  # noqa: F401
 from tintype.interop.torchscript import tensors as _tensors  # noqa: F401
@@ -91,7 +92,7 @@ def _as_captured(scripted: Any) -> torch.nn.Module:
         is_method = isinstance(scripted, torch._C.ScriptMethod)
         interpreter.root = root = mirror = interpreter.mirroring.of(scripted.owner if is_method else scripted._c)
         entry = Entry.of_method(interpreter, mirror, scripted.name if is_method else "forward", is_call=not is_method)
-        entry.keep_written_numbers()
+        entry.keep_written()
     root.__dict__["forward"] = entry.function()
     return root
 
@@ -164,7 +165,7 @@ class Entry:
         values = self._values(args, kwargs)
         interpreter.given = values
         for mirror in interpreter.mirroring.mirrors.values():
-            for name in mirror.numbers:  # here, where it can be used in every branch
+            for name in (*mirror.numbers, *mirror.kept):  # here, where it can be used in every branch
                 interpreter.attributes_of(mirror).get(name)
         try:
             given = self._run(values)
@@ -221,31 +222,38 @@ class Entry:
 
     # --- state -----------------------------------------------------------------------------------------------
 
-    def keep_written_numbers(self) -> None:
-        """Let numbers be buffers that the script writes to."""
+    def keep_written(self) -> None:
+        """Let numbers be buffers that the script writes to, and the items of lists and dictionaries."""
         procedures = [*(procedure for procedure, _ in self.overloads), *self.before, *self.after]
         statements = [
             found
             for procedure in procedures
             for found in reachable(self.interpreter, procedure, self.mirror, functions=False)
         ]
-        for statement, subject in statements:
-            if statement.kind != "prim::SetAttr" or not isinstance(subject, Mirror):
+        mirrors = self.interpreter.mirroring.mirrors.values()
+        registered = {id(t) for m in mirrors for table in (m._parameters, m._buffers) for t in table.values()}
+        for subject, name in kept.changed_containers(statements):
+            if name in subject.numbers or name in subject._buffers or name in subject._parameters:
                 continue
-            name = statement.name
-            if name not in subject.numbers and name not in subject._buffers and name not in subject._parameters:
-                value = subject.script.getattr(name)
-                if is_kept_number(value):
-                    keep_number(subject, name, value)
+            if name in subject._modules or not subject.script.hasattr(name):
+                continue
+            value = subject.script.getattr(name)
+            if is_kept_number(value):
+                keep_number(subject, name, value)
+            else:
+                kept.keep_container(subject, name, registered)
 
     def _write_state(self) -> None:
         """What the script has assigned to attributes of modules, which lasts to its next call."""
         interpreter = self.interpreter
+        for mirror, instance in interpreter.attributes.values():
+            for name in mirror.kept:
+                kept.write(mirror, name, interpreter.kept_items[id(mirror), name], instance.get(name))
         lost: list[Any] = []
         for mirror, instance in interpreter.attributes.values():
             for name, value in instance.content.items():
                 before = interpreter.loaded.get((id(mirror), name))
-                if value is before:
+                if value is before or name in mirror.kept:
                     continue
                 if name in mirror.numbers:
                     buffer = mirror.numbers[name]

@@ -34,7 +34,7 @@ def scripts_as_modules(root: torch.nn.Module) -> Iterator[None]:
         # what calls write to is state of the program from the beginning
         for mirror in list(interpreter.mirroring.mirrors.values()):
             for name in mirror.script._method_names():
-                Entry.of_method(interpreter, mirror, name, is_call=False).keep_written_numbers()
+                Entry.of_method(interpreter, mirror, name, is_call=False).keep_written()
         yield
     finally:
         for table, name, script in places:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tintype.errors import Location
-from tintype.interop.torchscript import control_flow
+from tintype.interop.torchscript import control_flow, kept
 from tintype.interop.torchscript.heap import LASTING, Container, Heap, ScriptInstance
 from tintype.interop.torchscript.mirror import Mirror, Mirroring
 from tintype.interop.torchscript.reading import Block, Procedure, Statement
@@ -48,6 +48,8 @@ class Interpreter:
         self.given: list[Any] = []
         # attributes as they were when the run began, which somebody has asked for
         self.loaded: dict[tuple[int, str], Any] = {}
+        # the items of lists and dictionaries in attributes, as they were; see kept.py
+        self.kept_items: dict[tuple[int, str], list[Any]] = {}
         self.root: torch.nn.Module | None = None
         # what runs a method of a module that is called from outside of the script; see inside.py
         self.from_outside: Callable[[Mirror, str], Callable[..., Any]] | None = None
@@ -63,7 +65,7 @@ class Interpreter:
         self.heap = Heap()
         self.attributes, self.numbers = {}, {}
         self.set_anew, self.was_read = set(), set()
-        self.loaded = {}
+        self.loaded, self.kept_items = {}, {}
         self.depth, self.environments, self.given, self.not_to_be_written = 0, [], [], []
         self.repeated = 0
         recorder = active_recorder()
@@ -188,7 +190,8 @@ class Interpreter:
         """An attribute as it is when the run begins. Lists and the like are made once, so that all see the same."""
         key = (id(mirror), name)
         if key not in self.loaded:
-            self.loaded[key] = self._adopted(mirror.attribute(name))
+            is_kept = name in mirror.kept
+            self.loaded[key] = kept.load(self, mirror, name) if is_kept else self._adopted(mirror.attribute(name))
         return self.loaded[key]
 
     def _adopted(self, value: Any) -> Any:

@@ -15,6 +15,7 @@ from tintype.interop.torchscript.reading import Procedure
 
 if TYPE_CHECKING:
     from tintype.interop.torchscript.interpreter import Interpreter
+    from tintype.interop.torchscript.kept import Kept
 
 _MISSING = object()
 _MANGLED = re.compile(r"\.?___torch_mangle_\d+")
@@ -31,6 +32,9 @@ class _Inside:
         self.procedures: dict[str, Procedure] = {}
         # numbers that the script writes to, which are buffers here
         self.numbers: dict[str, torch.Tensor] = {}
+        # lists and dictionaries that it changes, and those of the buffers for their items that stand for numbers
+        self.kept: dict[str, Kept] = {}
+        self.kept_numbers: set[str] = set()
 
 
 class Mirror(torch.nn.Module):
@@ -52,6 +56,17 @@ class Mirror(torch.nn.Module):
         """The buffers that stand for numbers, by name."""
         numbers: dict[str, torch.Tensor] = self.__dict__[".inside"]().numbers
         return numbers
+
+    @property
+    def kept(self) -> dict[str, Kept]:
+        """The lists and dictionaries whose items are buffers; see kept.py."""
+        kept: dict[str, Kept] = self.__dict__[".inside"]().kept
+        return kept
+
+    @property
+    def kept_numbers(self) -> set[str]:
+        names: set[str] = self.__dict__[".inside"]().kept_numbers
+        return names
 
     def method(self, name: str) -> Procedure:
         """A method of the module, read when it is first asked for."""
@@ -161,9 +176,13 @@ class Mirroring:
 
 def keep_number(mirror: Mirror, name: str, value: Any) -> None:
     """Let a number that the script writes to be a buffer of the program."""
-    buffer = torch.tensor(value, dtype=_NUMBERS[type(value)])
+    buffer = number_buffer(value)
     mirror._buffers[name] = buffer
     mirror.numbers[name] = buffer
+
+
+def number_buffer(value: Any) -> torch.Tensor:
+    return torch.tensor(value, dtype=_NUMBERS[type(value)])
 
 
 def is_kept_number(value: Any) -> bool:
