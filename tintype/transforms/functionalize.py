@@ -28,40 +28,35 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import (
     base_name,
     eliminate_dead_code,
-    meta_of,
     name_in_order,
     output_node,
     placeholders,
-    set_meta,
 )
 from tintype.ir.process_switches import collector_paused
-from tintype.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec, StateWrite, TensorArgument
+from tintype.ir.signature import InputKind, InputSpec, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
 from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms import refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
-from tintype.transforms.emit import Emitter, evaluate, info_of, location_of
+from tintype.transforms.emit import Emitter, info_of, location_of
+from tintype.transforms.functional_outputs import expose, mutation_outputs
 from tintype.transforms.handles import (
     Handle,
-    alike,
     differs,
     is_cut_between,
     memory_of,
-    moved_fake,
-    root_of,
     with_storage,
 )
 from tintype.transforms.histories import Histories
 from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
+from tintype.transforms.moved_values import work_out_again
 from tintype.transforms.regions import dissolve_regions
+from tintype.transforms.seen_later import is_seen_later
 from tintype.transforms.shared_elements import share_elements
 from tintype.transforms.views import (
-    RECOMPUTE_VIEW,
-    View,
     is_view_of_several,
-    laid_out,
     lies_within,
     overlaps,
     scatter_strided,
@@ -138,7 +133,7 @@ class Functionalization:
                 continue
             self.emit.at = node
             if node.op == "output":
-                self._expose(node)
+                expose(self, node)
                 self._read_arguments(node)
                 continue
             if node.op == "placeholder":
@@ -151,7 +146,7 @@ class Functionalization:
             elif self.written and node.op == "call_function":
                 self._visit(node)
         raise_all(self.problems)
-        specs = self._mutation_outputs()
+        specs = mutation_outputs(self)
         raise_all(self.doubts.write(self.context.environment))
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
@@ -186,7 +181,7 @@ class Functionalization:
             return
         handle = self._enter(node, value.info, None)
         self._read_arguments(node)
-        self._give(handle, node)
+        self.give(handle, node)
 
     def _enter_placeholder(self, node: Node) -> None:
         value = node.meta.get("val")
@@ -236,7 +231,7 @@ class Functionalization:
         if unchanged:
             handle.viewed = base
             return
-        self._make_view(handle, base)
+        self.make_view(handle, base)
         self.replaced.append(node)
 
     def _enter_several(self, node: Node) -> bool:
@@ -261,28 +256,28 @@ class Functionalization:
             step = step.parent
         for step in reversed(stale):
             assert step.parent is not None
-            self._make_view(step, step.parent.value)
-            self._inherit_doubts(step)
+            self.make_view(step, step.parent.value)
+            self.inherit_doubts(step)
         return handle.value
 
-    def _inherit_doubts(self, handle: Handle) -> None:
+    def inherit_doubts(self, handle: Handle) -> None:
         """A handle got what was written to its base: it rests on being a view of it."""
         assert handle.parent is not None
         handle.doubts.update(handle.parent.doubts)
         if handle.doubt is not None:
             handle.doubts[handle.doubt] = None
 
-    def _make_view(self, handle: Handle, base: Node) -> None:
+    def make_view(self, handle: Handle, base: Node) -> None:
         """Give a handle the value that its base's value has for it."""
         view = handle.view
         if view.target is aten.as_strided.default and not lies_within(view.info, view.base):
             self.problems.append(refused_writes.beyond_base(handle.source))
-            self._give(handle, handle.source)
+            self.give(handle, handle.source)
             return
-        self._give(handle, view.again(self.emit, base))
+        self.give(handle, view.again(self.emit, base))
         handle.viewed = base
 
-    def _give(self, handle: Handle, value: Node) -> None:
+    def give(self, handle: Handle, value: Node) -> None:
         handle.value, handle.version = value, self.versions[handle.storage]
         handle.viewed = None
         # a view of all elements in the same size may have its value in common with its parent
@@ -319,64 +314,14 @@ class Functionalization:
             for argument, value in new.items()
         )
         if moved and node.op == "call_function":
-            self._work_out_again(node)
-
-    def _work_out_again(self, node: Node) -> None:
-        old = node.meta.get("val")
-        if node.target is operator.getitem:
-            several: Any = node.args[0]
-            new = several.meta["val"][node.args[1]]
-            self._move(node, old, new.info if type(new) is FakeTensor else None)
-            return
-        if not isinstance(node.target, torch._ops.OpOverload) or plan_for(node.target).writes:
-            return
-        if (
-            node.target in RECOMPUTE_VIEW and type(old) is FakeTensor and node not in self.handles
-        ):  # no copy that is written to
-            self._view_moved(node, old.info)
-            return
-        new = evaluate(self.context, node.target, node.args, node.kwargs)
-        if type(new) is TensorInfo:
-            self._move(node, old, new)
-        elif isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
-            self._move_several(node, old, new)
-
-    def _move(self, node: Node, old: Any, new: TensorInfo | None) -> None:
-        """Note that a node's value has another layout; to the program it is still the same tensor."""
-        if new is None or type(old) is not FakeTensor or alike(new, old.info):
-            return
-        self._describe(node, moved_fake(new, old, self.context))
-
-    def _move_several(self, node: Node, old: Any, new: Any) -> None:
-        pairs = list(zip(old, new, strict=False))
-        if any(type(a) is FakeTensor and type(b) is TensorInfo and not alike(a.info, b) for a, b in pairs):
-            fakes = [
-                moved_fake(b, a, self.context) if type(a) is FakeTensor and type(b) is TensorInfo else a
-                for a, b in pairs
-            ]
-            self._describe(node, tuple(fakes))
-
-    def _describe(self, node: Node, value: Any) -> None:
-        set_meta(node, meta_of(node).derived(val=value))
-        self.moved.add(node)
-
-    def _view_moved(self, node: Node, info: TensorInfo) -> None:
-        """A view, of something nobody writes to, that depends on how that lies in memory."""
-        base: Any = node.args[0]
-        wanted = self.geometry.get(base) or info_of(base)
-        assert wanted is not None
-        value = View(node, info, wanted).again(self.emit, base)
-        self.geometry[value] = info
-        self.moved.add(value)
-        node.replace_all_uses_with(value)
-        self.graph.erase_node(node)
+            work_out_again(self, node)
 
     # --- writing -------------------------------------------------------------------------------------------
 
     def write(self, handle: Handle, value: Node) -> None:
         """Give a handle a new value, and with it everything it is a view of."""
         storage = handle.storage
-        if storage.frozen and self._is_seen_later(storage):
+        if storage.frozen and is_seen_later(self, storage):
             self.problems.append(refused_writes.frozen(self.emit.at))
             return
         if any(is_zero(size) for size in handle.info.sizes):
@@ -393,12 +338,12 @@ class Functionalization:
         self._invalidate_copies(storage)
         self.doubts.note_write(storage)
         value = self._fit(handle, value)
-        self._give(handle, value)
+        self.give(handle, value)
         crossed: dict[Doubt, None] = {}
         for view, base in chain:
             assert view.parent is not None
             value = self._scatter(view, base, value)
-            self._give(view.parent, value)
+            self.give(view.parent, value)
             if view.doubt is not None:
                 crossed[view.doubt] = None
             view.parent.doubts.update(crossed)
@@ -419,7 +364,7 @@ class Functionalization:
             self.problems.append(refused_writes.written_overlap(self.emit.at))
             return
         self.write(memory, new)
-        self._give(handle, value)
+        self.give(handle, value)
 
     def _fit(self, handle: Handle, value: Node) -> Node:
         """A new value in the dtype of the tensor it is written to."""
@@ -598,25 +543,6 @@ class Functionalization:
                 for source in storage.sources:
                     self.unchanged_copies.setdefault(source, []).append(storage)
 
-    def _is_seen_later(self, frozen: Storage) -> bool:
-        """Whether somebody could see a write to the result of a branch in the memory of the operand it may be."""
-        if not frozen.sources:
-            return True
-        return any(self._source_is_seen_later(frozen, source) for source in frozen.sources)
-
-    def _source_is_seen_later(self, frozen: Storage, source: Storage) -> bool:
-        if any(source in storages_of(node) for node in placeholders(self.graph)):
-            return True
-        node = self.emit.at
-        assert node is not None
-        while node.op != "output":
-            node = node.next
-            for argument in node.all_input_nodes:
-                for storage in storages_of(argument):
-                    if storage is source or (storage is not frozen and source in storage.sources):
-                        return True
-        return source.frozen and self._is_seen_later(source)
-
     def _invalidate_copies(self, storage: Storage) -> None:
         """A write to the source of conversions that changed nothing: eager mode would show it in their results."""
         pending = [storage]
@@ -624,87 +550,6 @@ class Functionalization:
             copies = self.unchanged_copies.pop(pending.pop(), ())
             pending += [copy for copy in copies if copy not in self.stale_copies]
             self.stale_copies.update(copies)
-
-    # --- outputs -------------------------------------------------------------------------------------------
-
-    def _expose(self, output: Node) -> None:
-        """Let outputs that share memory with each other or with an input do so as in eager mode: as views of
-        one value."""
-        by_storage: dict[Storage, dict[Handle, None]] = {}
-        for node in output.all_input_nodes:
-            handle = self.handles.get(node)
-            if handle is not None and self.versions[handle.storage]:
-                by_storage.setdefault(handle.storage, {})[handle] = None
-        for handles in by_storage.values():
-            base = root_of(next(iter(handles)))
-            if len(handles) == 1 and base.source.op != "placeholder":
-                self._lay_out(next(iter(handles)))
-                continue
-            if any(handle.parent is not None for handle in handles):
-                value = laid_out(self.emit, base.value, base.info)
-                if value is not base.value:
-                    self._give(base, value)
-            for handle in handles:
-                self._derive(handle)
-
-    def _lay_out(self, handle: Handle) -> None:
-        """Let a result lie in memory as in eager mode, where it was there before what was written to it."""
-        value = self.read(handle)
-        new = laid_out(self.emit, value, handle.info)
-        if new is not value:
-            self._give(handle, new)
-
-    def _derive(self, handle: Handle) -> None:
-        """Make a handle's value a view of its base's."""
-        chain: list[Handle] = []
-        step = handle
-        while step.parent is not None:
-            chain.append(step)
-            step = step.parent
-        for step in reversed(chain):
-            assert step.parent is not None
-            if step.version != self.versions[step.storage]:
-                self._make_view(step, step.parent.value)
-                self._inherit_doubts(step)
-            elif step.viewed is not step.parent.value:
-                self._make_view(step, step.parent.value)
-
-    def _mutation_outputs(self) -> list[OutputSpec]:
-        specs: list[OutputSpec] = []
-        values: list[Node] = []
-        output = output_node(self.graph)
-        self.emit.at = output
-        by_name = {spec.arg.name: spec for spec in self.input_specs}
-        for node in self.graph.find_nodes(op="placeholder"):
-            self.doubts.note_read(node)  # the caller sees what is in it
-            handle = self.handles.get(node)
-            if handle is None or self.versions[handle.storage] == 0:
-                continue
-            self.doubts.relied_on.update(handle.doubts)
-            spec = by_name[node.name]
-            value = self.read(handle)
-            target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
-            if spec.kind not in _MUTATION_KINDS:
-                self.problems.append(refused_writes.written_constant(node, spec, self.written[handle.storage]))
-                continue
-            if overlaps(handle.info):
-                self.problems.append(refused_writes.written_overlapping_input(node, self.written[handle.storage]))
-                continue
-            argument = TensorArgument(value.name)
-            write = self.state_writes.get(node.name, StateWrite.IN_PLACE)
-            specs.append(OutputSpec(_MUTATION_KINDS[spec.kind], argument, target, write))
-            values.append(value)
-        raise_all(self.problems)
-        if values:
-            output.args = ((*values, *output.args[0]),)  # type: ignore[misc]
-        return specs
-
-
-_MUTATION_KINDS = {
-    InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
-    InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
-    InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
-}
 
 
 def functionalize(

@@ -1,0 +1,76 @@
+"""Values that lie in memory otherwise than in the program, since something that they depend on was written to."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from tintype.fake.info import TensorInfo
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import meta_of, set_meta
+from tintype.trace.plan import plan_for
+from tintype.transforms.emit import evaluate, info_of
+from tintype.transforms.handles import alike, moved_fake
+from tintype.transforms.views import RECOMPUTE_VIEW, View
+
+if TYPE_CHECKING:
+    from tintype.transforms.functionalize import Functionalization
+
+
+def work_out_again(functional: Functionalization, node: Node) -> None:
+    """Work the value of a node out again whose arguments have another layout than in the program."""
+    old = node.meta.get("val")
+    if node.target is operator.getitem:
+        several: Any = node.args[0]
+        new = several.meta["val"][node.args[1]]
+        _move(functional, node, old, new.info if type(new) is FakeTensor else None)
+        return
+    if not isinstance(node.target, torch._ops.OpOverload) or plan_for(node.target).writes:
+        return
+    if (
+        node.target in RECOMPUTE_VIEW and type(old) is FakeTensor and node not in functional.handles
+    ):  # no copy that is written to
+        _view_moved(functional, node, old.info)
+        return
+    new = evaluate(functional.context, node.target, node.args, node.kwargs)
+    if type(new) is TensorInfo:
+        _move(functional, node, old, new)
+    elif isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
+        _move_several(functional, node, old, new)
+
+
+def _move(functional: Functionalization, node: Node, old: Any, new: TensorInfo | None) -> None:
+    """Note that a node's value has another layout; to the program it is still the same tensor."""
+    if new is None or type(old) is not FakeTensor or alike(new, old.info):
+        return
+    _describe(functional, node, moved_fake(new, old, functional.context))
+
+
+def _move_several(functional: Functionalization, node: Node, old: Any, new: Any) -> None:
+    pairs = list(zip(old, new, strict=False))
+    if any(type(a) is FakeTensor and type(b) is TensorInfo and not alike(a.info, b) for a, b in pairs):
+        fakes = [
+            moved_fake(b, a, functional.context) if type(a) is FakeTensor and type(b) is TensorInfo else a
+            for a, b in pairs
+        ]
+        _describe(functional, node, tuple(fakes))
+
+
+def _describe(functional: Functionalization, node: Node, value: Any) -> None:
+    set_meta(node, meta_of(node).derived(val=value))
+    functional.moved.add(node)
+
+
+def _view_moved(functional: Functionalization, node: Node, info: TensorInfo) -> None:
+    """A view, of something nobody writes to, that depends on how that lies in memory."""
+    base: Any = node.args[0]
+    wanted = functional.geometry.get(base) or info_of(base)
+    assert wanted is not None
+    value = View(node, info, wanted).again(functional.emit, base)
+    functional.geometry[value] = info
+    functional.moved.add(value)
+    node.replace_all_uses_with(value)
+    functional.graph.erase_node(node)
