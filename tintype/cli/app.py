@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -103,28 +103,22 @@ def convert(
     ] = False,
 ) -> None:
     """Make a program of a TorchScript file, or an ONNX model of a program (MODEL.tt MODEL.onnx)."""
-    from tintype.cli.convert import convert_file
-    from tintype.cli.to_onnx import convert_program
-
     with _told_plainly():
-        if target.suffix == ".onnx" and source.suffix in (".pt", ".pth"):
+        if target.suffix != ".onnx":
+            from tintype.cli.convert import convert_file
+
+            convert_file(source, target, inputs or [], dynamic or [], trust=trust, method=method)
+            return
+        if source.suffix in (".pt", ".pth"):
             raise InvalidRequestError(
                 f"{source.name} is a TorchScript file, which becomes a program first",
                 remedy=f"tintype convert {source.name} {source.stem}.tt ..., then "
                 f"tintype convert {source.stem}.tt {target.name}",
             )
-        if target.suffix == ".onnx":
-            convert_program(
-                source,
-                target,
-                entry=entry,
-                opset=opset,
-                optimize=optimize,
-                verify=verify,
-                external_data=external_data,
-            )
-            return
-        convert_file(source, target, inputs or [], dynamic or [], trust=trust, method=method)
+        from tintype.cli.to_onnx import convert_program
+
+        options: dict[str, Any] = {"entry": entry, "opset": opset, "optimize": optimize, "verify": verify}
+        convert_program(source, target, external_data=external_data, **options)
 
 
 @app.command()

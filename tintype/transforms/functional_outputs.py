@@ -84,14 +84,13 @@ def mutation_outputs(functional: Functionalization) -> list[OutputSpec]:
         functional.doubts.relied_on.update(handle.doubts)
         spec = by_name[node.name]
         value = functional.read(handle)
+        written = functional.written[handle.storage]
         target = spec.arg.name if spec.kind is InputKind.USER_INPUT else spec.target
         if spec.kind not in _MUTATION_KINDS:
-            functional.problems.append(
-                refused_writes.written_constant(node, spec, functional.written[handle.storage])
-            )
+            functional.problems.append(refused_writes.written_constant(node, spec, written))
             continue
         if overlaps(handle.info):
-            functional.problems.append(refused_writes.written_overlapping_input(node, write_node))
+            functional.problems.append(refused_writes.written_overlapping_input(node, written))
             continue
         argument = TensorArgument(value.name)
         write = functional.state_writes.get(node.name, StateWrite.IN_PLACE)

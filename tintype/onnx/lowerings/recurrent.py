@@ -49,6 +49,25 @@ def _joined(op: Builder, rows: Sequence[Sequence[Any]], dtype: Any) -> Any:
     return values[0] if len(values) == 1 else op.Concat(*values, axis=0)
 
 
+def _attributes(operation: str, hidden: int, directions: int, activation: str | None) -> dict[str, Any]:
+    """What ONNX wants to know of one layer."""
+    attributes: dict[str, Any] = {
+        "hidden_size": hidden,
+        "direction": "bidirectional" if directions == 2 else "forward",
+    }
+    if operation == "GRU":
+        attributes["linear_before_reset"] = 1
+    if activation is not None:
+        attributes["activations"] = [activation] * directions
+    return attributes
+
+
+def _both_directions(op: Builder, outputs: Any, hidden: int) -> Any:
+    """The outputs of both directions beside each other."""
+    turned = op.Transpose(outputs, perm=[0, 2, 1, 3])
+    return op.Reshape(turned, op.constant([0, 0, 2 * hidden], _INT64))
+
+
 def _layers(
     op: Builder,
     operation: str,
@@ -75,22 +94,12 @@ def _layers(
     sequence = op.Transpose(tensor, perm=[1, 0, 2]) if batch_first else tensor
     finals: list[list[Any]] = [[] for _ in states]
     for layer in range(layers):
-        rows: list[list[Any]] = []
-        for direction in range(directions):
-            first = (layer * directions + direction) * each
-            rows.append([_reordered(op, weight, operation) for weight in weights[first : first + each]])
+        starts = [(layer * directions + direction) * each for direction in range(directions)]
+        rows = [[_reordered(op, weight, operation) for weight in weights[at : at + each]] for at in starts]
         initial = [
             state if layers == 1 else op.Slice(state, [layer * directions], [(layer + 1) * directions], [0])
             for state in states
         ]
-        attributes: dict[str, Any] = {
-            "hidden_size": hidden,
-            "direction": "bidirectional" if bidirectional else "forward",
-        }
-        if operation == "GRU":
-            attributes["linear_before_reset"] = 1
-        if activation is not None:
-            attributes["activations"] = [activation] * directions
         made = getattr(op, operation)(
             sequence,
             _joined(op, [[row[0]] for row in rows], dtype),
@@ -98,15 +107,11 @@ def _layers(
             _joined(op, [[row[2], row[3]] for row in rows], dtype) if has_biases else None,
             None,
             *initial,
-            **attributes,
+            **_attributes(operation, hidden, directions, activation),
         )
         for final, value in zip(finals, made[1:]):
             final.append(value)
-        if directions == 1:
-            sequence = op.Squeeze(made[0], [1])
-        else:
-            turned = op.Transpose(made[0], perm=[0, 2, 1, 3])
-            sequence = op.Reshape(turned, op.constant([0, 0, 2 * hidden], _INT64))
+        sequence = _both_directions(op, made[0], hidden) if bidirectional else op.Squeeze(made[0], [1])
     results = op.Transpose(sequence, perm=[1, 0, 2]) if batch_first else sequence
     return results, *(final[0] if layers == 1 else op.Concat(*final, axis=0) for final in finals)
 
