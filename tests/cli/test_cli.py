@@ -43,6 +43,12 @@ def refused(*arguments: object) -> str:
     return result.stderr
 
 
+@pytest.mark.parametrize("command", [["-m", "tintype", "--version"], ["-m", "tintype", "info", "--help"]])
+def test_the_command_line_as_a_module(command: list[str]) -> None:
+    shown = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
+    assert shown == f"tintype {tintype.__version__}\n" if command[-1] == "--version" else "tintype info" in shown
+
+
 def test_info(model: Path) -> None:
     text = call("info", model)
     for expected in (

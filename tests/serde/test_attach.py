@@ -157,3 +157,46 @@ def test_a_tensor_whose_bytes_are_not_its_size(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(safetensors(header, bytes(16)))
     with pytest.raises(FileFormatError, match="16 bytes, which are not"):
         tintype.attach_weights(without_weights(), tmp_path, strict=False)
+
+
+# --- programs that have weights -----------------------------------------------------------------------------------
+
+
+def _linear() -> tuple[torch.nn.Linear, tintype.ExportedProgram]:
+    model = torch.nn.Linear(3, 2)
+    return model, tintype.export(model, (torch.ones(4, 3),))
+
+
+def test_weights_of_a_program_are_replaced() -> None:
+    model, program = _linear()
+    before = program.module()(torch.ones(4, 3))
+    state = {name: torch.ones_like(value) for name, value in model.state_dict().items()}
+    for made in (program.with_state(state), tintype.attach_weights(program, state)):
+        made.validate()
+        assert torch.equal(made.module()(torch.ones(4, 3)), torch.full((4, 2), 4.0))
+        assert made.state_dict["weight"].requires_grad
+    assert torch.equal(program.module()(torch.ones(4, 3)), before)
+
+
+def test_state_that_does_not_fit_is_refused() -> None:
+    _, program = _linear()
+    weight, bias = torch.ones(2, 3), torch.ones(2)
+    with pytest.raises(InvalidRequestError, match="no weights for 1 parameters or buffers: bias"):
+        program.with_state({"weight": weight})
+    with pytest.raises(InvalidRequestError, match="no place for 1 tensors: other"):
+        program.with_state({"weight": weight, "bias": bias, "other": bias})
+    with pytest.raises(InvalidRequestError, match="another configuration"):
+        program.with_state({"weight": torch.ones(3, 3), "bias": bias})
+    with pytest.raises(InvalidRequestError, match=r"weight.to\(torch.float32\)"):
+        program.with_state({"weight": weight.double(), "bias": bias})
+    kept = program.with_state({"weight": weight}, strict=False)
+    assert kept.state_dict["bias"] is program.state_dict["bias"]
+
+
+def test_tied_weights_are_given_once() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    program = tintype.export(model, (torch.ones(1, 2),))
+    state = {"0.weight": torch.eye(2), "0.bias": torch.zeros(2), "1.bias": torch.zeros(2)}
+    made = program.with_state(state)
+    assert made.state_dict["0.weight"] is made.state_dict["1.weight"]

@@ -21,6 +21,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from tintype import __version__
+
+        typer.echo(f"tintype {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Programs captured from PyTorch models, in files."""
+
+
 ProgramFile = Annotated[Path, typer.Argument(help="A file that tintype.save wrote.", metavar="MODEL.tt")]
 
 

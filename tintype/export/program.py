@@ -345,6 +345,24 @@ class ExportedProgram:
 
         return decompose_program(self, decomp_table, preserve)
 
+    def with_state(self, state: Any, *, strict: bool = True) -> ExportedProgram:
+        """The same program with other parameters and buffers; names, shapes and dtypes are checked.
+
+        ``state`` is a dictionary of tensors, such as a ``state_dict``, or what :func:`tintype.attach_weights` takes.
+        With ``strict`` it must have all parameters and persistent buffers and nothing else; otherwise those that it
+        has are replaced. This program stays as it is.
+
+        >>> import torch, tintype
+        >>> model = torch.nn.Linear(3, 2)
+        >>> ep = tintype.export(model, (torch.ones(4, 3),))
+        >>> trained = ep.with_state({"weight": torch.ones(2, 3), "bias": torch.zeros(2)})
+        >>> trained.module()(torch.ones(4, 3))[0].tolist()
+        [3.0, 3.0]
+        """
+        from tintype.serde.attach import with_state
+
+        return with_state(self, state, strict=strict)
+
     def output_paths(self) -> list[str]:
         """Where each of the program's outputs stands in the result.
 

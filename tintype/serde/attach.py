@@ -131,12 +131,14 @@ def attach_weights(
     device: str | torch.device = "cpu",
     strict: bool = True,
 ) -> ExportedProgram:
-    """A program like one that was exported on the meta device, with weights.
+    """A program like one that was exported on the meta device, or with other weights, with these.
 
     ``weights`` is a folder with safetensors files, one such file, the index of several
     (``model.safetensors.index.json``), a dictionary of tensors, or a list of these. Every parameter and buffer
     without data gets the tensor of its name; of tied ones, the first that is found. With ``strict`` all of them must
-    be found, and all tensors of the files must be used.
+    be found, and all tensors of the files must be used. Those that have data are replaced where there is a tensor of
+    their name, on the device where they are (:meth:`ExportedProgram.with_state <tintype.ExportedProgram.with_state>`
+    wants all of them).
 
     >>> import torch, tintype
     >>> with torch.device("meta"):
@@ -168,26 +170,52 @@ def _replacements(
     """What every value without data is replaced by, and the names of those that nothing was found for."""
     names: dict[int, list[str]] = {}
     for name, value in values.items():
-        if isinstance(value, torch.Tensor) and value.device.type == "meta":
+        if isinstance(value, torch.Tensor):
             names.setdefault(id(value), []).append(name)
     replaced: dict[str, torch.Tensor] = {}
     missing = []
     for same in names.values():
         old, new = values[same[0]], weights.find(same)
         if new is None:
-            missing.append(same[0])
+            if old.device.type == "meta":
+                missing.append(same[0])
             continue
         if (new.shape, new.dtype) != (old.shape, old.dtype):
             raise InvalidRequestError(
                 f"the program needs {same[0]} as {old.dtype} {list(old.shape)}, but the weights have {new.dtype} "
                 f"{list(new.shape)}",
-                remedy="export the model as its weights are (model.to(dtype))",
+                remedy=_unlike_remedy(same[0], old, new),
             )
-        new = new.to(device)
+        new = new.to(device if old.device.type == "meta" else old.device)
         if isinstance(old, torch.nn.Parameter):
             new = torch.nn.Parameter(new, old.requires_grad)
         replaced.update(dict.fromkeys(same, new))
     return replaced, missing
+
+
+def _unlike_remedy(name: str, old: torch.Tensor, new: torch.Tensor) -> str:
+    if old.shape != new.shape:
+        return "these are the weights of another model, or of another configuration of it: export that one"
+    wanted = f"{{name: weight.to({old.dtype}) for name, weight in weights.items()}}"
+    return f"convert the weights, {wanted}, or export the model as they are: model.to({new.dtype})"
+
+
+def with_state(
+    program: ExportedProgram, state: WeightSource | list[WeightSource], *, strict: bool = True
+) -> ExportedProgram:
+    """See :meth:`tintype.ExportedProgram.with_state`."""
+    sources = state if isinstance(state, list) else [state]
+    if strict:
+        given = _Weights(sources).names()
+        held = program.state_dict
+        tied = {id(held[name]) for name in given if name in held}
+        missing = [name for name, value in held.items() if id(value) not in tied]
+        if missing:
+            raise InvalidRequestError(
+                _report(missing, sorted(given - {*held, *program.constants})),
+                remedy="give all of them, or strict=False to keep those of the program",
+            )
+    return attach_weights(program, sources, strict=strict)
 
 
 def _report(missing: list[str], unused: list[str]) -> str:
