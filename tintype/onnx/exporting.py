@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
 from tintype.export.exporting import export as capture
 from tintype.export.program import ExportedProgram
 from tintype.ir.process_switches import collector_paused
@@ -133,7 +135,9 @@ def _program(model: Any, args: Sequence[Any], kwargs: dict[str, Any] | None, dyn
         raise OnnxRequestError(
             f"a {type(model).__name__} can't be exported", remedy="give a module, a function, a program or a path"
         )
-    return capture(model, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
+    if isinstance(args, list):
+        args = tuple(args)
+    return capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)  # type: ignore[arg-type]
 
 
 def _is_torchs_program(model: Any) -> bool:
@@ -151,7 +155,10 @@ def load(path: str | os.PathLike[str]) -> ONNXProgram:
     {'double': tensor([2., 2.])}
     """
     path = os.fspath(path)
-    model = ir.load(path)
+    try:
+        model = ir.load(path)
+    except DecodeError as error:
+        raise OnnxRequestError(f"{Path(path).name} is no ONNX model: {error}") from error
     text = model.metadata_props.get(METADATA_KEY)
     if text is None:
         raise OnnxRequestError(

@@ -12,7 +12,7 @@ import torch
 
 from tintype.errors import InvalidRequestError
 from tintype.onnx import dtypes
-from tintype.onnx.errors import OnnxExportError
+from tintype.onnx.errors import OnnxExportError, OnnxRequestError
 from tintype.onnx.libraries import ir
 from tintype.onnx.weights import check_data
 
@@ -43,6 +43,15 @@ class Session:
         if not isinstance(source, str):
             check_data(source)
         providers = list(providers) if providers is not None else ["CPUExecutionProvider"]
+        unknown = [
+            each for each in (each if isinstance(each, str) else each[0] for each in providers)
+            if each not in library.get_all_providers()
+        ]  # fmt: skip
+        if unknown:  # which it would pass over, and run on the processor
+            raise OnnxRequestError(
+                f"ONNX Runtime has no provider {', '.join(unknown)}",
+                remedy=f"available here: {', '.join(library.get_available_providers())}",
+            )
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         try:
             self.session = library.InferenceSession(self._content(source), options, providers=providers)

@@ -37,6 +37,22 @@ def trunc(op: Builder, tensor: Any) -> Any:
     return op.Mul(op.Sign(tensor), op.Floor(op.Abs(tensor))) if is_float(tensor) else tensor
 
 
+@lowering(aten.sign.default)
+def sign(op: Builder, tensor: Any) -> Any:
+    """Of nan it is 0, where ONNX Runtime has nan."""
+    if tensor.dtype is _BOOL:
+        return tensor
+    if not is_float(tensor):
+        return op.Sign(tensor)
+    return op.Where(op.IsNaN(tensor), op.constant(0.0, tensor.dtype), op.Sign(tensor))
+
+
+@lowering(aten.log_sigmoid.default)
+def log_sigmoid(op: Builder, tensor: Any) -> Any:
+    """So that it is finite far below 0, where the sigmoid itself is 0."""
+    return op.Neg(op.Softplus(op.Neg(tensor)))
+
+
 @lowering(aten.frac.default)
 def frac(op: Builder, tensor: Any) -> Any:
     return op.Sub(tensor, trunc(op, tensor))
