@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients lint format clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients lint format clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -34,6 +34,10 @@ test-modes: $(VENV)/stamp-test
 # The machine against CPython's own tests, on every Python that is found.
 test-machine: $(VENV)/stamp-test
 	$(BIN)/python -m tests.interpret.cpython --workers $(WORKERS)
+
+# Random Python functions whose control flow the data decide, against eager mode.
+fuzz-flow: $(VENV)/stamp-test
+	$(BIN)/python -m tests.flow.random_programs 5000
 
 # Damaged files, and saves that are killed; docs/reliability.md has the figures.
 fuzz: $(VENV)/stamp-test

@@ -404,3 +404,12 @@ def swaps(x):
     while a.sum() < 20:
         a, b = b, a + 2
     return a, b
+
+
+@program()
+def chains_comparisons_in_a_loop(x):
+    i = 0
+    while i < 30 and -20 < x.sum() < 20:
+        x = x * 2 + 1
+        i += 1
+    return x, i

@@ -15,6 +15,7 @@ from tintype.flow.journal import MISSING, Place
 from tintype.flow.merging import KINDS, like
 from tintype.interpret import NULL, Frame
 from tintype.interpret.flow import END, Flow, Loop, flow_of
+from tintype.interpret.machine import stop
 from tintype.ops.while_loop import while_loop
 
 if TYPE_CHECKING:
@@ -70,17 +71,29 @@ class RecordedLoop:
         self.frame = frame
         self.flow = flow_of(frame.code)
         self.loop = loop
-        self.exits = self.flow.exits_of(loop)
+        self.exits = sorted({self._past_cleanup(label) for label in self.flow.exits_of(loop)})
         self.variables = Variables(frame, self.flow, loop, self.exits)
         # where it goes on if there is no step at all; None: there is one
-        self.without_steps = stays
-        self.left_at: list[int] = [] if stays is None else [stays]
+        self.without_steps = stays if stays is None else self._past_cleanup(stays)
+        self.left_at: list[int] = [] if self.without_steps is None else [self.without_steps]
         self.location = location_of(frame, loop.header)
         self.forms: dict[Any, Form] = {}
         self.leaves: list[Any] = []
         self.positions: list[int] = []  # of the leaves that are carried
         self._entered: list[Any] = []  # the leaves, as the step has them that runs
         self._values: dict[Any, Any] = {}
+
+    def _past_cleanup(self, label: int) -> int:
+        """Where an exit leads to: a comparison chain in a condition leaves a value on the stack, which is dropped on
+        the way out; behind that, all exits have the same stack."""
+        while label != END and label not in self.loop.body and self.flow.name_of(label) in ("pop_top", "jump"):
+            if self.frame.instructions[label][0] is stop:  # an arm around ends there
+                break
+            (following,) = self.flow.successors[label]
+            if following in self.loop.body:
+                break
+            label = following
+        return label
 
     def run(self, goes_on: Any, branch: int | None = None) -> End:
         """Record the loop; the frame stands where it is left. ``branch`` decides about a first step."""
@@ -92,7 +105,12 @@ class RecordedLoop:
         None if there is none such."""
         flow, loop = self.flow, self.loop
         leaving = [i for i in loop.body if any(target not in loop.body for target in flow.successors[i])]
-        if len(leaving) != 1 or set(flow.successors[leaving[0]]) != {loop.header, self.without_steps}:
+        if len(leaving) != 1:
+            return None
+        if {self._past_cleanup(target) for target in flow.successors[leaving[0]]} != {
+            loop.header,
+            self.without_steps,
+        }:
             return None
         last, count = leaving[0], 1
         positions = self.frame.decoded.positions(self.frame.code)

@@ -1,0 +1,175 @@
+"""Random Python functions whose control flow the data decide, held against eager mode.
+
+``python -m tests.flow.random_programs 5000`` (``make fuzz-flow``) counts those that are right,
+refused, wrong and crashing; a program is known by its number.
+"""
+
+from __future__ import annotations
+
+import collections
+import random
+import sys
+import traceback
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+import tintype
+
+
+def helper(x, y):
+    if x.sum() > y.sum():
+        return x - y
+    return x + 1
+
+
+class Holder:
+    pass
+
+
+class Writer:
+    """Writes one function."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.lines: list[str] = []
+        self.loops = 0
+
+    def source(self) -> str:
+        self.lines = [
+            "def function(a, b):",
+            "    n = 1",
+            "    items = [a, b]",
+            "    held = Holder()",
+            "    held.t = b",
+        ]
+        self.block(1, 3, in_loop=False)
+        self.lines.append("    return a, b, n, items[0], items[1], held.t")
+        return "\n".join(self.lines) + "\n"
+
+    def emit(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def tensor(self) -> str:
+        pick = self.random.choice
+        one = pick(["a", "b", "items[0]", "items[1]", "held.t", "a", "b"])
+        other = pick(["a", "b", "1.5", "n", "0.5"])
+        return pick([f"{one} + {other}", f"{one} * 0.5", f"torch.sin({one})", f"{one} - {other}", f"helper({one}, b)",
+                     f"({one} if b.sum() > 0 else {one} + 1)", f"torch.maximum({one}, b)"])  # fmt: skip
+
+    def condition(self) -> str:
+        pick = self.random.choice
+        simple = [f"a.sum() > {pick([-2, 0, 1, 3])}", f"b.max() < {pick([0, 1, 2])}", "n > 2",
+                  f"a.mean() > {self.name()}.mean()",
+                  "not b.sum() > 1", f"0 < a.sum() < {pick([2, 5])}"]  # fmt: skip
+        one = pick(simple)
+        return f"{one} {pick(['and', 'or'])} {pick(simple)}" if self.random.random() < 0.2 else one
+
+    def name(self) -> str:
+        return self.random.choice(["a", "b"])
+
+    def block(self, depth: int, count: int, *, in_loop: bool) -> None:
+        for _ in range(self.random.randint(1, count)):
+            self.statement(depth, in_loop)
+
+    def statement(self, depth: int, in_loop: bool) -> None:
+        kind = self.random.random()
+        if kind < 0.35 or depth > 4:
+            self.simple(depth)
+        elif kind < 0.65:
+            self.emit(depth, f"if {self.condition()}:")
+            self.block(depth + 1, 2, in_loop=in_loop)
+            if self.random.random() < 0.6:
+                self.emit(depth, "else:")
+                self.block(depth + 1, 2, in_loop=in_loop)
+        elif kind < 0.75:
+            self.loop(depth)
+        elif kind < 0.82:
+            self.emit(depth, f"for i in range({self.random.randint(1, 3)}):")
+            self.block(depth + 1, 2, in_loop=True)
+        elif kind < 0.9 and in_loop:
+            self.emit(depth, f"if {self.condition()}:")
+            self.emit(depth + 1, self.random.choice(["break", "continue", "break"]))
+        elif kind < 0.95:
+            self.emit(depth, f"if {self.condition()}:")
+            self.emit(depth + 1, f"return {self.tensor()}, b, n, a, b, {self.tensor()}")
+        else:
+            self.simple(depth)
+
+    def loop(self, depth: int) -> None:
+        self.loops += 1
+        step = f"step{self.loops}"
+        self.emit(depth, f"{step} = 0")
+        self.emit(depth, f"while {step} < {self.random.randint(1, 3)} and ({self.condition()}):")
+        self.emit(depth + 1, f"{step} += 1")
+        self.block(depth + 1, 2, in_loop=True)
+
+    def simple(self, depth: int) -> None:
+        pick = self.random.choice
+        self.emit(depth, pick([
+            f"{self.name()} = {self.tensor()}", f"{self.name()} = {self.tensor()}", f"n = n + {pick([1, 2])}",
+            "n += 1",
+            f"items[{pick([0, 1])}] = {self.tensor()}", f"held.t = {self.tensor()}", "a, b = b, a",
+            f"held.t = {self.name()}",
+            f"{self.name()} = {self.tensor()}",
+        ]))  # fmt: skip
+
+
+def made(seed: int) -> tuple[Any, str]:
+    source = Writer(seed).source()
+    names: dict[str, Any] = {"torch": torch, "helper": helper, "Holder": Holder}
+    exec(compile(source, f"<random program {seed}>", "exec"), names)
+    return names["function"], source
+
+
+def inputs_of(seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [tuple(torch.randn(3, generator=generator) * scale for _ in "ab") for scale in (1, 1, 2, 0.3, 4)]  # type: ignore[misc]
+
+
+def judged(seed: int) -> tuple[str, str]:
+    """("right" | "refused" | "wrong" | "crash", why)"""
+    function, source = made(seed)
+    inputs = inputs_of(seed)
+    try:
+        module = tintype.export(function, inputs[0]).module()
+    except tintype.TintypeError as error:
+        return "refused", f"{type(error).__name__}: {error}"
+    except BaseException:
+        return "crash", f"{source}\n{traceback.format_exc(limit=-8)}"
+    for given in inputs:
+        expected = pytree.tree_leaves(function(*(value.clone() for value in given)))
+        try:
+            found = pytree.tree_leaves(module(*(value.clone() for value in given)))
+        except Exception as error:
+            return "wrong", f"{source}\n{given}\n{error}"
+        for one, other in zip(expected, found, strict=True):
+            same = (
+                torch.equal(one, other)
+                if isinstance(one, torch.Tensor)
+                else type(one) is type(other) and one == other
+            )
+            if not same:
+                return "wrong", f"{source}\n{given}\n{expected}\n{found}"
+    return "right", ""
+
+
+def main(count: int, first: int = 0) -> int:
+    counts: collections.Counter[str] = collections.Counter()
+    reasons: collections.Counter[str] = collections.Counter()
+    for seed in range(first, first + count):
+        verdict, why = judged(seed)
+        counts[verdict] += 1
+        if verdict == "refused":
+            reasons[why.splitlines()[0][:110]] += 1
+        elif verdict != "right":
+            print(f"--- {seed}: {verdict}\n{why}")
+    print(dict(counts))
+    for reason, times in reasons.most_common(12):
+        print(f"{times:5} {reason}")
+    return 1 if counts["wrong"] or counts["crash"] or counts["refused"] > 0.05 * count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
