@@ -159,10 +159,7 @@ def _captured_program(
     _check_request(args, kwargs, control_flow)
     args, kwargs = tuple(args), dict(kwargs or {})  # plain ones: a named tuple is a tuple too
     module = as_module(mod)
-    if dynamic_shapes is not None and _is_torchs(dynamic_shapes):
-        from tintype.interop.their_dims import own_shapes
-
-        dynamic_shapes = own_shapes(dynamic_shapes, module, args, kwargs)
+    dynamic_shapes = _own_shapes(dynamic_shapes, module, args, kwargs)
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
     if has_uninitialized_state(module):
         module = initialized_copy(module, args, kwargs)
@@ -193,6 +190,15 @@ def _captured_program(
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
     return program
+
+
+def _own_shapes(dynamic_shapes: Any, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What was said of sizes, in our words where it was said in torch's."""
+    if dynamic_shapes is None or not _is_torchs(dynamic_shapes):
+        return dynamic_shapes
+    from tintype.interop.their_dims import own_shapes
+
+    return own_shapes(dynamic_shapes, module, args, kwargs)
 
 
 def _settle(captured: CapturedGraph, stage: Stage, tidy: Callable[[Graph], None] | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-import traceback
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -46,7 +45,7 @@ from tintype.ir.signature import (
 from tintype.ir.sources import place_in_call
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
-from tintype.symbolic.location import is_internal, location_in, user_location
+from tintype.symbolic.location import location_in, user_location
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
@@ -54,7 +53,8 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
-from tintype.trace.changed_state import ChangedState, is_made_anew, made_at
+from tintype.trace.changed_state import ChangedState, is_made_anew
+from tintype.trace.expected_failures import asked_for_length
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
 from tintype.trace.inner import refuse_escaped_tensors
@@ -426,7 +426,7 @@ class Capture:
                     location=location_in(error),
                     remedy="fix it with int(...) or float(...), or compute with operators and torch's functions",
                 ) from error
-            if _asked_for_length(error):
+            if asked_for_length(error):
                 raise CaptureError(
                     "the program makes a tensor from tensors in a list in a way that takes their data",
                     location=location_in(error),
@@ -525,13 +525,7 @@ class Capture:
         if old.info.sizes == value.info.sizes and old.info.dtype is value.info.dtype:
             return True
         name = self.state.by_id[id(buffer)].target
-        self.recorder.problems.append(
-            StateChangedError(
-                f"the program assigned a tensor of size {list(value.info.sizes)} and {value.info.dtype} to the "
-                f"buffer {name!r} of size {list(old.info.sizes)} and {old.info.dtype}",
-                remedy="keep the size and dtype of a buffer, or return the tensor instead",
-            )
-        )
+        self.recorder.problems.append(self._changed.other_size(name, old, value))
         return False
 
     def _is_only_name(self, change: Change, changes: list[Change]) -> bool:
@@ -544,15 +538,7 @@ class Capture:
             return True
         kept = names_that_stay(change, changes, self.modules, self.state)
         if kept:
-            self.recorder.problems.append(
-                StateChangedError(
-                    f"the program assigns another tensor to the buffer {name!r}, and {kept[0]!r}, which is the same "
-                    "tensor or has memory in common with it, keeps the old one; a captured program copies into it",
-                    location=self._code.assignment_to(change.name) or made_at(change.after),
-                    remedy=f"write to the buffer, self.{name}.copy_(value), if {kept[0]!r} is to follow; give that a "
-                    "tensor of its own, clone(), if not",
-                )
-            )
+            self.recorder.problems.append(self._changed.left_behind(change, name, kept[0]))
         return not kept
 
     def _state_writes(self) -> dict[str, StateWrite]:
@@ -609,13 +595,3 @@ _NUMBER_ARGUMENTS: dict[str, Callable[[str], ArgumentSpec]] = {
     "float": SymFloatArgument,
     "bool": SymBoolArgument,
 }
-
-
-def _asked_for_length(error: Exception) -> bool:
-    """Whether torch asked a tensor without dimensions for its length, as constructors (``torch.FloatTensor``,
-    ``new_tensor``) do with what they are given in a list, and not the program."""
-    if not isinstance(error, TypeError) or str(error) != "len() of a 0-d tensor":
-        return False
-    users = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    users = [code for code in users if not is_internal(code.co_filename)]
-    return bool(users) and "len" not in users[-1].co_names

@@ -48,6 +48,24 @@ class ChangedState:
             remedy="return the gradient instead",
         )
 
+    def other_size(self, name: str, buffer: FakeTensor, value: FakeTensor) -> StateChangedError:
+        """The error for a buffer that the program assigned a tensor of another size or dtype."""
+        return StateChangedError(
+            f"the program assigned a tensor of size {list(value.info.sizes)} and {value.info.dtype} to the "
+            f"buffer {name!r} of size {list(buffer.info.sizes)} and {buffer.info.dtype}",
+            remedy="keep the size and dtype of a buffer, or return the tensor instead",
+        )
+
+    def left_behind(self, change: Change, name: str, kept: str) -> StateChangedError:
+        """The error for a buffer that was assigned another tensor where something else keeps the old one."""
+        return StateChangedError(
+            f"the program assigns another tensor to the buffer {name!r}, and {kept!r}, which is the same "
+            "tensor or has memory in common with it, keeps the old one; a captured program copies into it",
+            location=self._code.assignment_to(change.name) or made_at(change.after),
+            remedy=f"write to the buffer, self.{name}.copy_(value), if {kept!r} is to follow; give that a "
+            "tensor of its own, clone(), if not",
+        )
+
     def refusal(self, change: Change) -> StateChangedError:
         """The error for a tensor that the program put where a captured program can't."""
         owner, name = change.owner, change.name

@@ -109,8 +109,7 @@ class Recorder(Answers, TorchDispatchMode):
         self.problems: list[TintypeError] = []
         # while a retraced program runs, its nodes' origins stand in for the call stack
         self.replayed: NodeMeta | None = None
-        # whether the program is for training: dropout that drops nothing is recorded, so that tools which switch it
-        # on find it, and state is written to as autograd sees it
+        # then dropout that drops nothing is recorded, and state is written to as autograd sees it
         self.is_for_training = is_for_training
         # whether a branch on data ends the capture at once; else it goes on, to find other problems
         self.stops_at_branches = False
@@ -119,7 +118,6 @@ class Recorder(Answers, TorchDispatchMode):
         self._met_by_autocast = False
         self._lifted: dict[int, tuple[Any, FakeTensor]] = {}
         self._reals: dict[int, torch.Tensor] = {}  # the same the other way round, made when it is asked for
-        # makes an input of the graph of a tensor or an object that turned up
         self.lift_constant = lift_constant or _refuse_constant
         self.constant_inputs: dict[Node, torch.Tensor] = {}
         self.modes = Modes(torch.is_grad_enabled())
