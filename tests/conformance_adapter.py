@@ -6,6 +6,7 @@ The suite's tests are of mid-2024: old names and private switches are bridged he
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 from typing import Any
 
@@ -13,6 +14,9 @@ import torch
 
 import tintype
 from tintype import errors
+from tintype.compiler.api import compile as tintype_compile
+from tintype.compiler.api import reset
+from tintype.compiler.graphs import BACKENDS
 from tintype.export.checks import InputChecks
 from tintype.ir import signature
 from tintype.ir.operators import declaration_of
@@ -205,7 +209,42 @@ def convert_torchscript(scripted: Any, args: Any, kwargs: Any = None) -> Any:
     return tintype.interop.from_torchscript(scripted, args if isinstance(args, tuple) else (args,), kwargs).module()
 
 
+def optimize(backend: Any, guard_fail_fn: Any = None, **options: Any) -> Any:
+    """The old spelling of compile; tells of guards that failed in the words of then."""
+
+    def apply(function: Any) -> Any:
+        compiled = compile(function, backend=backend)
+        if guard_fail_fn is not None:
+            names = list(inspect.signature(getattr(function, "forward", function)).parameters)
+            engine = compiled._tintype_engine if isinstance(function, torch.nn.Module) else compiled.engine
+            engine.options.listeners.append(lambda guards: guard_fail_fn([_words_of_guard(guards[0], names)]))
+        return compiled
+
+    return apply
+
+
+def _words_of_guard(guard: Any, names: list[str]) -> str:
+    def said(source: Any) -> str:
+        return f"L['{names[source.key]}']" if source.kind == "argument" else str(source)
+
+    if guard.kind == "same":
+        return f"{said(guard.expected)} is {said(guard.source)}"
+    if guard.kind == "tensor":
+        return (
+            f"tensor '{said(guard.source)}' requires_grad mismatch. expected requires_grad={int(guard.expected[4])}"
+        )
+    return repr(guard)
+
+
+def compile(function: Any = None, *, backend: Any = "eager", fullgraph: bool = False, **options: Any) -> Any:
+    return tintype_compile(function, backend=backend, fullgraph=fullgraph)
+
+
 NAMES = {
+    "torch.compile": compile,
+    "torch._dynamo.optimize": optimize,
+    "torch._dynamo.reset": reset,
+    "torch._dynamo.backends.registry.lookup_backend": BACKENDS.__getitem__,
     "torch.onnx.dynamo_export": dynamo_onnx_export,
     "torch.export._trace._convert_ts_to_export_experimental": convert_torchscript,
     "torch._dynamo.export": dynamo_export,

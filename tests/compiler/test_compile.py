@@ -108,6 +108,27 @@ def test_modules_notice_what_happens_to_them() -> None:
     assert len(model.seen) == 9
 
 
+def test_variables_of_enclosing_functions_are_read_by_methods() -> None:
+    factor, tensor = 2, torch.ones(2)
+
+    class Scaled(torch.nn.Module):
+        def __len__(self) -> int:
+            return factor
+
+        @staticmethod
+        def times(x: torch.Tensor) -> torch.Tensor:
+            return x * factor
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.times(x) + factor * tensor + len(self)
+
+    compiled = tintype.compile(Scaled())
+    for value in (2, 2, 3):
+        factor, tensor = value, torch.ones(2) * value
+        assert compiled(torch.ones(2))[0] == value + value * value + value
+    assert captures(compiled) == 2
+
+
 def test_a_compiled_module_is_the_module() -> None:
     model = Layer()
     compiled = tintype.compile(model)
@@ -211,6 +232,46 @@ def test_fullgraph_names_all_breaks() -> None:
     with pytest.raises(tintype.CaptureError, match=r"2 breaks(.|\n)*print(.|\n)*item"):
         broken(torch.ones(2))
     assert torch.equal(tintype.compile(lambda x: x + 1, fullgraph=True)(torch.ones(1)), torch.full((1,), 2.0))
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_random_programs_with_gradients_as_graphs(seed: int) -> None:
+    problem, _ = check(seed, "aot_eager")
+    assert problem is None, problem
+
+
+def test_backends_get_graphs_and_run_them() -> None:
+    graphs: list[Any] = []
+    runs: list[int] = []
+
+    def backend(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        graphs.append([node.target for node in module.graph.nodes if node.op.startswith("call")])
+        number = len(graphs)
+
+        def run(*inputs: Any) -> Any:
+            assert [tensor.shape for tensor in inputs] == [tensor.shape for tensor in example_inputs]
+            runs.append(number)
+            return module(*inputs)
+
+        return run
+
+    weight = torch.ones(2, requires_grad=True)
+
+    @tintype.compile(backend=backend)
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.relu(x * weight) + x.T
+        if y.sum() > 100:
+            return y
+        return y.sin()[0]
+
+    for _ in range(3):
+        x = torch.ones(2, 2)
+        assert torch.equal(broken(x), (torch.relu(x * weight) + x.T).sin()[0])
+    broken(torch.ones(2, 2)).sum().backward()
+    assert weight.grad is not None and torch.allclose(weight.grad, torch.tensor([2.0, 2.0]).cos())
+    assert [len(graph) for graph in graphs] == [6, 2] and runs == [1, 2] * 3 and captures(broken) == 1
+    broken(torch.ones(2, 2).requires_grad_())
+    assert captures(broken) == 2 and "requires_grad is True, not False" in broken.explain()
 
 
 def test_other_backends_are_refused() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tintype.compiler.compiled import Engine, Options, is_capturing
+from tintype.compiler.graphs import BACKENDS
 from tintype.compiler.markers import allow_in_graph, disable, graph_break
 from tintype.compiler.modules import CompiledModule, compile_module
 from tintype.errors import InvalidRequestError
@@ -29,8 +30,9 @@ def compile(
     writes and its steps (``print``, ``item()``) in their order, without the Python code in between. Any other call
     runs as it is, and is captured meanwhile. What can't be captured runs eagerly; ``explain()`` says why.
 
-    ``backend`` is "eager", so far the only one. With ``fullgraph``, a capture that has steps between functions of
-    torch's, or that gave up, raises an error that names all of them.
+    ``backend`` is "eager", "aot_eager" (forward and backward as graphs) or a function that takes a graph module and
+    example inputs and returns what is called in its place; the first call is eager mode's own. With ``fullgraph``, a
+    capture that has steps between functions of torch's, or that gave up, raises an error that names all of them.
 
     >>> import torch, tintype
     >>> @tintype.compile
@@ -45,8 +47,10 @@ def compile(
     """
     if function is None:
         return functools.partial(compile, backend=backend, fullgraph=fullgraph)
-    if backend != "eager":
-        raise InvalidRequestError(f"there is no backend {backend!r}", remedy='leave it out, or give backend="eager"')
+    if not callable(backend) and backend not in BACKENDS:
+        raise InvalidRequestError(
+            f"there is no backend {backend!r}", remedy=f"take one of {', '.join(BACKENDS)}, or give a function"
+        )
     options = Options(backend, fullgraph)
     if isinstance(function, CompiledModule):
         function = function.original

@@ -50,6 +50,7 @@ class Capture:
         self.heard = 0  # how many functions torch told of
         self.segments = [Segment()]
         self.calls: list[Call] = []
+        self.results: list[Any] = []  # kept only where a backend wants to see them
         # tensors that calls gave: what the program lets go of can be let go of in every run
         self._tensors: dict[int, weakref.ref[Any]] = {}
         self.reason: tuple[str, Location | None] | None = None  # why nothing is noted any more
@@ -61,7 +62,6 @@ class Capture:
         self.unsettled: set[int] = set()  # tensors whose metadata may not be what it was at the start
         self.has_writes = False
         self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
-        self.sizes_from_data: set[int] = set()  # tensors whose sizes depend on data
         self._seen: set[Any] = set()
         self._looked_into: set[int] = set()
         self._gone: list[int] = []
@@ -172,6 +172,10 @@ class Capture:
                 self.look_into(part)
         elif isinstance(value, (staticmethod, classmethod, property)):
             self.guard("is", source, value)
+            for name in ("__func__", "fget", "fset"):
+                function = getattr(value, name, None)
+                if type(function) is FunctionType:
+                    self.register_parts(Source("attribute", name, source), function)
         else:
             self.guard("type", source, kind)
 
@@ -179,7 +183,7 @@ class Capture:
         if kind not in _TENSORS:
             self.give_up(f"a tensor of the class {kind.__name__}")
         elif self.whole_graphs:
-            self.guard("tensor", source, description(value))
+            self.guard("tensor", source, without_modes(description, (value,), {}))
         else:
             self.guard("type", source, kind)
 
@@ -189,6 +193,10 @@ class Capture:
             return
         expected = (value.__code__, value.__defaults__, value.__kwdefaults__, value.__globals__)
         self.guard("code", source, expected)
+        self.register_parts(source, value)
+
+    def register_parts(self, source: Source, value: FunctionType) -> None:
+        """The cells and defaults of a function that was there before."""
         for position, cell in enumerate(value.__closure__ or ()):
             place = Source("attribute", "__closure__", source)
             if id(cell) not in self.sources:
@@ -326,7 +334,7 @@ class Capture:
         arguments = tuple(args[1:])
         given = self.given_answers.get((read, arguments, source.path)) if len(self.calls) < len(self.given) else None
         answer = given.popleft() if given else function(*args, **kwargs)
-        if not self.whole_graphs or (inline and id(tensor) in self.sizes_from_data):
+        if not self.whole_graphs or inline:  # else all of the tensor's metadata is checked
             self.guard("answer", source, (read, arguments, answer), inline)
         return answer
 
@@ -358,6 +366,8 @@ class Capture:
                 result = Raised(error)
         call.frees, self._gone = self._gone, []
         self.calls.append(call)
+        if self.whole_graphs:
+            self.results.append(result)
         self.segments[-1].body.append(call)
         if type(result) is Raised:
             call.step = call.step or f"{_name(function)} raises an exception"
@@ -367,7 +377,7 @@ class Capture:
             self.guard("returned", Source("value", number), None)
         self._note_writes(function, args, kwargs)
         self._note_state(function, args)
-        may_be_missing = getattr(function, "__name__", "") == "__get__"
+        may_be_missing = type(function) is types.MethodWrapperType and result_may_be_none(function)
         self._note_result(number, result, "" if may_be_missing and step is None else step)
         return result
 
@@ -415,6 +425,9 @@ class Capture:
             found = self.values.get(id(result))
             if found is not None and found[0] == "value":
                 self.calls[number].same_as = found[1]
+            self.calls[number].gives_tensor = True
+            if found is not None or id(result) in self.sources:
+                self.calls[number].alias = self.expression(result)
             self._note_value(("value", number), result)
         elif type(result) in (list, tuple) or isinstance(result, tuple):
             self._note_parts(("value", number), Source("value", number), result)
@@ -498,8 +511,28 @@ class Capture:
         if id(container) not in self.originals and id(container) in self.sources:
             self.originals[id(container)] = _shallow_copy(container)
 
+    def value_of(self, expression: Expression) -> Any:
+        """What an expression was in this run: a source, or the result of a call."""
+        match expression[0]:
+            case "value":
+                return self.results[expression[1]]
+            case "part":
+                return self.value_of(expression[1])[expression[2]]
+        return expression[1].fetch(self.args, self.kwargs, self.results)
+
     def items(self) -> list[Any]:
         return flattened(self.segments)
+
+
+def without_modes(callable: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
+    """Call something that is not heard, and that finds torch as it is in eager mode."""
+    if not torch._C._len_torch_function_stack():
+        return callable(*arguments, **keywords)
+    mode = torch._C._pop_torch_function_stack()
+    try:
+        return callable(*arguments, **keywords)
+    finally:
+        torch._C._push_on_torch_function_stack(mode)
 
 
 def _shallow_copy(container: Any) -> Any:
@@ -532,6 +565,11 @@ def source_of_value(expression: Expression) -> Source:
     if expression[0] == "value":
         return Source("value", expression[1])
     return Source("item", expression[2], source_of_value(expression[1]))
+
+
+def result_may_be_none(getter: Any) -> bool:
+    """Whether an attribute of tensors is a tensor at one time and nothing at another."""
+    return getattr(getter.__self__, "__name__", "") in ("grad", "_grad", "grad_fn", "_base", "_backward_hooks")
 
 
 _getters: dict[tuple[str, str, str], Any] = {}

@@ -14,6 +14,7 @@ import torch
 
 from tintype.compiler.capture import Capture
 from tintype.compiler.explaining import explained
+from tintype.compiler.graphs import BACKENDS, make_graphs
 from tintype.compiler.making import NotMadeError
 from tintype.compiler.policy import CapturePolicy, Hearing
 from tintype.compiler.program import GONE, DivergedError, Node, Program
@@ -22,6 +23,7 @@ from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Item, Return
 from tintype.compiler.undoing import take_back
 from tintype.errors import CaptureError, Location
 from tintype.interpret import Machine
+from tintype.ir.call_description import modes
 from tintype.trace.recorder import active_recorder
 
 # how often a function is captured before it runs eagerly
@@ -104,16 +106,16 @@ class Engine:
         if not self.captures:
             return
         node = self.program.root
-        reasons = []
+        reasons: list[Guard] = []
         for child in node.children:
             for below in child.walk():
                 for guard in below.items:
                     if isinstance(guard, Guard) and guard.source.root.kind != "value":
                         if not guard.holds(args, kwargs, given):
-                            reasons.append(guard.failure(args, kwargs, given))
+                            reasons.append(guard)
                             break
         if reasons:
-            self.recompiles.append(reasons[0])
+            self.recompiles.append(reasons[0].failure(args, kwargs, given))
             for listener in self.options.listeners:
                 listener(reasons)
 
@@ -146,6 +148,9 @@ class Engine:
     def _read_arguments(self, capture: Capture) -> None:
         args, kwargs = capture.args, capture.kwargs
         capture.guard("arguments", Source("constant", None), (len(args), tuple(kwargs)))
+        if capture.whole_graphs:
+            before = capture.given_answers.get(("modes", ()))  # at the start of a run that is taken over
+            capture.guard("state", Source("constant", modes), (modes, (), before[0] if before else modes()))
         self._register_function(capture)
         for position, value in enumerate(args):
             capture.read(Source("argument", position), value)
@@ -188,10 +193,12 @@ class Engine:
         else:
             items.append(Return(value))
         try:
-            self.program.insert(items)
+            new = self.program.insert(items)
         except DivergedError as problem:
             self._run_eagerly(str(problem))
             return
+        if self.options.make is not None and capture.reason is None:
+            make_graphs(new.items, self.options.make, capture.value_of)
         self.run = self.program.compiled()
 
     def _run_eagerly(self, why: str) -> None:
@@ -205,10 +212,11 @@ class Options:
     def __init__(self, backend: Any = "eager", fullgraph: bool = False) -> None:
         self.backend = backend
         self.fullgraph = fullgraph
-        self.whole_graphs = backend != "eager"
+        self.make = backend if callable(backend) else BACKENDS[backend]
+        self.whole_graphs = self.make is not None
         self.captures = MOST_CAPTURES
-        # called with the guards that failed, in words
-        self.listeners: list[Callable[[list[str]], None]] = []
+        # called with the guards that failed, before a function is captured again
+        self.listeners: list[Callable[[list[Guard]], None]] = []
 
 
 def refuse_breaks(capture: Capture) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tintype.compiler import known
-from tintype.compiler.capture import Capture
+from tintype.compiler.capture import Capture, without_modes
 from tintype.compiler.known import CONTAINERS
 from tintype.compiler.markers import is_allowed, is_disabled, is_graph_break, original_of
 from tintype.compiler.sources import Source
@@ -398,6 +398,11 @@ class CapturePolicy(Policy):
     def on_read_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> Any:
         capture = self.capture
         source = capture.sources.get(id(cell))
+        if source is None and frame.function is not None and name in frame.code.co_freevars and frame.locals:
+            first = type(frame.locals[0])
+            if find_in_class(first, frame.code.co_name) is frame.function:  # a special method, which nobody read
+                capture.register_parts(Source("constant", frame.function), frame.function)
+                source = capture.sources.get(id(cell))
         if source is not None and (id(cell), None) not in capture.written:
             capture.read(Source("cell", None, source), value)
         return value
@@ -472,6 +477,7 @@ class CapturePolicy(Policy):
                 table = Source("attribute", "__dict__", Source("constant", base))
                 if isinstance(found, FunctionType):
                     capture.guard("is", Source("item", name, table), found)
+                    capture.register_parts(Source("item", name, table), found)
                 else:
                     capture.read(Source("item", name, table), found)
             return
@@ -589,17 +595,6 @@ class Hearing(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.capture.torch_call(func, args, kwargs or {})
-
-
-def without_modes(callable: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
-    """Call something that is not heard, and that finds torch as it is in eager mode."""
-    if not torch._C._len_torch_function_stack():
-        return callable(*arguments, **keywords)
-    mode = torch._C._pop_torch_function_stack()
-    try:
-        return callable(*arguments, **keywords)
-    finally:
-        torch._C._push_on_torch_function_stack(mode)
 
 
 def call_original(frame: Frame, compiled: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:

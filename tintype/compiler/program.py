@@ -182,8 +182,13 @@ class Writer:
         self.defined.add("U")
         items = self.node.items
         self._check_rest(items)
+        in_graph: set[int] = set()
         for position, item in enumerate(items):
-            self._item(item, position)
+            if isinstance(item, Call) and item.graph is not None:
+                self._graph(item.graph)
+                in_graph.update(call.number for call in item.graph.calls)
+            if not (isinstance(item, Call) and item.number in in_graph):
+                self._item(item, position)
             if isinstance(item, Call):
                 for number in item.frees:
                     self.emit(f"v{number} = _gone")
@@ -301,6 +306,19 @@ class Writer:
             self.emit(f"except Exception as error: v{call.number} = _Raised(error)")
         else:
             self.emit(line)
+
+    def _graph(self, graph: Any) -> None:
+        inputs = ", ".join(self.expression(expression) for expression in graph.inputs)
+        targets = "".join(f"v{number}, " for number in graph.outputs)
+        call = f"{self.program.bind(graph.run)}({inputs})"
+        self.emit(f"{targets}= {call}" if targets else call)
+        for call_in_graph in graph.calls:
+            name = f"v{call_in_graph.number}"
+            if call_in_graph.alias is not None:
+                self.emit(f"{name} = {self.expression(call_in_graph.alias)}")
+            elif call_in_graph.number not in graph.outputs:
+                self.emit(f"{name} = _gone")
+            self.defined.add(name)
 
     def _effect(self, effect: Effect, position: int) -> None:
         owner = self.expression(effect.owner)

@@ -39,6 +39,11 @@ class Call:
     location: Location | None
     # why it is no part of a graph; None: it is
     step: str | None = None
+    gives_tensor: bool = False
+    # what its result is where it is nothing new, as of x.add_(1)
+    alias: Expression | None = None
+    # the graph that begins with it, for a backend
+    graph: Any = None
     # the call whose result this one gave back, as x.add_(1) does
     same_as: int | None = None
     # the results that the program let go of after it
