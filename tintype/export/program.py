@@ -348,7 +348,7 @@ class ExportedProgram:
     def with_state(self, state: Any, *, strict: bool = True) -> ExportedProgram:
         """The same program with other parameters and buffers; names, shapes and dtypes are checked.
 
-        ``state`` is a dictionary of tensors, such as a ``state_dict``, or what :func:`tintype.attach_weights` takes.
+        ``state`` is a dictionary of tensors, such as a ``state_dict``; :func:`tintype.attach_weights` takes files.
         With ``strict`` it must have all parameters and persistent buffers and nothing else; otherwise those that it
         has are replaced. This program stays as it is.
 
@@ -359,9 +359,30 @@ class ExportedProgram:
         >>> trained.module()(torch.ones(4, 3))[0].tolist()
         [3.0, 3.0]
         """
-        from tintype.serde.attach import with_state
+        from tintype.export.other_state import program_with_state
 
-        return with_state(self, state, strict=strict)
+        return program_with_state(self, state, strict)
+
+    def transform(self, edit: Callable[[ProgramModule], Any]) -> ExportedProgram:
+        """Another program, by an edit of the graph; this one stays as it is.
+
+        ``edit`` is given a module of the program, whose ``graph`` it changes (parameters are its attributes, calls
+        are of operators). Values of new nodes are inferred, sizes that the edit needs are held against those that
+        were promised, nodes that stay keep where they came from, and the result is verified.
+
+        >>> import torch, tintype
+        >>> ep = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
+        >>> def to_gelu(module):
+        ...     for node in module.graph.nodes:
+        ...         if node.target is torch.ops.aten.relu.default:
+        ...             node.target = torch.ops.aten.gelu.default
+        >>> gelu = ep.transform(to_gelu)
+        >>> [str(node.target) for node in gelu.graph.nodes if node.op == "call_function"]
+        ['aten.gelu.default']
+        """
+        from tintype.export.rewriting import transform_program
+
+        return transform_program(self, edit)
 
     def output_paths(self) -> list[str]:
         """Where each of the program's outputs stands in the result.

@@ -17,6 +17,7 @@ import torch
 from torch.fx import Graph
 
 from tintype.errors import FileFormatError, InvalidRequestError
+from tintype.export.other_state import replacement, report
 from tintype.export.program import ExportedProgram, copy_program
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -156,7 +157,7 @@ def attach_weights(
     unused = sorted(found.names() - set(values))
     if strict and (missing or unused):
         raise InvalidRequestError(
-            _report(missing, unused), remedy="name what is missing in a dictionary, or strict=False"
+            report(missing, unused), remedy="name what is missing in a dictionary, or strict=False"
         )
     moved = _moved(program, device)
     moved._state_dict = {name: replaced.get(name, value) for name, value in program.state_dict.items()}
@@ -180,55 +181,9 @@ def _replacements(
             if old.device.type == "meta":
                 missing.append(same[0])
             continue
-        if (new.shape, new.dtype) != (old.shape, old.dtype):
-            raise InvalidRequestError(
-                f"the program needs {same[0]} as {old.dtype} {list(old.shape)}, but the weights have {new.dtype} "
-                f"{list(new.shape)}",
-                remedy=_unlike_remedy(same[0], old, new),
-            )
-        new = new.to(device if old.device.type == "meta" else old.device)
-        if isinstance(old, torch.nn.Parameter):
-            new = torch.nn.Parameter(new, old.requires_grad)
+        new = replacement(same[0], old, new, device if old.device.type == "meta" else None)
         replaced.update(dict.fromkeys(same, new))
     return replaced, missing
-
-
-def _unlike_remedy(name: str, old: torch.Tensor, new: torch.Tensor) -> str:
-    if old.shape != new.shape:
-        return "these are the weights of another model, or of another configuration of it: export that one"
-    wanted = f"{{name: weight.to({old.dtype}) for name, weight in weights.items()}}"
-    return f"convert the weights, {wanted}, or export the model as they are: model.to({new.dtype})"
-
-
-def with_state(
-    program: ExportedProgram, state: WeightSource | list[WeightSource], *, strict: bool = True
-) -> ExportedProgram:
-    """See :meth:`tintype.ExportedProgram.with_state`."""
-    sources = state if isinstance(state, list) else [state]
-    if strict:
-        given = _Weights(sources).names()
-        held = program.state_dict
-        tied = {id(held[name]) for name in given if name in held}
-        missing = [name for name, value in held.items() if id(value) not in tied]
-        if missing:
-            raise InvalidRequestError(
-                _report(missing, sorted(given - {*held, *program.constants})),
-                remedy="give all of them, or strict=False to keep those of the program",
-            )
-    return attach_weights(program, sources, strict=strict)
-
-
-def _report(missing: list[str], unused: list[str]) -> str:
-    lines = []
-    if missing:
-        lines.append(f"there are no weights for {len(missing)} parameters or buffers: {_few(missing)}")
-    if unused:
-        lines.append(f"the program has no place for {len(unused)} tensors: {_few(unused)}")
-    return "; ".join(lines)
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 # --- from the meta device to another one --------------------------------------------------------------------------
