@@ -13,23 +13,18 @@ must be equal bit for bit; the difference from eager mode is shown besides. A mo
 from __future__ import annotations
 
 import argparse
-import contextlib
 import inspect
-import json
-import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 import tintype
-from benchmarks.model_corpus import add_corpus_argument, corpus_folder, load_cases
-from benchmarks.report import REPOSITORY, add_write_argument, machine, markdown_table, number, replace_section
+from benchmarks.apart import Result, add_model_arguments, chosen_models, run_apart
+from benchmarks.report import REPOSITORY, machine, markdown_table, number, replace_section
 
 PAGES = {
     "unflatten": REPOSITORY / "docs" / "unflatten.md",
@@ -37,7 +32,6 @@ PAGES = {
     "from_torch": REPOSITORY / "docs" / "interop.md",
 }
 
-Result = dict[str, Any]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -170,18 +164,9 @@ CONVERSIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def run_apart(task: str, name: str, corpus: Path) -> Result:
-    """One model in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.round_trips", "--task", task, "--one", name, "--corpus", str(corpus)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no output"]
-        return {"forms": {"export": lines[-1]}, "seconds": 0.0, "difference": 0.0, "nodes": 0}
-    result: Result = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
-def row(name: str, result: Result) -> list[str]:
+def row(name: str, result: Result | str) -> list[str]:
+    if isinstance(result, str):
+        result = {"forms": {"export": result}, "seconds": 0.0, "difference": 0.0, "nodes": 0}
     wrong = {form: verdict for form, verdict in result["forms"].items() if verdict != "equal"}
     verdict = "; ".join(f"{form}: {text}" for form, text in wrong.items()) or "equal"
     total = len(result["forms"])
@@ -198,25 +183,12 @@ def row(name: str, result: Result) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=sorted(CONVERSIONS), required=True)
-    parser.add_argument("--cases", help="names of models, separated by commas (default: all)")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    add_corpus_argument(parser)
-    add_write_argument(parser)
+    add_model_arguments(parser)
     options = parser.parse_args()
-    folder = corpus_folder(options.corpus)
-    if folder is None:
-        raise SystemExit("the corpus of models is not on this machine")
-    cases = load_cases(folder)
-    if options.one:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-            warnings.simplefilter("ignore")
-            result = check(options.task, cases[options.one])
-        print(json.dumps(result))
-        return
-    names = options.cases.split(",") if options.cases else list(cases)
+    folder, names = chosen_models(options, lambda case: check(options.task, case))
     rows = []
     for name in names:
-        rows.append(row(name, run_apart(options.task, name, folder)))
+        rows.append(row(name, run_apart(["benchmarks.round_trips", "--task", options.task], name, folder)))
         print("  ".join(rows[-1]), flush=True)
     head = ["model", "nodes", "programs equal", "seconds", "from eager", "verdict"]
     passed = sum(line[-1] == "equal" for line in rows)

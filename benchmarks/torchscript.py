@@ -10,26 +10,19 @@ with the sizes of the corpus varying, where tracing kept them, on other sizes. A
 from __future__ import annotations
 
 import argparse
-import contextlib
 import inspect
 import io
-import json
-import subprocess
-import sys
 import time
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 import tintype
-from benchmarks.model_corpus import add_corpus_argument, corpus_folder, load_cases
+from benchmarks.apart import Result, add_model_arguments, chosen_models, run_apart
 from benchmarks.report import (
     REPOSITORY,
-    add_write_argument,
     geometric_mean,
     machine,
     markdown_table,
@@ -39,7 +32,6 @@ from benchmarks.report import (
 from benchmarks.round_trips import difference, dynamic_shapes
 
 PAGE = REPOSITORY / "docs" / "torchscript.md"
-Result = dict[str, Any]
 
 
 class Flat(torch.nn.Module):
@@ -160,18 +152,9 @@ def check(case: Any) -> Result:
     return results
 
 
-def run_apart(name: str, corpus: Path) -> Result:
-    """One model in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.torchscript", "--one", name, "--corpus", str(corpus)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no output"]
-        return {"traced": {"made": lines[-1]}}
-    result: Result = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
-def rows_of(name: str, result: Result) -> list[list[str]]:
+def rows_of(name: str, result: Result | str) -> list[list[str]]:
+    if isinstance(result, str):
+        result = {"traced": {"made": result}}
     rows = []
     for kind, found in result.items():
         if found["made"] != "yes":
@@ -198,24 +181,12 @@ def rows_of(name: str, result: Result) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", help="names of models, separated by commas (default: all)")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    add_corpus_argument(parser)
-    add_write_argument(parser)
+    add_model_arguments(parser)
     options = parser.parse_args()
-    folder = corpus_folder(options.corpus)
-    if folder is None:
-        raise SystemExit("the corpus of models is not on this machine")
-    cases = load_cases(folder)
-    if options.one:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-            warnings.simplefilter("ignore")
-            result = check(cases[options.one])
-        print(json.dumps(result))
-        return
+    folder, names = chosen_models(options, check)
     rows: list[list[str]] = []
-    for name in options.cases.split(",") if options.cases else list(cases):
-        for line in rows_of(name, run_apart(name, folder)):
+    for name in names:
+        for line in rows_of(name, run_apart(["benchmarks.torchscript"], name, folder)):
             rows.append(line)
             print("  ".join(line), flush=True)
     head = ["model", "from", "nodes", "converted", "sizes vary", "seconds", "torch's", "torch's converter"]
