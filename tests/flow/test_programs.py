@@ -55,3 +55,46 @@ def test_refuse_is_the_error_of_old() -> None:
         tintype.export(PROGRAMS["has_no_else"][0], (torch.ones(3),), control_flow="refuse")
     with pytest.raises(tintype.errors.InvalidRequestError, match="control_flow"):
         tintype.export(PROGRAMS["has_no_else"][0], (torch.ones(3),), control_flow="other")
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            self.count = self.count + 1
+        return x * self.count
+
+
+def test_a_number_that_the_model_would_keep_is_refused() -> None:
+    with pytest.raises(tintype.CaptureError, match="which the next call would find"):
+        tintype.export(Counting(), (torch.ones(3),))
+
+
+def differs(x):
+    y = None
+    if x.sum() > 0:
+        y = x
+    return y
+
+
+def test_values_without_a_common_form_are_named_with_both_lines() -> None:
+    with pytest.raises(tintype.CaptureError, match="None at line") as caught:
+        tintype.export(differs, (torch.ones(3),))
+    assert "f32[3]" in str(caught.value) and caught.value.remedy is not None
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_branches_in_sequence_cost_as_many_nodes(returns: bool) -> None:
+    def nodes(count: int) -> int:
+        arm = "return x * 2" if returns else "x = x + 1"
+        body = "".join(f"    if x.sum() > {i}:\n        {arm}\n" for i in range(count))
+        names: dict[str, Any] = {}
+        exec(f"def function(x):\n{body}    return x\n", names)
+        program = tintype.export(names["function"], (torch.ones(3),))
+        graphs = [module for module in program.graph_module.modules() if hasattr(module, "graph")]
+        return sum(len(graph.graph.nodes) for graph in graphs)
+
+    assert nodes(24) < 2.2 * nodes(12)

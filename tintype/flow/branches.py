@@ -21,8 +21,8 @@ from tintype.flow.ends import (
     progress_of,
     refuse,
 )
-from tintype.flow.journal import MISSING, ContentPlace, Notes, Place
-from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError
+from tintype.flow.journal import MISSING, ContentPlace, GlobalPlace, Notes, Place
+from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
 from tintype.interpret.flow import END, Flow, flow_of
 from tintype.interpret.policy import Outcome
@@ -221,7 +221,7 @@ class Branch:
                 frame.locals[slot] = builder(results)
             frame.stack[:] = [part(results) for part in stack]
             for place, part in places:
-                self.policy.journal.write(place, part(results))
+                write_merged(self.policy, place, part(results))
             if result is not None:
                 frame.result = result(results)
             return End(labels, None if selector is None else selector(results))
@@ -330,6 +330,20 @@ class Branch:
                 if self.flow.operations[index] == ("store_local", slot):
                     return location_of(self.frame, index)
         return arm.location
+
+
+def write_merged(policy: FlowPolicy, place: Place, value: Any) -> None:
+    """Write what arms or steps agree on to a place. A number that the data decide is nothing that a model can keep:
+    the next call would not find it."""
+    outlives = isinstance(place, GlobalPlace) or isinstance(place.owner, torch.nn.Module)
+    if outlives and any(isinstance(leaf, SYMBOLIC) and not is_decidable(leaf) for leaf in leaves_of(value)):
+        raise refuse(
+            f"the data decide about {place}, which the next call would find; a captured program can only keep "
+            "tensors in registered buffers",
+            place.location,
+            "keep the number in a buffer: self.register_buffer(name, torch.tensor(...))",
+        )
+    policy.journal.write(place, value)
 
 
 def _always(value: Any) -> Builder:

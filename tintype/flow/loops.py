@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.errors import BranchMismatchError, CaptureError, TintypeError
-from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame
+from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame, write_merged
 from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
 from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
 from tintype.flow.journal import MISSING, Place
@@ -291,7 +291,7 @@ class RecordedLoop:
         for key, place in self.variables.places.items():
             if key in self.variables.fillings and self.without_steps is not None:
                 raise Refused(self._unbound(key))
-            self.policy.journal.write(place, MISSING if values[key] is NULL else values[key])
+            write_merged(self.policy, place, MISSING if values[key] is NULL else values[key])
         for slot in self.variables.slots:
             if slot in self.variables.fillings and self.without_steps is not None:
                 self.frame.locals[slot] = NULL
