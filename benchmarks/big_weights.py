@@ -25,6 +25,7 @@ import torch
 
 import tintype
 from benchmarks.report import REPOSITORY, add_write_argument, markdown_table, publish
+from tintype.export import export
 from tintype.export.program import copy_program
 from tintype.serde.archive import write_archive
 from tintype.serde.encode import encode_program
@@ -90,13 +91,13 @@ def measure(folder: Path, gigabytes: float) -> list[list[str]]:
     layers = int(gigabytes * 1e9 / LAYER) + 1
     with torch.device("meta"):
         model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)])
-        program = tintype.export(model, (torch.ones(1, WIDTH),))
+        program = export(model, (torch.ones(1, WIDTH),))
     write_shards(folder, list(model.state_dict()))
     start = time.perf_counter()
     program = tintype.attach_weights(program, folder)
     attach = time.perf_counter() - start
     path, small = folder / "model.tt", folder / "small.tt"
-    tintype.save(tintype.export(torch.nn.ReLU(), (torch.ones(1),)), small)
+    tintype.save(export(torch.nn.ReLU(), (torch.ones(1),)), small)
     zeros = {name: torch.zeros(WIDTH, WIDTH) for name in program.state_dict}  # pages that nobody wrote to
     save_with_holes(copy_program(program, program.graph_module, state_dict=zeros), path)
     del program, zeros

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from tintype.errors import UnsupportedOperatorError
-from tintype.fake.info import TensorInfo, fresh
+from tintype.fake.info import TensorInfo, fresh, strides_in_order
+from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import RULES
 from tintype.symbolic.location import user_location
 
@@ -60,6 +61,11 @@ def _convolution(x: TensorInfo, packed: Any, dimensions: int) -> Any:
     return rule(_as_float(x), weight, None, *options, False, [0] * dimensions, packed.groups()).sizes
 
 
+def _channels_last(x: TensorInfo, sizes: Any) -> TensorInfo:
+    """A result of x's kind whose channels lie next to each other."""
+    return fresh(sizes, x.dtype, x.device, strides_in_order(sizes, (0, *range(2, len(sizes)), 1)))
+
+
 @_rule("linear", "linear_relu")
 def _quantized_linear(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
     return fresh(_linear(x, packed), x.dtype, x.device)
@@ -77,59 +83,91 @@ def _half_linear(x: TensorInfo, packed: Any) -> TensorInfo:
 
 @_rule("conv1d", "conv1d_relu")
 def _conv1d(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
-    return fresh(_convolution(x, packed, 1), x.dtype, x.device)
+    return _channels_last(x, _convolution(x, packed, 1))
 
 
 @_rule("conv2d.new", "conv2d_relu.new")
 def _conv2d(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
-    return fresh(_convolution(x, packed, 2), x.dtype, x.device)
+    return _channels_last(x, _convolution(x, packed, 2))
 
 
 @_rule("conv3d.new", "conv3d_relu.new")
 def _conv3d(x: TensorInfo, packed: Any, scale: Any, zero_point: Any) -> TensorInfo:
-    return fresh(_convolution(x, packed, 3), x.dtype, x.device)
+    return _channels_last(x, _convolution(x, packed, 3))
 
 
 @_rule("add", "add_relu", "mul", "mul_relu")
 def _binary(one: TensorInfo, other: TensorInfo, scale: Any, zero_point: Any) -> TensorInfo:
     sizes = RULES[aten.add.Tensor](_as_float(one), _as_float(other)).sizes
-    return fresh(sizes, one.dtype, one.device)
+    return fresh_in_format_of(one, sizes)
 
 
 @_rule("add.Scalar", "add_relu.Scalar", "mul.Scalar", "mul_relu.Scalar")
 def _with_number(one: TensorInfo, number: Any) -> TensorInfo:
-    return fresh(one.sizes, one.dtype, one.device)
+    return fresh_in_format_of(one, one.sizes)
 
 
-@_rule("batch_norm2d", "batch_norm2d_relu", "batch_norm3d", "batch_norm1d", "hardswish", "layer_norm", "relu6")
-@_rule("leaky_relu", "sigmoid", "softmax", "elu", "group_norm", "instance_norm")
-def _same(x: TensorInfo, *rest: Any, **options: Any) -> TensorInfo:
+@_rule("hardswish", "sigmoid")
+def _in_its_format(x: TensorInfo, *rest: Any, **options: Any) -> TensorInfo:
+    return fresh_in_format_of(x, x.sizes)
+
+
+@_rule("leaky_relu")
+def _leaky_relu(x: TensorInfo, slope: Any, inplace: bool, scale: Any, zero_point: Any) -> TensorInfo:
+    return _written(x) if inplace else fresh_in_format_of(x, x.sizes)
+
+
+@_rule("relu6")
+def _relu6(x: TensorInfo, inplace: bool = False) -> TensorInfo:
+    return _written(x) if inplace else fresh_in_format_of(x, x.sizes)
+
+
+def _written(x: TensorInfo) -> Any:
+    raise UnsupportedOperatorError(
+        "a quantized tensor is changed in place, by an operator that does not say so in its schema",
+        location=user_location(),
+        remedy="use the layer without inplace=True",
+    )
+
+
+@_rule("batch_norm1d", "elu", "layer_norm", "softmax")
+def _contiguous(x: TensorInfo, *rest: Any, **options: Any) -> TensorInfo:
     return fresh(x.sizes, x.dtype, x.device)
+
+
+@_rule("batch_norm2d", "batch_norm2d_relu", "batch_norm3d")
+def _batch_norm(x: TensorInfo, *rest: Any, **options: Any) -> TensorInfo:
+    return _channels_last(x, x.sizes)
+
+
+@_rule("group_norm", "instance_norm")
+def _group_norm(x: TensorInfo, *rest: Any, **options: Any) -> TensorInfo:
+    return fresh_in_format_of(x, x.sizes) if len(x.sizes) == 4 else fresh(x.sizes, x.dtype, x.device)
 
 
 @_rule("cat", "cat_relu")
 def _cat(tensors: list[TensorInfo], dim: Any, scale: Any = None, zero_point: Any = None) -> TensorInfo:
     sizes = RULES[aten.cat.default]([_as_float(info) for info in tensors], dim).sizes
-    return fresh(sizes, tensors[0].dtype, tensors[0].device)
+    return fresh_in_format_of(tensors[0], sizes)
 
 
 def _dequantized(x: TensorInfo) -> TensorInfo:
-    return fresh(x.sizes, torch.float32, x.device)
+    return fresh_in_format_of(x, x.sizes, torch.float32)
 
 
 def _quantized(x: TensorInfo, scale: Any, zero_point: Any, dtype: torch.dtype) -> TensorInfo:
-    return fresh(x.sizes, dtype, x.device)
+    return fresh_in_format_of(x, x.sizes, dtype)
 
 
 def _quantized_by_channel(x: TensorInfo, scales: Any, zero_points: Any, axis: int, dtype: torch.dtype) -> TensorInfo:
-    return fresh(x.sizes, dtype, x.device)
+    return fresh_in_format_of(x, x.sizes, dtype)
 
 
 _INTEGERS = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
 
 
 def _integers(x: TensorInfo) -> TensorInfo:
-    return fresh(x.sizes, _INTEGERS[x.dtype], x.device)
+    return fresh_in_format_of(x, x.sizes, _INTEGERS[x.dtype])
 
 
 # torch's meta kernels say that what is quantized is float32, or are not there
