@@ -328,7 +328,8 @@ def _batch_norm(
         return NotImplemented
     means, variances = torch.zeros_like(running_mean), torch.zeros_like(running_var)
     result = torch.nn.functional.batch_norm(input, means, variances, weight, bias, True, 1.0, eps)
-    factor: Any = momentum
+    # a batch without elements teaches nothing, and leaves the statistics as they were
+    factor: Any = momentum * torch.sym_float(torch.sym_min(input.numel(), 1))
     for running, of_batch in ((running_mean, means), (running_var, variances)):
         running.mul_(1 - factor).add_(of_batch * factor)
     return result

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import CaptureError, DataDependentError, InvalidRequestError, MutationError
@@ -114,6 +115,10 @@ class JointRecorder(Recorder):
     def _write(self, call: Call) -> Any:
         for where in call.plan.writes:
             value = call.argument(where)
+            if isinstance(value, (list, tuple)):
+                # autograd counts writes to one tensor itself, and leaves those to a list to the kernels that fakes
+                # don't have; by the count, views find out that their history is another one
+                increment_version(value)
             if isinstance(value, torch.Tensor) and type(value) is not FakeTensor and value._is_view():
                 if any(isinstance(other, torch.Tensor) and other.requires_grad for other in call.args):
                     raise MutationError(
