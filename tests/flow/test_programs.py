@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import pytest
@@ -98,3 +99,45 @@ def test_branches_in_sequence_cost_as_many_nodes(returns: bool) -> None:
         return sum(len(graph.graph.nodes) for graph in graphs)
 
     assert nodes(24) < 2.2 * nodes(12)
+
+
+class Keeping(torch.nn.Module):
+    """Keeps a number that the data decide somewhere."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.history: list[Any] = []
+        self.table: dict[str, Any] = {"k": 0}
+        self.last = 0
+        self.note = types.SimpleNamespace(deep=[[0]])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = 1
+        if x.sum() > 0:
+            n = 2
+            if self.where == "arm":
+                self.table["k"] = n
+        if self.where == "list":
+            self.history.append(n)
+        elif self.where == "dictionary":
+            self.table["k"] = n
+        elif self.where == "attribute":
+            self.last = n
+        elif self.where == "object":
+            self.note.deep[0][0] = n
+        elif self.where == "global":
+            OUTSIDE.append(n)
+        return x * n
+
+
+OUTSIDE: list[Any] = []
+
+
+@pytest.mark.parametrize("where", ["arm", "list", "dictionary", "attribute", "object", "global"])
+def test_a_number_is_refused_wherever_the_next_call_would_find_it(where: str) -> None:
+    with pytest.raises(tintype.CaptureError, match="which the next call would find") as caught:
+        tintype.export(Keeping(where), (torch.ones(3),))
+    assert caught.value.location is not None and caught.value.location.filename == __file__
+    assert not OUTSIDE
+    tintype.export(Keeping("nowhere"), (torch.ones(3),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -19,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tintype.errors import Location
+from tintype.errors import Location, StateChangedError
 from tintype.flow.branches import Branch, ended, outcome_of, recording
 from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
 from tintype.flow.journal import (
@@ -41,6 +42,7 @@ from tintype.interpret.policy import Caller, Outcome
 from tintype.symbolic.raising import needed_answer
 from tintype.trace.interpreted import TorchPolicy, interpreting
 from tintype.trace.known_values import known_value
+from tintype.trace.snapshot import Change, contained
 
 _SETTERS = ("__setattr__", "__delattr__")
 
@@ -239,10 +241,19 @@ def as_condition(value: Any) -> Any:
 _DEEPEST = 20_000
 
 
+def refuse_kept_number(capture: Any, change: Change) -> StateChangedError | None:
+    """The error for a number that only a run can tell, put where the next call would find it."""
+    if not any(isinstance(value, SYMBOLIC) and not is_decidable(value) for value in contained(change.after)):
+        return None
+    error: StateChangedError = capture.changed.undecided_number(change)
+    return error
+
+
 @contextmanager
 def flowing(capture: Any, loops: Collection[tuple[CodeType, int]]) -> Iterator[None]:
     """Within it, a capture interprets its program, and branches on data become control flow."""
     policy = FlowPolicy(loops, carries_tensors=not capture.recorder.below_autograd)
+    capture.judge_change = partial(refuse_kept_number, capture)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEPEST))
     try:

@@ -169,11 +169,13 @@ class Capture:
         self.plain_changes: list[Change] = []
         self.kept: list[tuple[Change, StateChangedError]] = []
         self.outside_changes: list[Change] = []
+        # gives an error for a change that can't be, where somebody knows of more such changes
+        self.judge_change: Callable[[Change], TintypeError | None] | None = None
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
         self._code = self._users_code()
-        self._changed = ChangedState(self._code, self.modules)
+        self.changed = ChangedState(self._code, self.modules)
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
         self._comparisons = comparisons_in(self._code.functions)
 
@@ -359,10 +361,14 @@ class Capture:
             self.origins.leave()
             changes = snapshot.restore(self._stays if has_run else None)
             self.outside_changes = snapshot.outside_changes
-            self.recorder.problems += map(self._changed.refusal, snapshot.outside_tensors)
+            self.recorder.problems += map(self.changed.refusal, snapshot.outside_tensors)
+            if self.judge_change is not None:
+                judged = map(self.judge_change, [*changes, *snapshot.outside_others])
+                self.recorder.problems += filter(None, judged)
+                snapshot.put_back_others(self.judge_change)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
-            self.recorder.problems += map(self._changed.gradient_refusal, self.state.put_back_gradients())
+            self.recorder.problems += map(self.changed.gradient_refusal, self.state.put_back_gradients())
         self._note_changes(changes, output_specs)
         if self.recorder.problems or self.runs_in_eager_modes_place:
             self.recorder.problems += [error for _, error in self.kept]
@@ -389,7 +395,7 @@ class Capture:
         ):
             self.origins.enter()
             outputs = without_rows(self.recorder, self._call_root(args, kwargs))
-            changed = self._given.check(outputs, self._changed.line_of)
+            changed = self._given.check(outputs, self.changed.line_of)
             self.context.arrays.refuse_written()
             if not self.runs_in_eager_modes_place:
                 refuse_changed_gradient_mode(self.recorder)
@@ -485,7 +491,7 @@ class Capture:
                 continue
             if not holds_fake(after) or is_made_anew(change):
                 continue
-            self.kept.append((change, self._changed.refusal(change)))
+            self.kept.append((change, self.changed.refusal(change)))
         if assigned:
             if not self.runs_in_eager_modes_place:
                 self._refuse_shared_memory(assigned)
@@ -525,7 +531,7 @@ class Capture:
         if old.info.sizes == value.info.sizes and old.info.dtype is value.info.dtype:
             return True
         name = self.state.by_id[id(buffer)].target
-        self.recorder.problems.append(self._changed.other_size(name, old, value))
+        self.recorder.problems.append(self.changed.other_size(name, old, value))
         return False
 
     def _is_only_name(self, change: Change, changes: list[Change]) -> bool:
@@ -538,7 +544,7 @@ class Capture:
             return True
         kept = names_that_stay(change, changes, self.modules, self.state)
         if kept:
-            self.recorder.problems.append(self._changed.left_behind(change, name, kept[0]))
+            self.recorder.problems.append(self.changed.left_behind(change, name, kept[0]))
         return not kept
 
     def _state_writes(self) -> dict[str, StateWrite]:
@@ -578,7 +584,7 @@ class Capture:
             self.plain_changes,
             self.kept,
             self.outside_changes,
-            self._changed.description,
+            self.changed.description,
             self.returned,
             self.of_containers,
         )

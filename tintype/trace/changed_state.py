@@ -66,6 +66,19 @@ class ChangedState:
             "tensor of its own, clone(), if not",
         )
 
+    def undecided_number(self, change: Change) -> StateChangedError:
+        """The error for a number that the data decide, put where the next call would find it."""
+        owner, name = change.owner, change.name
+        attributes = [key for _, module in self._modules for key, value in vars(module).items() if value is owner]
+        line = None if name is None else self._code.assignment_to(name)
+        place = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
+        return StateChangedError(
+            f"the data decide about a number that the program puts into {place}, which the next call would find; a "
+            "captured program can only keep tensors in registered buffers",
+            location=line or self._code.change_of(owner, attributes),
+            remedy="keep the number in a buffer, self.register_buffer(name, torch.tensor(...)), or return it",
+        )
+
     def refusal(self, change: Change) -> StateChangedError:
         """The error for a tensor that the program put where a captured program can't."""
         owner, name = change.owner, change.name

@@ -116,6 +116,8 @@ class Snapshot:
         self.outside_changes: list[Change] = []
         # tensors that were put outside of the model, where others than the model will look for them
         self.outside_tensors: list[Change] = []
+        # what else was put there, and stays
+        self.outside_others: list[Change] = []
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
         self._outside = [
             (value, value.copy())
@@ -173,6 +175,11 @@ class Snapshot:
             _open[:] = [assigned for assigned in _open if assigned is not self._assigned_elsewhere]
             self._watch.__exit__(None, None, None)
 
+    def put_back_others(self, is_refused: Callable[[Change], Any]) -> None:
+        """Put back what was put outside of the model and would stay, where that is refused."""
+        for change in filter(is_refused, self.outside_others):
+            put_outside(change.owner, change.name, change.before)
+
     def put_back_iterators(self) -> None:
         """Put iterators back to where they were, as far as that can be done."""
         for known in self.iterators:
@@ -225,6 +232,7 @@ class Snapshot:
         if holds_fake(change.after):
             self.outside_tensors.append(change)
         elif stays is _nothing_stays or not is_plain(change.after) or not is_plain(change.before) or stays(change):
+            self.outside_others.append(change)
             return
         else:
             self.outside_changes.append(change)
@@ -299,7 +307,7 @@ _PLAIN_TYPES = frozenset(
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, or a container of such."""
-    return all(type(item) in _PLAIN_TYPES for item in _contained(value))
+    return all(type(item) in _PLAIN_TYPES for item in contained(value))
 
 
 def holds_fake(value: Any) -> bool:
@@ -308,11 +316,11 @@ def holds_fake(value: Any) -> bool:
         any(type(tensor) is FakeTensor for tensor in itertools.chain(item.parameters(), item.buffers()))
         if isinstance(item, torch.nn.Module)
         else type(item) is FakeTensor
-        for item in _contained(value)
+        for item in contained(value)
     )
 
 
-def _contained(value: Any) -> Iterator[Any]:
+def contained(value: Any) -> Iterator[Any]:
     """A value, or what the containers in it hold; one that holds itself is looked at once."""
     if not isinstance(value, _HOLDERS):
         yield value
