@@ -362,10 +362,7 @@ class Capture:
             changes = snapshot.restore(self._stays if has_run else None)
             self.outside_changes = snapshot.outside_changes
             self.recorder.problems += map(self.changed.refusal, snapshot.outside_tensors)
-            if self.judge_change is not None:
-                judged = map(self.judge_change, [*changes, *snapshot.outside_others])
-                self.recorder.problems += filter(None, judged)
-                snapshot.put_back_others(self.judge_change)
+            self.recorder.problems += snapshot.judged(changes, self.judge_change)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
             self.recorder.problems += map(self.changed.gradient_refusal, self.state.put_back_gradients())

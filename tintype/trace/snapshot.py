@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tintype.errors import TintypeError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch, is_capturing
 from tintype.symbolic.location import is_run_by_another_thread
@@ -175,10 +176,15 @@ class Snapshot:
             _open[:] = [assigned for assigned in _open if assigned is not self._assigned_elsewhere]
             self._watch.__exit__(None, None, None)
 
-    def put_back_others(self, is_refused: Callable[[Change], Any]) -> None:
-        """Put back what was put outside of the model and would stay, where that is refused."""
-        for change in filter(is_refused, self.outside_others):
+    def judged(
+        self, changes: Sequence[Change], judge: Callable[[Change], TintypeError | None] | None
+    ) -> list[TintypeError]:
+        """The errors for changes that can't be; what would stay outside of the model is put back then."""
+        if judge is None:
+            return []
+        for change in filter(judge, self.outside_others):
             put_outside(change.owner, change.name, change.before)
+        return [error for error in map(judge, [*changes, *self.outside_others]) if error is not None]
 
     def put_back_iterators(self) -> None:
         """Put iterators back to where they were, as far as that can be done."""
