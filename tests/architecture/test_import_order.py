@@ -280,6 +280,8 @@ HIDDEN_CYCLES: dict[tuple[str, str], str] = {
     ("transforms.partition", "transforms.min_cut"): "which makes partitions; loaded when somebody wants one",
     ("ops.flex_attention", "ops.flex_attention_backward"): "loaded when somebody differentiates",
     ("export.program", "export.decompose"): "a method of programs that makes another program",
+    ("export.program", "export.other_state"): "the same",
+    ("export.program", "export.rewriting"): "the same",
 }
 
 
