@@ -77,7 +77,7 @@ class Arm:
     def run(self) -> list[Any]:
         """Run it; gives values that may become results."""
         self.frame = arm = copied_frame(self.original)
-        with self.policy.journal.taking_notes() as self.notes:
+        with self.policy.journal.taking_notes(self.original) as self.notes:
             self.end = self._run(arm)
         self._check_iterators()
         return self._candidates()

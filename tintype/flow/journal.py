@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tintype.errors import Location
+from tintype.interpret import Frame
 
 
 class Missing:
@@ -159,7 +160,10 @@ class GlobalPlace(Place):
 class Notes:
     """The places that one arm writes to, each with what it was before."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame  # as it was before the arm
+        # what can be reached, where code runs that nobody sees
+        self.watched: Any = None
         self.places: dict[Any, Place] = {}
         self._before: dict[Any, Any] = {}
         self.after: dict[Any, Any] = {}
@@ -187,15 +191,21 @@ class Journal:
         return bool(self._open)
 
     @contextmanager
-    def taking_notes(self) -> Iterator[Notes]:
-        """Within it writes are noted; afterwards they are undone."""
-        notes = Notes()
+    def taking_notes(self, frame: Frame) -> Iterator[Notes]:
+        """Within it writes are noted, for an arm of a frame; afterwards they are undone."""
+        notes = Notes(frame)
         self._open.append(notes)
         try:
             yield notes
+            if notes.watched is not None:
+                notes.watched.check(notes.places)
         finally:
             self._open.pop()
             notes.undo()
+
+    @property
+    def innermost(self) -> Notes:
+        return self._open[-1]
 
     def note(self, place: Place) -> None:
         if self._open:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import (
@@ -33,6 +33,7 @@ from tintype.flow.journal import (
 )
 from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
+from tintype.flow.unseen import UsersClasses, Watched
 from tintype.interpret import Frame
 from tintype.interpret.decode import Bound
 from tintype.interpret.flow import Flow, Loop, flow_of
@@ -55,6 +56,8 @@ class FlowPolicy(TorchPolicy):
         # whether loops carry numbers as tensors, since gradients go through them
         self.carries_tensors = carries_tensors
         self.journal = Journal()
+        self.classes = UsersClasses()
+        self.root: Any = None  # the model
         # ends of frames that stand at one of several places
         self.split_ends: dict[int, End] = {}
         # steps of loops that are being recorded: their code and depth
@@ -120,6 +123,19 @@ class FlowPolicy(TorchPolicy):
     def negated(self, truth: Any) -> Any:
         return torch.sym_not(truth)
 
+    # --- code that is not interpreted -------------------------------------------------------------------------
+
+    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> None:
+        if self.journal and self.classes.any_in(values):
+            self.watch(frame, values)
+
+    def watch(self, frame: Frame, values: Sequence[Any]) -> None:
+        """Look for what is written unseen, where native code is given code of the user's."""
+        notes = self.journal.innermost
+        if notes.watched is None:
+            notes.watched = Watched(notes.frame, [self.root], location_of(frame))
+        notes.watched.add_code_of(values)
+
     # --- writes ----------------------------------------------------------------------------------------------
 
     def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
@@ -154,6 +170,9 @@ class FlowPolicy(TorchPolicy):
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if not self.journal:
             return callable(*arguments, **keywords)
+        values = [*arguments, *keywords.values()]
+        if self.classes.are_called(callable, values):
+            self.watch(frame, [callable, *values])
         kind = type(callable)
         owner = getattr(callable, "__self__", None)
         if kind is BuiltinFunctionType and isinstance(owner, CONTAINERS):
@@ -253,6 +272,7 @@ def refuse_kept_number(capture: Any, change: Change) -> StateChangedError | None
 def flowing(capture: Any, loops: Collection[tuple[CodeType, int]]) -> Iterator[None]:
     """Within it, a capture interprets its program, and branches on data become control flow."""
     policy = FlowPolicy(loops, carries_tensors=not capture.recorder.below_autograd)
+    policy.root = capture.root
     capture.judge_change = partial(refuse_kept_number, capture)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEPEST))
