@@ -159,7 +159,7 @@ def test_what_the_program_raises_is_its_own():
         return x if x.sum() > 0 else -x
 
     with pytest.raises(tintype.CaptureError) as refused:
-        tintype.export(decides, (torch.ones(2),), strict=True)
+        tintype.export(decides, (torch.ones(2),), strict=True, control_flow="refuse")
     assert refused.value.location is not None
     assert refused.value.location.line == decides.__code__.co_firstlineno + 1
 

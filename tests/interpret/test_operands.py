@@ -11,11 +11,11 @@ from tintype.interpret import Frame, Machine, Policy
 
 class Told(Policy):
     def __init__(self) -> None:
-        self.operations: list[str] = []
+        self.told: list[str] = []
         self.missing: list[Any] = []
 
     def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> None:
-        self.operations.append(operation)
+        self.told.append(operation)
         if operation == "binary_operator" and values[-1] == 41:
             frame.stack[-1] = 42
 
@@ -34,7 +34,7 @@ def test_operands_are_told_and_can_be_replaced() -> None:
 
     policy = Told()
     assert Machine(policy).call(look, [0, 1], 41) == "42"
-    assert {"unpack_with_star", "contains", "binary_operator"} <= set(policy.operations)
+    assert {"unpack_with_star", "contains", "binary_operator"} <= set(policy.told)
 
 
 def test_items_that_are_not_there_are_told() -> None:

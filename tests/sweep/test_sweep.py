@@ -54,7 +54,7 @@ def breaks_the_capture(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def asks_the_data(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.sum() > 100 else tensor + 1
+    return tensor + float(str(tensor.sum().item()))
 
 
 def always_fails(tensor: torch.Tensor) -> torch.Tensor:

@@ -118,7 +118,13 @@ def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0)
 
 def decode_positional(names: list[str], in_spec: TreeSpec) -> tuple[str, ...]:
     """The keyword arguments that may be given by position; they are arguments of the program, each once."""
-    if len(set(names)) != len(names) or not set(names) <= set(in_spec.children()[1].context):
+    if not names:
+        return ()
+    if (
+        len(set(names)) != len(names)
+        or len(in_spec.children()) != 2
+        or not set(names) <= set(in_spec.children()[1].context)
+    ):
         raise FileFormatError(f"the program takes no keyword arguments {names!r:.200} by position")
     return tuple(names)
 

@@ -365,7 +365,7 @@ class Capture:
             self.recorder.problems += snapshot.judged(changes, self.judge_change)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
-            self.recorder.problems += map(self.changed.gradient_refusal, self.state.put_back_gradients())
+            self._refuse_assigned_gradients(self.state.put_back_gradients())
         self._note_changes(changes, output_specs)
         if self.recorder.problems or self.runs_in_eager_modes_place:
             self.recorder.problems += [error for _, error in self.kept]
@@ -406,6 +406,9 @@ class Capture:
         with tree.containers_of_users():
             self.returned = self._given.paths_among(outputs)
             return self._make_outputs(outputs)
+
+    def _refuse_assigned_gradients(self, names: list[str]) -> None:
+        self.recorder.problems += map(self.changed.gradient_refusal, names)
 
     def _warn_of_lost_gradients(self) -> None:
         if self.recorder.below_autograd and self.recorder.modes.grad:
