@@ -570,6 +570,39 @@ def test_overlapping_writes_are_refused() -> None:
     )
 
 
+UNSAFE_PARTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "chunk": lambda x: torch.unsafe_chunk(x, 2),
+    "split": lambda x: torch.unsafe_split(x, 2),
+    "split_with_sizes": lambda x: torch.unsafe_split_with_sizes(x, [2, 2]),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE_PARTS)
+def test_a_broken_promise_not_to_write_to_unsafe_parts_is_refused(name: str) -> None:
+    """They are views in eager mode and tensors of their own in a program."""
+    parts = UNSAFE_PARTS[name]
+
+    def part_is_written(x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        parts(x)[0].add_(1)
+        return x
+
+    def whole_is_written(x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        part = parts(x)[0]
+        x.add_(1)
+        return part
+
+    assert "frozen storage" in refused(part_is_written, torch.ones(4))
+    assert "frozen storage" in refused(lambda x: parts(x)[0].add_(1), torch.ones(4))
+    assert "writes to its source afterwards" in refused(whole_is_written, torch.ones(4))
+
+
+@pytest.mark.parametrize("name", UNSAFE_PARTS)
+def test_a_write_to_unsafe_parts_that_nobody_sees(name: str) -> None:
+    check(lambda self, x: UNSAFE_PARTS[name](x * 2)[0].add_(1), lambda make: make.floats(4))
+
+
 def test_writes_after_a_refused_one_are_looked_at_too() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         windows = x.unfold(0, 2, 1)

@@ -27,15 +27,22 @@ class Storage:
     alias of the source, in a captured program they are a copy, so nobody may write to them.
     """
 
-    __slots__ = ("frozen", "others", "source", "written")
+    __slots__ = ("frozen", "others", "source", "split", "written")
 
     def __init__(
-        self, *, frozen: bool = False, source: Storage | None = None, others: tuple[Storage, ...] = ()
+        self,
+        *,
+        frozen: bool = False,
+        source: Storage | None = None,
+        others: tuple[Storage, ...] = (),
+        split: object | None = None,
     ) -> None:
         self.frozen = frozen
         self.source = source
         # further ones, where a branch decides which it is
         self.others = others
+        # the same for parts of the source that don't overlap: no write to one of them is seen in another one
+        self.split = split
         self.written = False
 
     @property

@@ -80,7 +80,7 @@ def _infer_composite(recorder: Recorder, call: Call) -> Any:
         return NOT_HANDLED  # numbers that depend on data must come from nodes
     results = _to_infos(results, recorder)
     inputs = {info.storage for info in flat_infos([infos, list(kwarg_infos.values())])}
-    aliases = any(info.storage in inputs for info in flat_infos(results))
+    aliases = any(not inputs.isdisjoint((info.storage, *info.storage.sources)) for info in flat_infos(results))
     if aliases or any(storage in inputs for storage in written):
         results = NOT_HANDLED
     if key is not None:

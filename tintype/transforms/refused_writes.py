@@ -15,8 +15,9 @@ from tintype.transforms.emit import location_of
 def stale_copy(node: Node) -> MutationError:
     """A tensor that was written to is read through what may be it or a copy of it."""
     return MutationError(
-        f"{node.name!r} is the result of a conversion (to(), float(), ...) that changed nothing, or of a branch that "
-        "returned its operand; the program writes to its source afterwards, which eager mode would show in it",
+        f"{node.name!r} is the result of a conversion (to(), float(), ...) that changed nothing, of a branch that "
+        "returned its operand, or of unsafe_split or unsafe_chunk; the program writes to its source afterwards, "
+        "which eager mode would show in it",
         location=location_of(node),
         remedy="take it after the write, or make a copy: clone()",
     )
@@ -26,8 +27,8 @@ def frozen(node: Node | None) -> MutationError:
     """A write to what may be an input or a copy of it."""
     return MutationError(
         "cannot mutate tensors with frozen storage: the program writes to an input through a conversion (to(), "
-        "float(), ...) that changed nothing, or to the result of a branch that returned its operand, so eager mode "
-        "would write to the source too",
+        "float(), ...) that changed nothing, to the result of a branch that returned its operand, or to a part that "
+        "unsafe_split or unsafe_chunk made, so eager mode would write to the source too",
         location=None if node is None else location_of(node),
         remedy="write to the input itself, or to a copy: x.to(..., copy=True) or x.clone()",
     )

@@ -28,6 +28,11 @@ def _source_is_seen_later(functional: Functionalization, frozen: Storage, source
         node = node.next
         for argument in node.all_input_nodes:
             for storage in storages_of(argument):
-                if storage is source or (storage is not frozen and source in storage.sources):
+                if storage is source or (source in storage.sources and not _are_apart(storage, frozen)):
                     return True
     return source.frozen and is_seen_later(functional, source)
+
+
+def _are_apart(storage: Storage, frozen: Storage) -> bool:
+    """Whether a write to one of two aliases of some memory is not to be seen in the other one as such."""
+    return storage is frozen or (storage.split is not None and storage.split is frozen.split)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tintype.fake.info import TensorInfo
+from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.rules import parts, views
 from tintype.fake.rules.registry import RULES, overload, rule
 from tintype.symbolic import Size
@@ -61,14 +61,15 @@ def narrow_copy(self: TensorInfo, dim: int, start: Size, length: Size) -> Tensor
 
 @rule("unsafe_split.Tensor")
 def unsafe_split(self: TensorInfo, split_size: Size, dim: int = 0) -> list[TensorInfo]:
-    """Views that promise not to be written to: to a program they are tensors of their own."""
-    return _detached(parts.split(self, split_size, dim))
+    """Views that promise not to be written to: to a program they are copies, unless somebody breaks the promise."""
+    return _detached(self, parts.split(self, split_size, dim))
 
 
 @rule("unsafe_split_with_sizes")
 def unsafe_split_with_sizes(self: TensorInfo, split_sizes: list[Size], dim: int = 0) -> list[TensorInfo]:
-    return _detached(parts.split_with_sizes(self, split_sizes, dim))
+    return _detached(self, parts.split_with_sizes(self, split_sizes, dim))
 
 
-def _detached(parts: list[TensorInfo]) -> list[TensorInfo]:
-    return [TensorInfo(part.sizes, part.strides, part.dtype, part.device, part.offset) for part in parts]
+def _detached(source: TensorInfo, parts: list[TensorInfo]) -> list[TensorInfo]:
+    split = object()
+    return [part.with_storage(Storage(frozen=True, source=source.storage, split=split)) for part in parts]
