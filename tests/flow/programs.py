@@ -413,3 +413,29 @@ def chains_comparisons_in_a_loop(x):
         x = x * 2 + 1
         i += 1
     return x, i
+
+
+@program()
+def returns_from_a_for_in_a_while(x):
+    n = 0
+    while n < 3 and x.sum() < 20:
+        n += 1
+        for i in range(3):
+            if x.max() > 4:
+                return x.sin() + i, n
+            x = x + 1
+    return x, n
+
+
+@program()
+def breaks_out_of_a_for_and_a_while(x):
+    while x.sum() < 20:
+        for i in range(2):
+            if x.max() > 4:
+                x = x * 2 + i
+                break
+            x = x + 1
+        else:
+            continue
+        break
+    return x

@@ -38,8 +38,8 @@ class Variables:
         self.slots = [slot for slot in sorted(stored) if live >> slot & 1]
         self.dead = [slot for slot in sorted(stored) if not live >> slot & 1]
         self.places: dict[Any, Place] = {}
-        # variables that have no value before the first step, with one like that after it; by position
-        self.fillings: dict[Any, Any] = {}
+        # variables that have no value before the first step; makes one like that after it, outside of the step
+        self.fillings: dict[Any, Callable[[], Any]] = {}
         # positions of leaves that no step changes
         self.fixed: set[Any] = set()
 
@@ -53,7 +53,10 @@ class Variables:
             value = place.read()
             values[key] = NULL if value is MISSING else value
         values["result"] = NULL
-        return {key: self.fillings.get(key, NULL) if value is NULL else value for key, value in values.items()}
+        for key, fill in self.fillings.items():
+            if values[key] is NULL:
+                values[key] = fill()
+        return values
 
     def name_of(self, key: Any) -> str:
         if key == "result":
@@ -71,7 +74,7 @@ class RecordedLoop:
         self.frame = frame
         self.flow = flow_of(frame.code)
         self.loop = loop
-        self.exits = sorted({self._past_cleanup(label) for label in self.flow.exits_of(loop)})
+        self.exits = sorted(self._find_exits())
         self.variables = Variables(frame, self.flow, loop, self.exits)
         # where it goes on if there is no step at all; None: there is one
         self.without_steps = stays if stays is None else self._past_cleanup(stays)
@@ -83,17 +86,36 @@ class RecordedLoop:
         self._entered: list[Any] = []  # the leaves, as the step has them that runs
         self._values: dict[Any, Any] = {}
 
+    def _find_exits(self) -> set[int]:
+        """Where a step stops that leaves the loop. From inside of a ``for`` in it, a ``return`` finds that one's
+        iterator on the stack, which no frame has outside: there the step goes on until the function is left."""
+        flow, body = self.flow, self.loop.body
+        inner = [loop for loop in flow.loops() if loop.header in body and flow.name_of(loop.header) == "for_iterator"]
+        found: set[int] = set()
+        for index in body:
+            iterators = sum(index in loop.body and index != loop.header for loop in inner)
+            for target in flow.successors[index]:
+                if target not in body:
+                    label, dropped = self._cleaned_up(target)
+                    found.add(END if dropped < iterators else label)
+        return found
+
     def _past_cleanup(self, label: int) -> int:
-        """Where an exit leads to: a comparison chain in a condition leaves a value on the stack, which is dropped on
-        the way out; behind that, all exits have the same stack."""
+        return self._cleaned_up(label)[0]
+
+    def _cleaned_up(self, label: int) -> tuple[int, int]:
+        """Where an exit leads to, and how many values are dropped on the way: a comparison chain in a condition leaves
+        a value on the stack, which is dropped on the way out; behind that, all exits have the same stack."""
+        dropped = 0
         while label != END and label not in self.loop.body and self.flow.name_of(label) in ("pop_top", "jump"):
             if self.frame.instructions[label][0] is stop:  # an arm around ends there
                 break
             (following,) = self.flow.successors[label]
             if following in self.loop.body:
                 break
+            dropped += self.flow.name_of(label) == "pop_top"
             label = following
-        return label
+        return label, dropped
 
     def run(self, goes_on: Any, branch: int | None = None) -> End:
         """Record the loop; the frame stands where it is left. ``branch`` decides about a first step."""
@@ -356,11 +378,11 @@ def _count(form: Form) -> int:
     return 1 if form.kind in ("tensor", "number") else sum(map(_count, form.parts))
 
 
-def _filling(value: Any) -> Any:
+def _filling(value: Any) -> Callable[[], Any]:
     leaves: list[Any] = []
     form = take_apart(value, leaves)
     made = [like(leaf) for leaf in leaves]
-    return put_together(form, iter([leaf() if callable(leaf) else leaf for leaf in made]))
+    return lambda: put_together(form, iter([leaf() if callable(leaf) else leaf for leaf in made]))
 
 
 def _is_tensor(value: Any) -> bool:
