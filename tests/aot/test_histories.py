@@ -510,3 +510,34 @@ def test_a_write_that_autograd_refuses_after_the_other_branch() -> None:
     assert function(x).tolist() == [2, 3, 3]
     with pytest.raises(tintype.TintypeError, match=r"autograd refuses(.|\n)*test_histories.py:\d+"):
         tintype.aot.function(function)(x)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.transpose_(0, 1), lambda x: x.t_(), lambda x: x.swapaxes_(0, 1)])
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_a_view_from_before_a_change_of_geometry_is_refused(change: Any, is_returned: bool) -> None:
+    """Its gradient would go to the column that has taken the place of the row."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        row = y[0]
+        change(y)
+        return row if is_returned else (row * torch.arange(3.0)).sum()
+
+    compiled = tintype.aot.function(function)
+    with pytest.raises(MutationError, match="uses a view afterwards that it made before"):
+        compiled(torch.ones(3, 3, requires_grad=True))
+    assert torch.equal(compiled(torch.ones(3, 3)), function(torch.ones(3, 3)))
+
+
+def test_a_view_from_before_a_change_of_geometry_that_nobody_uses_again() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y[0].mul_(3)
+        y.t_()
+        return y[0] * torch.arange(2.0)
+
+    def arguments() -> Any:
+        leaf = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        return (leaf,), (leaf,)
+
+    check(function, arguments)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.fx import Graph, Node
 
 from tintype.errors import MutationError
 from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
+from tintype.ir.graph import location_of
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import is_zero, product
@@ -50,8 +52,34 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         recorder.follow_modes()
         view = recorder.record(_VIEWS[func], tensor, *args[1:], **kwargs)
     recorder.follow_modes()
+    recorder.note_became_view(view)
     _replace(recorder, tensor, view)
     return tensor
+
+
+def refuse_earlier_views(graph: Graph, became_views: list[Node], outputs: list[Any]) -> None:
+    """Refuse gradients of a view that was made before its base got another geometry.
+
+    Of tensors without memory autograd makes the history of such a view anew by the operator that made it, of a base
+    that has other sizes and strides by then: the gradient would go to other elements.
+    """
+    for changed in became_views:
+        storage = changed.meta["val"].info.storage
+        node, used = changed.next, [output.node for output in outputs if type(output) is FakeTensor]
+        while node is not graph._root:
+            used += node.all_input_nodes
+            node = node.next
+        for argument in used:
+            value = argument.meta.get("val") if argument < changed else None
+            if type(value) is not FakeTensor or value.info.storage is not storage:
+                continue
+            if value._is_view() and value.requires_grad:
+                raise MutationError(
+                    "the program changes the size or strides of a tensor in place and uses a view afterwards that it "
+                    "made before, whose gradient can't be captured",
+                    location=location_of(changed),
+                    remedy="use the operator without the underscore, which makes a view",
+                )
 
 
 def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:

@@ -539,6 +539,9 @@ class Recorder(Answers, TorchDispatchMode):
         """Whether a tensor that the program was given may get another size or other strides (``x.t_()``)."""
         return False
 
+    def note_became_view(self, view: FakeTensor) -> None:
+        """A tensor of the program has become a view of what it was, by such an operator."""
+
 
 def active_recorder() -> Recorder | None:
     """The recorder of the capture that is going on in this thread, if one is."""

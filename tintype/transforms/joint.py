@@ -21,6 +21,7 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.fx import Graph, GraphModule, Node
 
+from tintype import tree
 from tintype.errors import CaptureError, DataDependentError, InvalidRequestError, MutationError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, preserved_strides
@@ -43,6 +44,7 @@ from tintype.symbolic.expression import Symbol
 from tintype.symbolic.location import location_in
 from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
+from tintype.trace.metadata_writes import refuse_earlier_views
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording
@@ -74,6 +76,8 @@ class JointRecorder(Recorder):
     def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker, **options: Any) -> None:
         super().__init__(context, graph, origins, **options)
         self.in_backward = False
+        # what tensors became that got another geometry in place
+        self.became_views: list[Node] = []
         self._forward_origins: dict[int, Origin] = {}
         self._backward_origins: dict[int, Origin] = {}
         self._real: dict[int, RealTensor] = {}
@@ -127,6 +131,11 @@ class JointRecorder(Recorder):
                         remedy="register the whole tensor as the buffer and write to a slice of it",
                     )
         return super()._write(call)
+
+    def note_became_view(self, view: FakeTensor) -> None:
+        """A tensor of the program has become a view of what it was."""
+        if self.is_recording:
+            self.became_views.append(view.node)
 
     def has_new_history(self, real: torch.Tensor) -> bool:
         """Whether autograd saw a write to a tensor of the model."""
@@ -254,6 +263,8 @@ class JointCapture(Capture):
                 location=location_in(error),
                 remedy="do this part outside of what is differentiated; tintype.export captures it whole",
             ) from error
+        if self.recorder.became_views:
+            refuse_earlier_views(self.graph, self.recorder.became_views, tree.flatten(outputs)[0])
         self.gradients = self.differentiate(outputs)
         number_draws(self.graph, self.recorder.observer.generator_states)
         return outputs
