@@ -10,6 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 import tintype
+import tintype.flow.policy
 from tests.export.modes import MODES, capture
 from tests.flow.programs import PROGRAMS
 
@@ -141,3 +142,32 @@ def test_a_number_is_refused_wherever_the_next_call_would_find_it(where: str) ->
     assert caught.value.location is not None and caught.value.location.filename == __file__
     assert not OUTSIDE
     tintype.export(Keeping("nowhere"), (torch.ones(3),))
+
+
+def returning_from_inside(count: int) -> Any:
+    statement = "    if x.sum() > {0}:\n        if x.max() > {0}:\n            return x * {0}\n"
+    body = "".join(statement.format(i) for i in range(count))
+    names: dict[str, Any] = {}
+    exec(f"def function(x):\n{body}    return x\n", names)
+    return names["function"]
+
+
+def test_what_follows_is_not_captured_without_end() -> None:
+    module = tintype.export(returning_from_inside(3), (torch.ones(3),)).module()
+    for x in (torch.ones(3), -torch.ones(3), torch.tensor([5.0, -4.0, 0.0]), torch.tensor([0.7, 0.2, 0.2])):
+        torch.testing.assert_close(module(x), returning_from_inside(3)(x))
+    with pytest.raises(tintype.CaptureError, match="captured for each way") as caught:
+        tintype.export(returning_from_inside(40), (torch.ones(3),))
+    assert caught.value.location is not None and "return it at the end" in str(caught.value.remedy)
+
+
+def test_calls_of_a_helper_don_t_add_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tintype.flow.policy, "_MOST_TWICE", 10)
+    helper = returning_from_inside(1)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(12):
+            x = helper(x)
+        return x
+
+    tintype.export(function, (torch.ones(3),))

@@ -160,7 +160,19 @@ class Branch:
 
     def run(self, join: int | None) -> End:
         """Run both arms up to their join; the frame stands there with what they have in common."""
-        stops = frozenset() if join is None or join == END else frozenset({join})
+        if join is None or join == END:
+            with self.policy.following_twice(self._shares_what_follows(), self.location):
+                return self._run_to(frozenset())
+        return self._run_to(frozenset({join}))
+
+    def _shares_what_follows(self) -> bool:
+        """Whether both arms come to the same operations before the function is left: each has them then."""
+        reached = [
+            self.flow.reached_from(start, ()) for start in self.starts if isinstance(start, int) and start != END
+        ]
+        return len(reached) == 2 and not reached[0].isdisjoint(reached[1])
+
+    def _run_to(self, stops: frozenset[int]) -> End:
         end = self._try(stops)
         if end is None:  # an exception led one of them elsewhere: they meet when the function is left
             end = self._try(frozenset())

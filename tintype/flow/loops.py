@@ -104,8 +104,8 @@ class RecordedLoop:
         return self._cleaned_up(label)[0]
 
     def _cleaned_up(self, label: int) -> tuple[int, int]:
-        """Where an exit leads to, and how many values are dropped on the way: a comparison chain in a condition leaves
-        a value on the stack, which is dropped on the way out; behind that, all exits have the same stack."""
+        """Where an exit leads to, and how many values are dropped on the way: a comparison chain in a condition
+        leaves a value on the stack, which is dropped on the way out; behind that, all exits have the same stack."""
         dropped = 0
         while label != END and label not in self.loop.body and self.flow.name_of(label) in ("pop_top", "jump"):
             if self.frame.instructions[label][0] is stop:  # an arm around ends there

@@ -45,6 +45,8 @@ from tintype.trace.interpreted import TorchPolicy, interpreting
 from tintype.trace.known_values import known_value
 from tintype.trace.snapshot import Change, contained
 
+# so often what follows a branch may be captured with each of its arms
+_MOST_TWICE = 500
 _SETTERS = ("__setattr__", "__delattr__")
 
 
@@ -62,6 +64,8 @@ class FlowPolicy(TorchPolicy):
         self.split_ends: dict[int, End] = {}
         # steps of loops that are being recorded: their code and depth
         self.steps: list[tuple[Any, int]] = []
+        # branches whose arms both have what follows, in the outermost such branch that is open
+        self._twice: int | None = None
         # lines that became operators
         self.lines: dict[Location, str] = {}
 
@@ -122,6 +126,28 @@ class FlowPolicy(TorchPolicy):
 
     def negated(self, truth: Any) -> Any:
         return torch.sym_not(truth)
+
+    @contextmanager
+    def following_twice(self, is_shared: bool, location: Location) -> Iterator[None]:
+        """Within it, both arms of a branch are captured with what follows them, if ``is_shared``; branches that do so
+        one after the other double each time, up to a limit."""
+        if not is_shared:
+            yield
+            return
+        is_outermost = self._twice is None
+        self._twice = (self._twice or 0) + 1
+        if self._twice > _MOST_TWICE:
+            raise refuse(
+                "branches on data that may return from inside of another branch follow each other, and what follows "
+                f"is captured for each way there, more than {_MOST_TWICE:,} times",
+                location,
+                "assign the result to a variable and return it at the end of the function",
+            )
+        try:
+            yield
+        finally:
+            if is_outermost:
+                self._twice = None
 
     # --- code that is not interpreted -------------------------------------------------------------------------
 
