@@ -169,8 +169,7 @@ class Capture:
         self.plain_changes: list[Change] = []
         self.kept: list[tuple[Change, StateChangedError]] = []
         self.outside_changes: list[Change] = []
-        # gives an error for a change that can't be, where somebody knows of more such changes
-        self.judge_change: Callable[[Change], TintypeError | None] | None = None
+        self.judge_change: Callable[[Change], TintypeError | None] | None = None  # gives errors for more changes
         self._lifted_count = 0
         # the inputs that stand for custom objects
         self._objects: dict[int, Node] = {}
@@ -346,7 +345,6 @@ class Capture:
 
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
         snapshot = Snapshot(self.root, self._code.places)
-        changes: list[Change] = []
         has_run = False
         try:
             args, kwargs = self.make_inputs()
@@ -372,8 +370,7 @@ class Capture:
         raise_all(self.recorder.problems or self.context.environment.refused)
         self.context.environment.settle_failures()
         self._warn_of_lost_gradients()
-        if self.context.environment.assertions:
-            self.recorder.numbers.mark_asserted([fact.condition for fact in self.context.environment.assertions])
+        self.recorder.numbers.mark_asserted([fact.condition for fact in self.context.environment.assertions])
         eliminate_dead_code(self.graph)
         refuse_escaped_tensors(self.graph)
         return self._finish(output_specs, out_spec)
