@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import re
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -45,7 +44,7 @@ from tintype.ir.signature import (
 from tintype.ir.sources import place_in_call
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, Size
-from tintype.symbolic.location import location_in, user_location
+from tintype.symbolic.location import user_location
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
 from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (registers itself)
@@ -53,8 +52,8 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
+from tintype.trace.capture_failures import explained
 from tintype.trace.changed_state import ChangedState, is_made_anew
-from tintype.trace.expected_failures import asked_for_length
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
 from tintype.trace.inner import refuse_escaped_tensors
@@ -71,7 +70,6 @@ from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
 from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
 
-_SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -423,18 +421,9 @@ class Capture:
                 # the program went on with an answer that may be wrong: what it ran into then is no news
                 raise CaptureInterrupted from error
             look_for_flags(error)
-            if isinstance(error, TypeError) and _SYMBOLIC_NUMBER.search(str(error)) is not None:
-                raise CaptureError(
-                    f"the program hands a size or number that varies to what takes only plain ones: {error}",
-                    location=location_in(error),
-                    remedy="fix it with int(...) or float(...), or compute with operators and torch's functions",
-                ) from error
-            if asked_for_length(error):
-                raise CaptureError(
-                    "the program makes a tensor from tensors in a list in a way that takes their data",
-                    location=location_in(error),
-                    remedy="use torch.stack(...) or torch.tensor(...)",
-                ) from error
+            of_capture = explained(error)
+            if of_capture is not None:
+                raise of_capture from error
             raise
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:

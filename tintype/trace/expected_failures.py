@@ -9,7 +9,6 @@ count. A problem of the capture is no failure of the program: it must not be cau
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +17,6 @@ from tintype.errors import TintypeError
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, RequirementError, eq, ne
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.location import is_internal
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -83,13 +81,3 @@ def _numbers(values: Any) -> list[Expr]:
         elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             found.append(from_torch(value))
     return [number for number in found if isinstance(number, Expr)]
-
-
-def asked_for_length(error: Exception) -> bool:
-    """Whether torch asked a tensor without dimensions for its length, as constructors (``torch.FloatTensor``,
-    ``new_tensor``) do with what they are given in a list, and not the program."""
-    if not isinstance(error, TypeError) or str(error) != "len() of a 0-d tensor":
-        return False
-    users = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    users = [code for code in users if not is_internal(code.co_filename)]
-    return bool(users) and "len" not in users[-1].co_names

@@ -115,3 +115,17 @@ def test_a_script_that_is_there_twice_and_one_that_fails() -> None:
     with pytest.raises(ValueError, match="the user's"):
         tintype.export(failing, (X,))
     assert failing.inner is script
+
+
+def test_a_script_that_is_no_submodule_is_refused_by_name() -> None:
+    script = torch.jit.script(Inner())
+
+    def elsewhere(x: torch.Tensor) -> Any:
+        return script(x) * 2  # the call
+
+    with pytest.raises(
+        tintype.CaptureError, match="calls Inner, a module of TorchScript that is no submodule"
+    ) as refused:
+        tintype.export(elsewhere, (X,))
+    assert refused.value.location is not None
+    assert refused.value.location.line == elsewhere.__code__.co_firstlineno + 1

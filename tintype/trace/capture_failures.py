@@ -1,0 +1,49 @@
+"""Exceptions that a program raises only because it is captured, in words."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+import torch
+
+from tintype.errors import CaptureError
+from tintype.symbolic.location import is_internal, location_in
+
+_SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
+_CALL = torch.nn.Module._call_impl.__code__
+
+
+def explained(error: Exception) -> CaptureError | None:
+    """What to say of an exception that eager mode would not have raised; None for the program's own."""
+    if isinstance(error, TypeError) and _SYMBOLIC_NUMBER.search(str(error)) is not None:
+        fact = f"the program hands a size or number that varies to what takes only plain ones: {error}"
+        remedy = "fix it with int(...) or float(...), or compute with operators and torch's functions"
+    elif _asked_for_length(error):
+        fact = "the program makes a tensor from tensors in a list in a way that takes their data"
+        remedy = "use torch.stack(...) or torch.tensor(...)"
+    elif (script := _called_script(error)) is not None:
+        fact = f"the program calls {script.original_name}, a module of TorchScript that is no submodule of the model"
+        remedy = "make it one (self.name = scripted), or use the module of Python that it was made from"
+    else:
+        return None
+    return CaptureError(fact, location=location_in(error), remedy=remedy)
+
+
+def _asked_for_length(error: Exception) -> bool:
+    """Whether torch asked a tensor without dimensions for its length, as constructors (``torch.FloatTensor``,
+    ``new_tensor``) do with what they are given in a list, and not the program."""
+    if not isinstance(error, TypeError) or str(error) != "len() of a 0-d tensor":
+        return False
+    users = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    users = [code for code in users if not is_internal(code.co_filename)]
+    return bool(users) and "len" not in users[-1].co_names
+
+
+def _called_script(error: Exception) -> torch.jit.ScriptModule | None:
+    """The module of TorchScript that was being called. Those of the model are captured as scripts; of others, torch
+    runs the Python code that they were made from, with one argument too many."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is _CALL and isinstance(called := frame.f_locals.get("self"), torch.jit.ScriptModule):
+            return called
+    return None
