@@ -171,3 +171,22 @@ def test_calls_of_a_helper_don_t_add_up_to_the_limit(monkeypatch: pytest.MonkeyP
         return x
 
     tintype.export(function, (torch.ones(3),))
+
+
+def decides_twice(x):
+    if x.sum() > 0:
+        while x.sum() < 20:
+            x = x * 2
+    return x
+
+
+def test_the_contract_and_the_text_say_which_lines_became_control_flow(tmp_path: Any) -> None:
+    program = tintype.export(decides_twice, (torch.ones(3),))
+    first = decides_twice.__code__.co_firstlineno
+    tintype.save(program, tmp_path / "program.pt2")
+    for known in (program, tintype.load(tmp_path / "program.pt2")):
+        lines = [line for line in known.contract() if line.kind == "control flow"]
+        found = [(line.text.partition(":")[0], line.location and line.location.line) for line in lines]
+        assert found == [("cond", first + 1), ("while_loop", first + 2)]
+    assert "if x.sum() > 0:" in str(program) and "while x.sum() < 20:" in str(program)
+    assert "all sizes are those of the example inputs\ncond: the data decide" in str(program.contract())

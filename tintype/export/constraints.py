@@ -53,7 +53,7 @@ class DynamicSize:
 class ContractLine:
     """One thing that a program asks of its inputs, and the line of the user's program that made it so."""
 
-    kind: Literal["size", "relation", "specialization", "assertion", "observation"]
+    kind: Literal["size", "relation", "specialization", "assertion", "observation", "control flow"]
     text: str
     location: Location | None
 

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
 from tintype.export.constraints import ContractLine
+from tintype.ir.graph import location_of
+
+# operators of which the data decide what they run
+_DECIDED = {"cond": "the data decide which way it goes", "while_loop": "the data decide how many steps it makes"}
+
+
+def control_flow_lines(module: torch.nn.Module) -> list[ContractLine]:
+    """The lines of the user's program that became control flow, in the order of the program; each once."""
+    found: dict[ContractLine, None] = {}
+    for inner in module.modules():
+        graph = getattr(inner, "graph", None)
+        for node in graph.nodes if graph is not None else ():
+            text = _DECIDED.get(getattr(node.target, "__name__", "")) if node.op == "call_function" else None
+            if text is not None:
+                found[ContractLine("control flow", f"{node.target.__name__}: {text}", location_of(node))] = None
+    return list(found)
 
 
 class Contract:
-    """The sizes that a program accepts: ranges, relations, specialisations and runtime assertions.
+    """The sizes that a program accepts: ranges, relations, specialisations and runtime assertions; and the lines
+    where the data decide what runs.
 
     >>> import torch, tintype
     >>> batch = tintype.Dim("batch", min=1, max=64)
@@ -27,7 +46,10 @@ class Contract:
         return len(self.lines)
 
     def __str__(self) -> str:
-        return "\n".join(_text(line) for line in self.lines) or "all sizes are those of the example inputs"
+        lines = [_text(line) for line in self.lines]
+        if all(line.kind == "control flow" for line in self.lines):
+            lines.insert(0, "all sizes are those of the example inputs")
+        return "\n".join(lines)
 
 
 def _text(line: ContractLine) -> str:

@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule
 from tintype import tree
 from tintype.export.checks import Expectation, InputChecks
 from tintype.export.constraints import DynamicSize, contract_lines
-from tintype.export.contract import Contract
+from tintype.export.contract import Contract, control_flow_lines
 from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule, refuse_pickle
 from tintype.export.observed import observed_lines
@@ -399,7 +399,8 @@ class ExportedProgram:
         """What inputs the program accepts, with the lines of the user's program that decided it."""
         lines = contract_lines(self._context.environment, self._dynamic_sizes)
         names = [spec.arg.name for spec in self.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
-        return Contract([*lines, *observed_lines(self._observations, names)])
+        decided = control_flow_lines(self.graph_module)
+        return Contract([*lines, *observed_lines(self._observations, names), *decided])
 
     def validate(self) -> None:
         """Check that the program keeps the rules of its stage; raises a VerificationError that shows where not."""
