@@ -117,6 +117,24 @@ class WrittenLater(Keeping):
         return result
 
 
+class NumberOfBefore(Keeping):
+    number = 0.0
+
+    def forward(self, x):
+        result = x + self.number
+        self.number = x.sum().item()
+        return result
+
+
+class FirstNumber(Keeping):
+    number = None
+
+    def forward(self, x):
+        if self.number is None:
+            self.number = x.sum().item()
+        return x * self.number
+
+
 class Raising(Keeping):
     def forward(self, x):
         if self.cache is not None:
@@ -159,6 +177,8 @@ def test_what_makes_no_difference_is_computed_anew_and_told(kind):
         (Changing, "does something else"),
         (FromAWrittenBuffer, "from a buffer that is written to"),
         (WrittenLater, "does something else"),
+        (NumberOfBefore, "does something else"),
+        (FirstNumber, "from its inputs"),
         (Raising, "raises RuntimeError: called before"),
     ],
 )
@@ -175,6 +195,17 @@ def test_sizes_that_vary_make_a_difference_to_what_was_made_for_them():
         tintype.export(Mask(), (torch.randn(2, 3),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
     program, _ = exported(LastResult(), torch.randn(2, 3), dynamic_shapes={"x": {0: tintype.Dim("n")}})
     assert program.module()(torch.randn(5, 3)).shape == (5, 3)
+
+
+def test_a_number_of_the_data_that_no_later_call_looks_at():
+    class Noting(Keeping):
+        def forward(self, x):
+            self.number = x.sum().item()
+            return x * self.number
+
+    program, told = exported(Noting(), torch.ones(2, 3))
+    torch.testing.assert_close(program.module()(torch.ones(2, 3) * 2), Noting()(torch.ones(2, 3) * 2))
+    assert told == []
 
 
 def test_every_call_is_like_the_first_one_where_that_is_wanted():

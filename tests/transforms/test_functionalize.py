@@ -720,3 +720,22 @@ def test_an_input_is_no_constant_whatever_its_name() -> None:
     x = torch.ones(3)
     result = tintype.export(copied, (x,)).module()(x)
     assert result.data_ptr() != x.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.cpu().reshape(-1).detach().add_(1),
+        lambda x: (y := x * 2, y.cpu().reshape(-1).add_(1), y * 1)[-1],
+        lambda x: (x.float().contiguous().view(-1).add_(1), x * 1)[-1],
+    ],
+)
+def test_a_conversion_in_front_of_what_may_be_a_view_is_its_argument(function: Any) -> None:
+    """Where the example's layout makes a copy and another one a view, the program is for the example's."""
+    program = tintype.export(function, (torch.randn(3, 4).t(),))
+    given, same = (torch.randn(3, 4).t().clone(memory_format=torch.preserve_format) for _ in range(2))
+    same.copy_(given)
+    torch.testing.assert_close(program.module()(given), function(same))
+    torch.testing.assert_close(given, same)
+    with pytest.raises(tintype.TintypeError, match="strides"):
+        program.module()(torch.randn(4, 3))

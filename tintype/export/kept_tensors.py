@@ -10,6 +10,7 @@ depend on what inputs hold, on sizes that vary, on random numbers, or on buffers
 from __future__ import annotations
 
 import collections
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,10 +25,11 @@ from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.effects import has_effect
 from tintype.ir.signature import InputKind
+from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import levels_to_the_user
 from tintype.trace.capture import Capture
-from tintype.trace.snapshot import Change, contents, is_plain
+from tintype.trace.snapshot import Change, contents, holds_fake, is_of_data, is_plain
 from tintype.transforms.drawn_again import draws
 from tintype.transforms.memory import storages_of, storages_written_by
 
@@ -53,6 +55,9 @@ def settle_kept_tensors(
             error.fact += f", and it makes a difference here: {why}"
             error.remedy = f"{error.remedy}; forgets_assignments=True if every call is to be like the first one"
         raise_all([error for _, error in kept])
+    kept = [(change, error) for change, error in kept if holds_fake(change.after)]
+    if not kept:  # numbers that no later call looks at
+        return
     lines = dict.fromkeys(f"\n  - {_place(change)}{_line(error)}" for change, error in kept)
     effect = "in eager mode, later calls may find what earlier ones put there" if forgets else "later calls are alike"
     warnings.warn(
@@ -121,8 +126,19 @@ class TwoCalls:
             return [(key, self._value(item)) for key, item in value.items()]
         if isinstance(value, (list, tuple, collections.deque)):
             return [type(value), *map(self._value, value)]
+        if _is_number(value):
+            return self._number(from_torch(value))
         # an object that a call made anew is another one
-        return repr(value) if is_plain(value) or _is_number(value) else id(value)
+        return repr(value) if is_plain(value) else id(value)
+
+    def _number(self, number: Any) -> Any:
+        """A number by what it is computed from: symbols of data are others in each call."""
+        if not isinstance(number, Expr):
+            return repr(number)
+        nodes = {symbol.name: self.capture.recorder.number_node(symbol) for symbol in number.symbols}
+        return re.sub(
+            r"\w+", lambda word: str(nodes.get(word[0]) and self.values.described(nodes[word[0]])), str(number)
+        )
 
     def _dependence(self, found: Iterable[Node]) -> str | None:
         """Why what the second call finds of the first is not the same for every first call, or None."""
@@ -207,8 +223,10 @@ class Values:
         self._repeated.clear()
 
     def is_left(self, node: Node) -> bool:
-        """Whether a value is a tensor that the first call made."""
-        return node in self._earlier and any(storage not in self._given for storage in storages_of(node))
+        """Whether a value is a tensor that the first call made, or a number that it took from one."""
+        if node not in self._earlier:
+            return False
+        return is_of_data(node.meta.get("val")) or any(storage not in self._given for storage in storages_of(node))
 
     def described(self, node: Node) -> tuple[Any, ...]:
         """A value as it is now."""

@@ -63,7 +63,7 @@ from tintype.trace.origin import OriginTracker
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.recording import Recording, one_at_a_time
-from tintype.trace.snapshot import Change, Snapshot, holds_fake, is_plain
+from tintype.trace.snapshot import Change, Snapshot, contained, holds_fake, is_of_data, is_plain
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
@@ -468,6 +468,8 @@ class Capture:
             if is_plain(after):
                 self.plain_changes.append(change)
             if not isinstance(after, torch.Tensor) and not holds_fake(after):
+                if any(map(is_of_data, contained(after))):
+                    self.kept.append((change, self.changed.undecided_number(change)))
                 continue
             known = before is not MISSING and isinstance(before, torch.Tensor)
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:

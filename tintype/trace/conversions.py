@@ -73,6 +73,7 @@ def settle_conversions(
             conversion.storage.written
             or conversion.storage in written
             or _may_share_what_is_written(node.args[0])  # type: ignore[arg-type]
+            or _copies_are_written(views)
             or any(view.target is aten.as_strided.default for view in views)
         ):
             if functional and conversion.storage in given and any(_is_written(view) for view in views):
@@ -95,6 +96,26 @@ def _may_share_what_is_written(node: Node) -> bool:
             if any(storage.written for storage in _storages(base)):
                 return True
         node = base
+    return False
+
+
+def _copies_are_written(views: Collection[Node]) -> bool:
+    """Whether something is written to that is a copy of these tensors in the example's layout, and in another one a
+    view of them."""
+    found = set(views)
+    pending = list(views)
+    while pending:
+        node = pending.pop()
+        for user in node.users:
+            if user in found or not user.args or user.args[0] is not node:
+                continue
+            storages = _storages(user)
+            copies = user.target in VIEWS_OR_COPIES and storages != _storages(node)
+            if copies and any(storage.written for storage in storages):
+                return True
+            if copies or storages == _storages(node):
+                found.add(user)
+                pending.append(user)
     return False
 
 

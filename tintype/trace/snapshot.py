@@ -22,6 +22,8 @@ import torch
 from tintype.errors import TintypeError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch, is_capturing
+from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.iterators import Progress, is_iterator
 from tintype.trace.users_code import CONTAINERS, MISSING, Place
@@ -324,6 +326,14 @@ def holds_fake(value: Any) -> bool:
         else type(item) is FakeTensor
         for item in contained(value)
     )
+
+
+def is_of_data(value: Any) -> bool:
+    """Whether a value is a number that only the data of a call decide."""
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return False
+    number = from_torch(value)
+    return isinstance(number, Expr) and number.has_unbacked
 
 
 def contained(value: Any) -> Iterator[Any]:
