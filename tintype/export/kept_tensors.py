@@ -135,10 +135,11 @@ class TwoCalls:
         """A number by what it is computed from: symbols of data are others in each call."""
         if not isinstance(number, Expr):
             return repr(number)
-        nodes = {symbol.name: self.capture.recorder.number_node(symbol) for symbol in number.symbols}
-        return re.sub(
-            r"\w+", lambda word: str(nodes.get(word[0]) and self.values.described(nodes[word[0]])), str(number)
-        )
+        values = {
+            symbol.name: str(self.values.described(self.capture.recorder.number_node(symbol)))
+            for symbol in number.symbols
+        }
+        return re.sub(r"\w+", lambda word: values.get(word[0], word[0]), str(number))
 
     def _dependence(self, found: Iterable[Node]) -> str | None:
         """Why what the second call finds of the first is not the same for every first call, or None."""
@@ -258,11 +259,11 @@ def _acts(node: Node) -> bool:
 
 
 def _varies(node: Node) -> bool:
-    """Whether a value is a number of the graph, or a tensor of sizes that vary."""
+    """Whether a value is a size that varies, or a tensor of such sizes."""
     value = node.meta.get("val")
     if type(value) is FakeTensor:
         return any(isinstance(size, Expr) for size in value.info.sizes)
-    return _is_number(value)
+    return _is_number(value) and not is_of_data(value)
 
 
 def _takes_only_sizes(node: Node) -> bool:
