@@ -163,6 +163,10 @@ def test_what_is_written_unseen_is_refused_with_the_line(function: Any) -> None:
     assert caught.value.location is not None and caught.value.location.filename == __file__
 
 
+# a class that has something else where the names of modules are
+Odd = type("Odd", (), {"__module__": property(lambda self: "nowhere")})
+ODD = [Odd()]
+
 Named = collections.namedtuple("Named", "one two")
 
 
@@ -171,7 +175,7 @@ def only_reads(x):
     held = Named([x], {"k": 1})
     names = {"a", "b"}
     if x.sum() > 0:
-        x = pair - 1
+        x = pair - len(ODD)
         held.one[0] = sorted([x, x * 2], key=lambda value: value.dim())[0]
         held.two["k"] = held.two["k"]
         names.discard("c")

@@ -787,3 +787,17 @@ print(torch.equal(torch.tensor([x[0], x[1]]), x[:2]))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True"]
+
+
+def test_a_class_may_have_anything_where_the_name_of_its_module_is() -> None:
+    odd = type("Odd", (), {"__module__": property(lambda self: "nowhere"), "__call__": lambda self, x: x * 2})
+
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.odd = odd()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.odd(x)
+
+    assert torch.equal(tintype.export(Holds(), (torch.ones(2),)).module()(torch.ones(2)), torch.full((2,), 2.0))

@@ -20,6 +20,7 @@ from tintype.flow.ends import Refused, refuse
 from tintype.flow.journal import CONTAINERS, AttributePlace, CellPlace, ContentPlace, GlobalPlace
 from tintype.interpret import Frame
 from tintype.symbolic.location import is_internal
+from tintype.trace.users_code import home_of
 
 _PLAIN = frozenset(
     {
@@ -183,7 +184,7 @@ def _contents(value: Any) -> list[tuple[Any, Any]] | None:
         return [("", _in_cell(value))]
     if isinstance(value, FunctionType):
         return None if is_internal(value.__code__.co_filename) else list(vars(value).items())
-    if isinstance(value, type) and value.__module__.partition(".")[0] in sys.stdlib_module_names:
+    if isinstance(value, type) and home_of(value).partition(".")[0] in sys.stdlib_module_names:
         return None
     kind: Any = next((kind for kind in (*CONTAINERS, tuple) if isinstance(value, kind)), None)
     if kind is None and is_of_others(value if isinstance(value, type) else type(value)):
@@ -222,7 +223,7 @@ def _namespace(value: Any) -> Any:
 
 def is_of_others(kind: type) -> bool:
     """Whether objects of a class, and the class, are none that the user's code keeps something in."""
-    return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy", "tintype")
+    return home_of(kind).partition(".")[0] in ("builtins", "torch", "numpy", "tintype")
 
 
 def _changed_names(before: list[tuple[Any, Any]], after: list[tuple[Any, Any]]) -> list[Any]:

@@ -26,7 +26,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.iterators import Progress, is_iterator
-from tintype.trace.users_code import CONTAINERS, MISSING, Place
+from tintype.trace.users_code import CONTAINERS, MISSING, Place, home_of
 
 
 class Change(NamedTuple):
@@ -377,7 +377,7 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     """The attributes of a user's object, or None for things that are not one."""
     if isinstance(value, (torch.Tensor, type, types.FunctionType, types.ModuleType)):
         return None
-    if not isinstance(value, torch.nn.Module) and type(value).__module__.partition(".")[0] in ("torch", "numpy"):
+    if not isinstance(value, torch.nn.Module) and home_of(type(value)).partition(".")[0] in ("torch", "numpy"):
         return None
     attributes = getattr(value, "__dict__", None)
     return attributes if type(attributes) is dict else None

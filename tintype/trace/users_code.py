@@ -205,7 +205,7 @@ def _attributes_of(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, torch.nn.Module):
         return None
     of = value if isinstance(value, (type, FunctionType, ModuleType)) else type(value)
-    where = of.__name__ if isinstance(of, ModuleType) else of.__module__
+    where = of.__name__ if isinstance(of, ModuleType) else home_of(of)
     if where is None or where.partition(".")[0] in ("torch", "numpy", "builtins"):
         return None
     attributes = getattr(value, "__dict__", None)
@@ -216,7 +216,7 @@ _KINDS_OF_FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 
 
 def _is_users(kind: type) -> bool:
-    return kind is not object and not kind.__module__.startswith("torch.")
+    return kind is not object and not home_of(kind).startswith("torch.")
 
 
 def contents_of(cell: CellType) -> Any:
@@ -262,3 +262,9 @@ def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[F
         isinstance(module, kind) and module.momentum is None and module.training for _, module in modules
     )
     return [kind.forward] if cumulative else []
+
+
+def home_of(kind: Any) -> str:
+    """The name of the module that a class or function says it is from; classes may have something else there."""
+    name = getattr(kind, "__module__", None)
+    return name if isinstance(name, str) else ""
