@@ -468,7 +468,7 @@ class Capture:
             if is_plain(after):
                 self.plain_changes.append(change)
             if not isinstance(after, torch.Tensor) and not holds_fake(after):
-                if any(map(is_of_data, contained(after))):
+                if self.judge_change is None and any(map(is_of_data, contained(after))):
                     self.kept.append((change, self.changed.undecided_number(change)))
                 continue
             known = before is not MISSING and isinstance(before, torch.Tensor)
