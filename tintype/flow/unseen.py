@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Container, Iterator, Sequence
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -125,7 +125,8 @@ class Watched:
             if contents is not None:
                 pending.append(type(value))
                 self._saved.append((value, contents))
-                pending += [item for _, item in contents]
+                if not _is_globals(value):  # of which functions reach what they name
+                    pending += [item for _, item in contents]
             pending += _held_by_function(value) if type(value) is FunctionType else _held_by_callable(value)
 
     def check(self, known: Container[Any]) -> None:
@@ -139,7 +140,7 @@ class Watched:
         what = f"a {type(holder).__name__}"
         if isinstance(holder, CellType):
             what = "a variable of a closure"
-        elif isinstance(holder, dict) and "__builtins__" in holder:
+        elif _is_globals(holder):
             what = f"the global {name!r}"
         elif name is not None:
             what = f"{name!r} of {what}"
@@ -155,7 +156,21 @@ def _held_by_function(function: FunctionType) -> list[Any]:
     held: list[Any] = [*(function.__closure__ or ()), *(function.__defaults__ or ())]
     if is_internal(function.__code__.co_filename):
         return [*map(_in_cell, function.__closure__ or ()), *held]
-    return [*held, function.__globals__]
+    names = [name for code in _codes_of(function.__code__) for name in code.co_names]
+    variables = function.__globals__
+    return [*held, variables, *(variables[name] for name in names if name in variables)]
+
+
+def _codes_of(code: CodeType) -> Iterator[CodeType]:
+    """A code object and those of the functions inside of it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes_of(constant)
+
+
+def _is_globals(value: Any) -> bool:
+    return type(value) is dict and "__builtins__" in value
 
 
 def _held_by_callable(value: Any) -> list[Any]:
