@@ -68,3 +68,9 @@ def test_the_recipe_of_transformers_for_encoders_and_decoders():
             answers.append(decoder(*call))
             torch.testing.assert_close(answers[-1], eager(*call), rtol=1e-4, atol=1e-4)
         assert not torch.allclose(answers[1], answers[2])
+
+
+def test_the_function_stays_one_when_it_was_used():
+    for _ in range(2):
+        program = tintype.interop.torch_export(torch.nn.ReLU(), (torch.ones(2),))
+        assert type(program) is torch.export.ExportedProgram

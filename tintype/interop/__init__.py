@@ -20,9 +20,9 @@ from typing import Any
 _HOMES = {
     "from_torch": "tintype.interop.out_of_torch",
     "from_torchscript": "tintype.interop.torchscript.conversion",
-    "in_place_of_torch": "tintype.interop.torch_export",
+    "in_place_of_torch": "tintype.interop.in_torchs_place",
     "to_torch": "tintype.interop.into_torch",
-    "torch_export": "tintype.interop.torch_export",
+    "torch_export": "tintype.interop.in_torchs_place",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (the names are in the table above)
