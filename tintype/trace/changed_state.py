@@ -69,7 +69,7 @@ class ChangedState:
     def undecided_number(self, change: Change) -> StateChangedError:
         """The error for a number that the data decide, put where the next call would find it."""
         owner, name = change.owner, change.name
-        attributes = [key for _, module in self._modules for key, value in vars(module).items() if value is owner]
+        attributes = [key for _, module in self._modules for key, value in list(vars(module).items()) if value is owner]
         line = None if name is None else self._code.assignment_to(name)
         place = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
         return StateChangedError(
@@ -93,7 +93,7 @@ class ChangedState:
         is_variable = isinstance(owner, CellType)
         if is_variable or (type(owner) in CONTAINERS and not is_global):
             place = "a variable" if is_variable else f"a {type(owner).__name__}"
-            attributes = [key for _, module in self._modules for key, value in vars(module).items() if value is owner]
+            attributes = [key for _, module in self._modules for key, value in list(vars(module).items()) if value is owner]
             return StateChangedError(
                 f"the program put a tensor into {place} that is not its own; a captured program can only change "
                 "registered buffers",

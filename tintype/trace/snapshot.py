@@ -220,7 +220,7 @@ class Snapshot:
                     continue
                 pairs = [
                     Change(owner, key, copy.get(key, MISSING), container.get(key, MISSING))
-                    for key in [*copy, *(k for k in container if k not in copy)]
+                    for key in [*copy, *(k for k in list(container) if k not in copy)]
                 ]
                 found = [pair for pair in pairs if pair.before is not pair.after and not stays(pair)]
                 changes += self._take_back(container, found, copy) if found else []
@@ -267,7 +267,7 @@ class Snapshot:
             elif change.after is not MISSING:
                 container[change.name] = change.before
         if copy is not None and any(change.after is MISSING for change in changes):  # in its place again
-            added = {key: value for key, value in container.items() if key not in copy}
+            added = {key: value for key, value in list(container.items()) if key not in copy}
             kept = {key: container.get(key, value) for key, value in copy.items()}
             container.clear()
             container.update({**kept, **added})

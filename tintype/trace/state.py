@@ -83,12 +83,12 @@ class ModelState:
         for prefix, module in modules:
             refuse_script(module, prefix)
             if module._parameters:
-                for name, parameter in module._parameters.items():
+                for name, parameter in list(module._parameters.items()):
                     if parameter is not None:
                         self._add(InputKind.PARAMETER, f"{prefix}.{name}" if prefix else name, parameter, None)
         for prefix, module in modules:
             if module._buffers:
-                for name, buffer in module._buffers.items():
+                for name, buffer in list(module._buffers.items()):
                     if buffer is not None:
                         path = f"{prefix}.{name}" if prefix else name
                         self._add(InputKind.BUFFER, path, buffer, name not in module._non_persistent_buffers_set)
@@ -131,7 +131,7 @@ def identity(value: Any) -> int:
 
 def _plain_attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for prefix, module in root.named_modules():
-        for name, value in vars(module).items():
+        for name, value in list(vars(module).items()):
             # setattr(module, "layer.weight", tensor) is possible: such a name would be the path of something else
             if isinstance(value, (torch.Tensor, torch.ScriptObject)) and "." not in name:
                 yield (f"{prefix}.{name}" if prefix else name), value

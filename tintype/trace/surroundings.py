@@ -113,7 +113,7 @@ def _drawing_functions(with_arrays: bool) -> list[tuple[ModuleType, str]]:
     return [
         (module, name)
         for module, generator in generators
-        for name, function in vars(module).items()
+        for name, function in list(vars(module).items())
         if getattr(function, "__self__", None) is generator and callable(function)
     ]
 
@@ -122,14 +122,14 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     """Where the functions that tell of the surroundings are found: what has them, their name there, and ours.
 
     torch binds some by several names, and its flags (``torch.backends.mkldnn.enabled``) hold the functions that they
-    ask."""
+    ask. Tables are copied before they are gone through: other threads import modules."""
     names = {function: name for name, function in SURROUNDINGS.items()}
     kinds = {type(function) for function in names}
-    backends = [module for name, module in sys.modules.items() if name.startswith("torch.backends.")]
+    backends = [module for name, module in list(sys.modules.items()) if name.startswith("torch.backends.")]
     flags = [flag for module in backends for flag in vars(type(module)).values() if isinstance(flag, ContextProp)]
     inner = [vars(module).get("m", module) for module in backends]  # flags are attributes of a module around it
     for holder in (torch, torch._C, torch.cuda, torch.xpu, torch.accelerator, *inner, *flags):
-        for name, value in vars(holder).items():
+        for name, value in list(vars(holder).items()):
             if type(value) in kinds and value in names:
                 yield holder, name, names[value]
 
