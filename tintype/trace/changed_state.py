@@ -27,6 +27,10 @@ class ChangedState:
         lines = [self._code.assignment_to(name) for name in names]
         return next(filter(None, lines), None) or self._code.change_of(container, ())
 
+    def _attributes_that_hold(self, value: Any) -> list[str]:
+        tables = [list(vars(module).items()) for _, module in self._modules]
+        return [name for table in tables for name, held in table if held is value]
+
     def description(self, change: Change) -> str:
         """A change, what was there before and afterwards, and the line."""
         owner, name = change.owner, change.name
@@ -69,13 +73,12 @@ class ChangedState:
     def undecided_number(self, change: Change) -> StateChangedError:
         """The error for a number that the data decide, put where the next call would find it."""
         owner, name = change.owner, change.name
-        attributes = [key for _, module in self._modules for key, value in list(vars(module).items()) if value is owner]
         line = None if name is None else self._code.assignment_to(name)
         place = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
         return StateChangedError(
             f"the data decide about a number that the program puts into {place}, which the next call would find; a "
             "captured program can only keep tensors in registered buffers",
-            location=line or self._code.change_of(owner, attributes),
+            location=line or self._code.change_of(owner, self._attributes_that_hold(owner)),
             remedy="keep the number in a buffer, self.register_buffer(name, torch.tensor(...)), or return it",
         )
 
@@ -93,11 +96,10 @@ class ChangedState:
         is_variable = isinstance(owner, CellType)
         if is_variable or (type(owner) in CONTAINERS and not is_global):
             place = "a variable" if is_variable else f"a {type(owner).__name__}"
-            attributes = [key for _, module in self._modules for key, value in list(vars(module).items()) if value is owner]
             return StateChangedError(
                 f"the program put a tensor into {place} that is not its own; a captured program can only change "
                 "registered buffers",
-                location=self._code.change_of(owner, attributes) or made_at(change.after),
+                location=self._code.change_of(owner, self._attributes_that_hold(owner)) or made_at(change.after),
                 remedy="return the tensor instead; a cache can be filled before, by calling the model once",
             )
         place = f"the attribute {name!r} of a {type(owner).__name__}"
