@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs/errors").glob("*.md")),
+]
 # Files of torch, or of a user, that pages speak of.
 NOT_OURS = frozenset({"_decomp/decompositions.py", "_export/non_strict_utils.py", "model.py"})
 

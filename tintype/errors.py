@@ -1,7 +1,8 @@
 """Every error a user of tintype can see.
 
 An error states a fact, the line of the user's program it comes from, and what to do about it. Each class
-has a stable ``id`` that documentation and tests refer to; messages may get better, ids stay.
+has a stable ``id`` that documentation and tests refer to; messages may get better, ids stay. Every id has a page in
+``error_pages/``, which ``tintype explain ID`` shows.
 
 Two families are kept apart: :class:`CaptureError` says that tintype could not capture a program, while
 an exception that the user's own program raises passes through unchanged.
@@ -60,6 +61,7 @@ class TintypeError(Exception):
         self.location = location
         self.remedy = remedy
         super().__init__(fact)
+        self.add_note(f"  More: tintype explain {self.id}")  # a traceback ends with it
 
     def __str__(self) -> str:
         lines = [self.fact]

@@ -47,7 +47,10 @@ def _told_plainly() -> Iterator[None]:
     """Errors that a user can do something about come as their text, without a traceback."""
     try:
         yield
-    except (TintypeError, OSError) as error:
+    except TintypeError as error:
+        sys.stderr.write(f"tintype: {error}\n  More: tintype explain {error.id}\n")
+        raise typer.Exit(1) from None
+    except OSError as error:
         sys.stderr.write(f"tintype: {error}\n")
         raise typer.Exit(1) from None
 
@@ -146,6 +149,19 @@ def verify(file: ProgramFile) -> None:
 
     with _told_plainly():
         verify_file(file)
+
+
+@app.command()
+def explain(
+    error: Annotated[
+        str | None, typer.Argument(help="The id of an error; all are listed without.", metavar="ID")
+    ] = None,
+) -> None:
+    """Print what an error means, an example that raises it, and what to do."""
+    from tintype.cli.explain import print_explanation
+
+    with _told_plainly():
+        print_explanation(error)
 
 
 @app.command()
