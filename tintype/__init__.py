@@ -21,6 +21,7 @@ _HOMES = {
     "associative_scan": "tintype.ops.associative_scan",
     "compile": "tintype.compiler.api",
     "cond": "tintype.ops.cond",
+    "default_decompositions": "tintype.transforms.core_decompositions",
     "map": "tintype.ops.map",
     "onnx": "tintype.onnx",
     "modules": "tintype.export.modules",

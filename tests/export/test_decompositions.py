@@ -152,15 +152,85 @@ class Checking(torch.fx.Interpreter):
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
-def test_empty_table_takes_composite_operators_apart_only() -> None:
-    """As in the seeds: what is composite goes, what has a kernel of its own stays."""
-    program = tintype.export(Block(), (x(),))
+def test_an_empty_table_leaves_composite_operators_whole() -> None:
+    """A table is all that is decomposed, as in torch; what may be a view or a write is decomposed nevertheless."""
+    program = tintype.export(Block().eval(), (x(),))
     same = program.run_decompositions({})
     same.validate()
     assert same.stage is Stage.FUNCTIONAL
-    assert not {"aten.linear.default", "aten.layer_norm.default"} & set(targets(same))
-    assert {"aten.addmm.default", "aten.native_layer_norm.default", "aten.gelu.default"} <= set(targets(same))
-    assert "aten.t.default" in targets(same)  # core ATen says permute
+    names = set(targets(same))
+    assert {"aten.linear.default", "aten.layer_norm.default", "aten.scaled_dot_product_attention.default"} <= names
+    assert not {"aten.dropout.default", "aten.reshape.default"} & names
+    value = x()
+    assert_same(same.module()(value), program.module()(value))
+
+
+class Small(nn.Module):
+    """One operator of each kind that tables treat in their own way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return nn.functional.softplus(self.norm(self.linear(value)))
+
+
+@pytest.mark.parametrize("kept", [["linear"], ["linear", "layer_norm"], ["softplus"]])
+def test_the_default_table_can_be_edited(kept: list[str]) -> None:
+    value = x()
+    program = tintype.export(Small(), (value,))
+    table = tintype.default_decompositions()
+    theirs = torch.export.default_decompositions()
+    for name in kept:
+        del table[getattr(aten, name).default]
+        del theirs[getattr(aten, name).default]
+    decomposed = program.run_decompositions(table)
+    decomposed.validate()
+    left = {name for name in ("linear", "layer_norm", "softplus") if f"aten.{name}.default" in targets(decomposed)}
+    assert left == set(kept)
+    assert_same(decomposed.module()(value), program.module()(value))
+    by_torchs = program.run_decompositions(theirs)
+    assert targets(by_torchs) == targets(decomposed)
+
+
+def test_the_default_table_is_what_no_table_means() -> None:
+    value = x()
+    program = tintype.export(Block().eval(), (value,))
+    for table in (tintype.default_decompositions(), {**tintype.default_decompositions()}):
+        decomposed = program.run_decompositions(table)
+        assert decomposed.stage is Stage.CORE
+        assert targets(decomposed) == targets(program.run_decompositions())
+
+
+def test_an_entry_of_the_users_in_the_default_table() -> None:
+    def linear(value: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("...i,oi->...o", value, weight) + bias
+
+    value = x()
+    program = tintype.export(Small(), (value,))
+    table = {**tintype.default_decompositions(), aten.linear.default: linear}
+    decomposed = program.run_decompositions(table)
+    assert "aten.addmm.default" not in targets(decomposed)
+    assert "aten.native_layer_norm.default" in targets(decomposed)
+    assert_same(decomposed.module()(value), program.module()(value))
+
+
+def test_composite_operators_of_the_users_stay() -> None:
+    with torch.library._scoped_library("tintype_tables", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
+        twice = torch.ops.tintype_tables.twice.default
+        program = tintype.export(lambda value: twice(value).relu(), (x(),))
+        table = tintype.default_decompositions()
+        assert twice in table
+        del table[twice]
+        for kept in (program.run_decompositions({}), program.run_decompositions(table)):
+            assert targets(kept)[0] == "tintype_tables.twice.default"
+            value = x()
+            assert_same(kept.module()(value), (value * 2).relu())
+        assert targets(program.run_decompositions())[0] == "aten.mul.Tensor"
 
 
 def test_table_with_one_entry() -> None:

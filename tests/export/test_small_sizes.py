@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tintype
+from tests.decomposition_tables import composites_only
 from tintype import Dim
 
 
@@ -56,7 +57,7 @@ def test_an_assertion_about_a_derived_size_comes_after_what_it_asserts(
         torch.testing.assert_close(program.module()(value), cut(value))
 
 
-@pytest.mark.parametrize("table", [None, {}], ids=["core", "empty table"])
+@pytest.mark.parametrize("table", [None, composites_only()], ids=["core", "composites"])
 def test_attention_of_sequences_that_may_be_empty(table):
     """The fused kernel divides by the length, and a process that has none dies; the plain way takes any."""
     n = tintype.Dim("n")
@@ -93,7 +94,7 @@ def test_a_size_of_one_in_the_example_has_any_stride():
         program(torch.arange(6.0)[::2])
 
 
-@pytest.mark.parametrize("table", [None, {}], ids=["core", "empty table"])
+@pytest.mark.parametrize("table", [None, composites_only()], ids=["core", "composites"])
 @pytest.mark.parametrize("rank", [3, 4])
 def test_attention_of_features_that_may_be_none(table, rank):
     """The scale is one over the root of their number."""

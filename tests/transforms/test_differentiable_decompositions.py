@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import tintype
+from tests.decomposition_tables import composites_only
 
 aten = torch.ops.aten
 INFINITY = float("inf")
@@ -108,7 +109,7 @@ def test_indices_to_fill_at_whatever_the_size() -> None:
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, -1])
-@pytest.mark.parametrize("table", [None, {}])
+@pytest.mark.parametrize("table", [None, composites_only()], ids=["core", "composites"])
 def test_bags_of_embeddings_can_be_trained(mode: str, padding: int | None, table: Any) -> None:
     """The example's weight requires no gradient; the program's may."""
     indices = torch.tensor([[0, 1], [2, 3]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,9 @@ from tintype.ir.signature import (
     TensorArgument,
 )
 from tintype.trace.buffer_assignments import replaced_buffers
-from tintype.trace.plan import plan_for
+from tintype.trace.plan import may_stay_composite, plan_for
+from tintype.transforms.checked_decompositions import is_torchs
+from tintype.transforms.core_decompositions import composite_kernel, default_decompositions
 from tintype.transforms.decompose import decompose_graph
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.memory import writes
@@ -46,7 +49,16 @@ def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[
             )
         if not callable(decomposition):
             raise InvalidRequestError(f"the decomposition of {operator} is {decomposition!r}, which can't be called")
-    return result
+    return {operator: _ours(operator, decomposition) for operator, decomposition in result.items()}
+
+
+def _ours(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition of a table, or our own where it says that a composite operator consists of what it calls, as
+    torch's tables do."""
+    whole = isinstance(decomposition, functools.partial) and decomposition.keywords.get("kernel") is operator
+    if whole and is_torchs(decomposition) and may_stay_composite(operator):
+        return composite_kernel(operator)
+    return decomposition
 
 
 class InvalidPreservationError(InvalidRequestError, CaptureError):
@@ -61,9 +73,16 @@ def decompose_program(
     """A decomposed copy of a program; the program itself stays as it is."""
     for operator in preserve:
         _check_preservable(operator)
-    table = None if table is None else _by_overload(table)
+    if table is None:
+        with collector_paused():
+            return _decompose(program, None, preserve)
+    chosen = _by_overload(table)
+    defaults = default_decompositions()
+    of_user = frozenset(operator for operator, given in chosen.items() if defaults.get(operator) is not given)
     with collector_paused():
-        return _decompose(program, table, preserve)
+        if not of_user and len(chosen) == len(defaults):
+            return _decompose(program, None, preserve)
+        return _decompose(program, chosen, preserve, of_user=of_user)
 
 
 def decompose_partly(
@@ -89,6 +108,7 @@ def _decompose(
     table: Mapping[Any, Callable[..., Any]] | None,
     preserve: Collection[Any],
     stage: Stage | None = None,
+    of_user: frozenset[Any] | None = None,
 ) -> ExportedProgram:
     graph = program.graph
     signature = program.graph_signature
@@ -104,7 +124,8 @@ def _decompose(
     # not signature.user_inputs, which has the values of constants among the names
     user_inputs = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
     taken = {name.partition(".")[0] for name in _paths(program)}
-    graph, lifted = decompose_graph(graph, context, table, frozenset(preserve), user_inputs, translation, taken)
+    kept = frozenset(preserve)
+    graph, lifted = decompose_graph(graph, context, table, kept, user_inputs, translation, taken, of_user)
     signature, constants = _with_constants(signature, lifted, program)
     if stage is not Stage.TRAINING and writes(graph):
         functionalize(graph, context, signature.input_specs)

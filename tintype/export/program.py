@@ -334,7 +334,9 @@ class ExportedProgram:
     ) -> ExportedProgram:
         """The program in terms of simpler operators: core ATen, or what a table of decompositions leaves.
 
-        Operators in ``preserve`` stay as they are.
+        A table says all that is decomposed: with ``{}`` the composite operators stay, as far as they are known to
+        return new tensors. :func:`tintype.default_decompositions` gives the table that leads to core ATen, to be
+        edited. Operators in ``preserve`` stay as they are.
 
         >>> import torch, tintype
         >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),)).run_decompositions()

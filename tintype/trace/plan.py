@@ -71,6 +71,20 @@ def is_composite(operator: Any) -> bool:
     )
 
 
+def may_stay_composite(operator: Any) -> bool:
+    """Whether a composite operator is known to return new tensors and to write to nothing, whatever its arguments
+    are: a functional program can have it whole."""
+    plan = plan_for(operator)
+    return (
+        plan.composite
+        and not plan.aliases
+        and not plan.writes
+        and not plan.hidden_writes
+        and not plan.returns_nothing
+        and torch.Tag.maybe_aliasing_or_mutating not in operator.tags
+    )
+
+
 class HigherOrderPlan:
     """The plan of an operator that takes functions: a function of its own captures it."""
 

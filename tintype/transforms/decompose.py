@@ -70,6 +70,7 @@ class Decomposition:
         keep_core: bool,
         user_inputs: Sequence[str],
         *,
+        of_user: frozenset[Any] | None = None,
         translation: Translation | None = None,
         inside: bool = False,
         taken: Collection[str] = (),
@@ -87,6 +88,7 @@ class Decomposition:
             table,
             preserved,
             keep_core,
+            of_user,
             lift_constant=self._spell_constant if inside else self._lift_constant,
             is_taken=names.__contains__,
         )
@@ -196,6 +198,7 @@ class Decomposition:
                 chosen.preserved,
                 chosen.keep_core,
                 (),
+                of_user=chosen.of_user,
                 translation=self.translation,
                 inside=True,
             )
@@ -569,8 +572,12 @@ def decompose_graph(
     user_inputs: Sequence[str],
     translation: Translation | None = None,
     taken: Collection[str] = (),
+    of_user: frozenset[Any] | None = None,
 ) -> tuple[Graph, list[tuple[Node, torch.Tensor]]]:
     """A new graph in terms of simpler operators: core ATen for no table, else what the table leaves.
+
+    Composite operators that are not in a table are decomposed, unless ``of_user`` says which of its decompositions
+    are the user's own: then it is a table of all that he wants decomposed.
 
     Its values are those of ``context``; ``translation`` leads there where the graph's own are of another one.
     Returns it with the inputs that were added for constants of decompositions, which stand in front of the
@@ -579,6 +586,14 @@ def decompose_graph(
     keep_core = table is None
     chosen = core_table() if table is None else with_checks(with_right_statistics(table))
     decomposition = Decomposition(
-        graph, context, chosen, preserve, keep_core, user_inputs, translation=translation, taken=taken
+        graph,
+        context,
+        chosen,
+        preserve,
+        keep_core,
+        user_inputs,
+        of_user=of_user,
+        translation=translation,
+        taken=taken,
     )
     return decomposition.run(), decomposition.lifted

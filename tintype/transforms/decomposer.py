@@ -15,7 +15,7 @@ from tintype.ir.node_info import Origin
 from tintype.ir.printing import describe_value
 from tintype.ir.verifier import KEPT_WHOLE
 from tintype.trace.origin import OriginTracker
-from tintype.trace.plan import plan_for
+from tintype.trace.plan import may_stay_composite, plan_for
 from tintype.trace.recorder import Recorder
 from tintype.transforms.checked_decompositions import COMPOSITES, Table, is_torchs
 from tintype.transforms.decompose_by_layout import BY_LAYOUT
@@ -41,12 +41,15 @@ class Decomposer(Recorder):
         table: Table,
         preserved: frozenset[Any],
         keep_core: bool,
+        of_user: frozenset[Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(context, graph, OriginTracker(()), **options)
         self.table = table
         self.preserved = preserved
         self.keep_core = keep_core
+        # the operators of a table whose decompositions are the user's own; None for what was asked for by nobody
+        self.of_user = of_user
         self.layouts = Layouts()
         self.image_layouts = Layouts(CONVOLUTIONS)
         # whether the decomposition that is being recorded depends on what is certain about layouts
@@ -72,6 +75,8 @@ class Decomposer(Recorder):
         plan = plan_for(target)
         if plan.returns_nothing:
             return True  # its kernel would have the effect now, and not when the program runs
+        if self.of_user is not None and may_stay_composite(target):
+            return True  # the user's table is all there is
         return not plan.composite or (self.keep_core and torch.Tag.core in target.tags)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -119,12 +124,16 @@ class Decomposer(Recorder):
         decomposition = self.table.get(func) or own or func.decompose
         if self._lies_like_an_input(func, args) and is_torchs(decomposition):
             return NotImplemented
-        if func in self.table and not self.keep_core:  # the user's own: what it needs, the new program asserts
+        if func in self.table and self._is_users(func):  # what it needs, the new program asserts
             return self._by_the_user(func, lambda: decomposition(*args, **kwargs))
         result = self._try(lambda: decomposition(*args, **kwargs))
         if result is NotImplemented and func in GENERAL_DECOMPOSITIONS:
             result = self._try(lambda: GENERAL_DECOMPOSITIONS[func](*args, **kwargs))
         return result
+
+    def _is_users(self, func: Any) -> bool:
+        """Whether the table's decomposition of an operator is the user's, and not one of ours that he left in it."""
+        return not self.keep_core if self.of_user is None else func in self.of_user
 
     def _by_the_user(self, func: Any, decompose: Callable[[], Any]) -> Any:
         """What a decomposition from the user's table returns."""
