@@ -135,6 +135,24 @@ class FirstNumber(Keeping):
         return x * self.number
 
 
+class Holder:
+    def __init__(self, value) -> None:
+        self.value = value
+
+
+class LastInAnObject(Keeping):
+    def forward(self, x):
+        self.cache = Holder(self.layer(x))
+        return self.cache.value * 2
+
+
+class FirstInAnObject(Keeping):
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = Holder([x.mean()])
+        return x + self.cache.value[0]
+
+
 class Raising(Keeping):
     def forward(self, x):
         if self.cache is not None:
@@ -150,7 +168,7 @@ def exported(model, x, **options):
     return program, [str(warning.message) for warning in caught if warning.category is tintype.LostStateWarning]
 
 
-@pytest.mark.parametrize("kind", [Mask, Positions, LastResult, OfABuffer, Hooked, Written])
+@pytest.mark.parametrize("kind", [Mask, Positions, LastResult, OfABuffer, Hooked, Written, LastInAnObject])
 def test_what_makes_no_difference_is_computed_anew_and_told(kind):
     model = kind()
     program, told = exported(model, torch.randn(2, 3))
@@ -179,6 +197,7 @@ def test_what_makes_no_difference_is_computed_anew_and_told(kind):
         (WrittenLater, "does something else"),
         (NumberOfBefore, "does something else"),
         (FirstNumber, "from its inputs"),
+        (FirstInAnObject, "from its inputs"),
         (Raising, "raises RuntimeError: called before"),
     ],
 )
@@ -195,6 +214,29 @@ def test_sizes_that_vary_make_a_difference_to_what_was_made_for_them():
         tintype.export(Mask(), (torch.randn(2, 3),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
     program, _ = exported(LastResult(), torch.randn(2, 3), dynamic_shapes={"x": {0: tintype.Dim("n")}})
     assert program.module()(torch.randn(5, 3)).shape == (5, 3)
+
+
+class FirstSize(Keeping):
+    size = None
+
+    def forward(self, x):
+        if self.size is None:
+            self.size = x.shape[0]
+        self.cache = x * 2
+        return self.cache + self.size
+
+
+class SizeAndTensor(Keeping):
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = (x.shape[0], torch.ones(3))
+        return x * self.cache[0] * self.cache[1]
+
+
+@pytest.mark.parametrize("kind", [FirstSize, SizeAndTensor])
+def test_sizes_that_vary_and_are_kept_beside_tensors(kind):
+    with pytest.raises(tintype.TintypeError, match="a second call, with the same inputs, does something else"):
+        tintype.export(kind(), (torch.randn(2, 3),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
 
 
 def test_a_number_of_the_data_that_no_later_call_looks_at():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import pytest
@@ -285,3 +286,123 @@ def test_a_module_that_the_program_makes_and_keeps_is_refused(capture):
     assert caught.value.location is not None and not list(model.parameters())
     model(x)
     capture(model, x)
+
+
+# --- sizes that vary, kept as numbers ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Kept:
+    size: object
+
+
+def keeps_the_first_size(model, x):
+    if model.last is None:
+        model.last = x.shape[0]
+    return x * model.last
+
+
+def reads_the_size_before(model, x):
+    before, model.calls = model.calls, x.shape[0]
+    return x * before
+
+
+def reads_a_size_that_is_the_examples_by_chance(model, x):
+    before, model.three = model.three, x.shape[0]
+    return x * before
+
+
+def computes_from_sizes(model, x):
+    before, model.calls = model.calls, x.numel() // 2 + 1
+    return x * before
+
+
+def keeps_a_flag_of_sizes(model, x):
+    before, model.is_ready = model.is_ready, x.shape[0] > 2
+    return x + 1 if before else x
+
+
+def keeps_sizes_in_a_list(model, x):
+    model.log.append(x.shape[0])
+    return x * model.log[0]
+
+
+def keeps_sizes_in_a_table(model, x):
+    return x * model.table.setdefault("size", x.shape[0])
+
+
+def keeps_sizes_in_containers(model, x):
+    if model.last is None:
+        model.last = {"sizes": [x.shape]}
+    return x * model.last["sizes"][0][0]
+
+
+def keeps_a_size_in_an_object(model, x):
+    if model.last is None:
+        model.last = Kept(x.shape[0])
+    return x * model.last.size
+
+
+def keeps_a_size_in_a_global(model, x):
+    COUNTS[0], before = x.shape[0], COUNTS[0]
+    return x * before
+
+
+SIZES_KEPT = [
+    keeps_the_first_size,
+    reads_the_size_before,
+    reads_a_size_that_is_the_examples_by_chance,
+    computes_from_sizes,
+    keeps_a_flag_of_sizes,
+    keeps_sizes_in_a_list,
+    keeps_sizes_in_a_table,
+    keeps_sizes_in_containers,
+    keeps_a_size_in_an_object,
+    keeps_a_size_in_a_global,
+]
+
+
+def _keeping(function):
+    return Model(function, calls=0, is_ready=False, log=[], last=None, table={}, three=3)
+
+
+@pytest.mark.parametrize("function", SIZES_KEPT, ids=lambda function: function.__name__)
+def test_a_size_that_varies_and_that_the_next_call_reads_is_told(function):
+    model, n = _keeping(function), Dim("n")
+    with pytest.warns(
+        LostStateWarning, match=r"became .*  # .*test_lost_state.py|of a (list|dict): <nothing> became 3"
+    ):
+        program = tintype.export(model, (torch.ones(3, 2),), dynamic_shapes=({0: n},))
+    assert (model.calls, model.is_ready, model.log, model.last, model.table, COUNTS[0]) == (0, False, [], None, {}, 0)
+    for size in (3, 5):
+        expected = _keeping(function)(torch.ones(size, 2))
+        COUNTS[0] = 0
+        assert torch.equal(program.module()(torch.ones(size, 2)), expected)
+
+
+def notes_sizes(model, x):
+    model.log.append(x.shape)
+    model.last = Kept(x.shape[0])
+    return x + 1
+
+
+def tells_a_part_of_itself(model, x):
+    model.last = x.shape[0] * 2
+    return x.reshape(model.last)
+
+
+@pytest.mark.parametrize("function", [notes_sizes, tells_a_part_of_itself], ids=lambda function: function.__name__)
+def test_a_size_that_no_later_call_reads_is_not_told(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = tintype.export(_keeping(function), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("n")},))
+    assert program.module()(torch.ones(5, 2)).shape[0] in (5, 10)
+
+
+def test_fixed_numbers_in_an_object_that_a_call_makes_are_told():
+    def makes_an_object(model, x):
+        before, model.last = model.last, Kept(2)
+        return x if before is None else x * before.size
+
+    with pytest.warns(LostStateWarning, match="None became Kept"):
+        tintype.export(_keeping(makes_an_object), (torch.ones(3),))

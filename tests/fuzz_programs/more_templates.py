@@ -194,7 +194,7 @@ torch.msort({a1})
 {i1}.mode({d})[0]
 {f1}.nansum({d})
 {f1}.nanmean({d})
-{f1}.nanmedian({d})[0]
+{f1}.clone(memory_format=torch.contiguous_format).nanmedian({d})[0]
 {f1}.argmin({d}, keepdim=True)
 torch.einsum("ij,jk->ik", {f2}, {f2_b})
 torch.einsum("ij,ij->i", {f2}, {f2_b})

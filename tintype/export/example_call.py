@@ -111,7 +111,7 @@ class ExampleCall:
         capture fails."""
         return self._run(entries, FakeContext(environment))[0]
 
-    def capture_twice(self, kept: Sequence[Change]) -> str | None:
+    def capture_twice(self, kept: Sequence[Change], numbers: Sequence[Change]) -> str | None:
         """Call the model twice in one capture; why the second call is another one than the first, or None."""
         with one_at_a_time, _library_forms(), rewritten(_make_sequences), self._flags.answered():
             context = FakeContext()
@@ -126,7 +126,7 @@ class ExampleCall:
                 watches_functions=self._watches_functions,
             )
             with self._interpreted(capture):
-                calls = capture.program = TwoCalls(capture, kept)
+                calls = capture.program = TwoCalls(capture, kept, numbers)
                 capture.run(after_inputs=inputs.finish)
         return calls.difference
 

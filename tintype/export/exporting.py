@@ -176,7 +176,7 @@ def _captured_program(
     )
     captured, inputs = call.capture()
     if captured.kept:
-        settle_kept_tensors(captured.kept, call.capture_twice, forgets=forgets_assignments)
+        settle_kept_tensors(captured, call.capture_twice, forgets=forgets_assignments)
     else:
         warn_of_lost_state(module, captured, lambda: call.capture()[0])
     captured.observations += order_observations(module, args, kwargs, captured, call.capture_reordered)

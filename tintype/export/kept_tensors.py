@@ -20,7 +20,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from tintype import tree
-from tintype.errors import LostStateWarning, StateChangedError, TintypeError, raise_all
+from tintype.errors import LostStateWarning, TintypeError, raise_all
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.effects import has_effect
@@ -28,26 +28,38 @@ from tintype.ir.signature import InputKind
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import levels_to_the_user
-from tintype.trace.capture import Capture
-from tintype.trace.snapshot import Change, contents, holds_fake, is_of_data, is_plain
+from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.snapshot import (
+    Change,
+    contents,
+    holds_fake,
+    is_of_data,
+    is_plain,
+    object_attributes,
+    put_outside,
+    with_plain_sizes,
+)
 from tintype.transforms.drawn_again import draws
 from tintype.transforms.memory import storages_of, storages_written_by
 
-Kept = Sequence[tuple[Change, StateChangedError]]
-
 
 def settle_kept_tensors(
-    kept: Kept, difference: Callable[[Sequence[Change]], str | None], *, forgets: bool = False
+    captured: CapturedGraph,
+    difference: Callable[[Sequence[Change], Sequence[Change]], str | None],
+    *,
+    forgets: bool = False,
 ) -> None:
     """Warn of tensors that a program does not keep, or raise if that makes its later calls differ.
 
-    ``difference`` tells why a second call differs from the first; with ``forgets`` it may."""
-    why = None
+    ``difference`` tells why a second call differs from the first, from changes with tensors and those with numbers;
+    with ``forgets`` it may."""
+    why, kept = None, captured.kept
     if not forgets:
         if any(isinstance(change.after, torch.nn.Module) for change, _ in kept):
             raise_all([error for _, error in kept])
         try:
-            why = difference([change for change, _ in kept])
+            numbers = [*captured.plain_changes, *captured.outside_changes]
+            why = difference([change for change, _ in kept], numbers)
         except TintypeError:
             why = "a second call can't be captured"
     if why is not None:
@@ -83,12 +95,14 @@ def _line(error: TintypeError) -> str:
 class TwoCalls:
     """Calls a program twice with the same arguments, and compares what the calls did."""
 
-    def __init__(self, capture: Capture, kept: Sequence[Change]) -> None:
+    def __init__(self, capture: Capture, kept: Sequence[Change], numbers: Sequence[Change]) -> None:
         self.capture = capture
+        self.numbers = numbers
         self.program: Callable[..., Any] = capture.program
         self.kept = kept
         self.values = Values()
         self.difference: str | None = None
+        self._described_now: set[int] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         nodes = self.capture.graph.nodes
@@ -96,6 +110,8 @@ class TwoCalls:
         first = self._described(nodes, outputs)
         last = next(reversed(nodes))
         self.values.begin_again(nodes)
+        for change in (*self.kept, *self.numbers):
+            _leave_plain_sizes(change)
         try:
             again = self.program(*args, **kwargs)
         except Exception as error:  # the user's program may raise anything in its second call
@@ -128,6 +144,14 @@ class TwoCalls:
             return [type(value), *map(self._value, value)]
         if _is_number(value):
             return self._number(from_torch(value))
+        attributes = object_attributes(value)
+        if attributes is not None:
+            if id(value) in self._described_now:  # it holds itself
+                return type(value)
+            self._described_now.add(id(value))
+            described = type(value), [(name, self._value(item)) for name, item in attributes.items()]
+            self._described_now.discard(id(value))
+            return described
         # an object that a call made anew is another one
         return repr(value) if is_plain(value) else id(value)
 
@@ -248,6 +272,16 @@ def _left_in(change: Change) -> Any:
     if isinstance(owner, (list, set, collections.deque)):
         return list(owner)
     return dict(owner) if change.name is None else contents(owner, change.name)
+
+
+def _leave_plain_sizes(change: Change) -> None:
+    """Let a second call find a size that the first one kept as the number that it was: its own sizes are others."""
+    owner = change.owner
+    name = None if isinstance(owner, (list, set, collections.deque)) else change.name
+    left = change._replace(after=_left_in(change))
+    plain = with_plain_sizes(left)
+    if plain is not left:
+        put_outside(owner, name, plain.after)
 
 
 def _is_number(value: Any) -> bool:

@@ -63,7 +63,7 @@ from tintype.trace.origin import OriginTracker
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.recording import Recording, one_at_a_time
-from tintype.trace.snapshot import Change, Snapshot, contained, holds_fake, is_of_data, is_plain
+from tintype.trace.snapshot import Change, Snapshot, contained, holds_fake, is_of_data, is_plain, with_plain_sizes
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
@@ -465,8 +465,8 @@ class Capture:
         assigned: list[tuple[str, FakeTensor, FakeTensor]] = []
         for change in changes:
             before, after = change.before, change.after
-            if is_plain(after):
-                self.plain_changes.append(change)
+            if is_plain((plain := with_plain_sizes(change)).after):
+                self.plain_changes.append(plain)
             if not isinstance(after, torch.Tensor) and not holds_fake(after):
                 if self.judge_change is None and any(map(is_of_data, contained(after))):
                     self.kept.append((change, self.changed.undecided_number(change)))

@@ -14,6 +14,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy as shallow_copy
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from tintype.errors import TintypeError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch, is_capturing
 from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.iterators import Progress, is_iterator
@@ -237,6 +239,7 @@ class Snapshot:
         return changes
 
     def _outside_change(self, change: Change, stays: Callable[[Change], bool]) -> None:
+        change = with_plain_sizes(change)
         if holds_fake(change.after):
             self.outside_tensors.append(change)
         elif stays is _nothing_stays or not is_plain(change.after) or not is_plain(change.before) or stays(change):
@@ -336,20 +339,82 @@ def is_of_data(value: Any) -> bool:
     return isinstance(number, Expr) and number.has_unbacked
 
 
+def with_plain_sizes(change: Change) -> Change:
+    """A change with sizes that vary as the call of the example leaves them: as plain numbers.
+
+    They are those of another call where the example's would change nothing, since that is chance."""
+    if not any(map(_is_size, contained(change.after))):
+        return change
+    plain = change._replace(after=_plain_sizes(change.after, 0, {}))
+    if repr(plain.after) == repr(change.before):
+        plain = change._replace(after=_plain_sizes(change.after, 1, {}))
+    return plain
+
+
+def _is_size(value: Any) -> bool:
+    """Whether a value is a number that the sizes of a call decide."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) and not is_of_data(value)
+
+
+def _plain_sizes(value: Any, more: int, made: dict[int, Any]) -> Any:
+    """A value, or the contents of containers and objects, for sizes that are larger than the example's by so much."""
+    if _is_size(value):
+        return _number_for(from_torch(value), more)
+    attributes = object_attributes(value)
+    if attributes is None and not isinstance(value, _HOLDERS):
+        return value
+    if isinstance(value, tuple):
+        items = [_plain_sizes(item, more, made) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if id(value) not in made:  # one that holds itself
+        made[id(value)] = plain = shallow_copy(value)
+        if attributes is not None:
+            vars(plain).update({name: _plain_sizes(item, more, made) for name, item in attributes.items()})
+        if not isinstance(value, _HOLDERS):
+            return plain
+        plain.clear()
+        if isinstance(value, dict):
+            plain.update((key, _plain_sizes(item, more, made)) for key, item in value.items())
+        else:
+            items = [_plain_sizes(item, more, made) for item in value]
+            plain.update(items) if isinstance(value, set) else plain.extend(items)
+    return made[id(value)]
+
+
+def _number_for(number: Any, more: int) -> Any:
+    if not isinstance(number, Expr):
+        return number
+    example = {symbol: symbol.hint or 0 for symbol in number.symbols}
+    try:
+        return evaluate(number, {symbol: hint + more for symbol, hint in example.items()})
+    except ZeroDivisionError:  # it has no value there, but it has one in the example
+        return evaluate(number, example)
+
+
 def contained(value: Any) -> Iterator[Any]:
-    """A value, or what the containers in it hold; one that holds itself is looked at once."""
-    if not isinstance(value, _HOLDERS):
+    """A value, or what the containers and the user's objects in it hold; one that holds itself is looked at once."""
+    if type(value) in _LEAF_TYPES:
         yield value
         return
     seen: set[int] = set()
     pending = [value]
     while pending:
         value = pending.pop()
-        if not isinstance(value, _HOLDERS):
+        attributes = object_attributes(value)
+        if attributes is None and not isinstance(value, _HOLDERS):
             yield value
         elif id(value) not in seen:
             seen.add(id(value))
-            pending.extend(value.values() if isinstance(value, dict) else value)
+            pending.extend((attributes or {}).values())
+            if isinstance(value, _HOLDERS):
+                pending.extend(value.values() if isinstance(value, dict) else value)
+
+
+def object_attributes(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object of the user's that has some and is no module; else None."""
+    if type(value) in _LEAF_TYPES or isinstance(value, torch.nn.Module):
+        return None
+    return _attributes(value) or None
 
 
 _HOLDERS = (dict, list, tuple, set, collections.deque)
