@@ -20,6 +20,7 @@ _HOMES = {
     "AdditionalInputs": "tintype.export.shape_spec",
     "associative_scan": "tintype.ops.associative_scan",
     "compile": "tintype.compiler.api",
+    "list_backends": "tintype.compiler.backends",
     "cond": "tintype.ops.cond",
     "default_decompositions": "tintype.transforms.core_decompositions",
     "map": "tintype.ops.map",

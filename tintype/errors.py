@@ -92,6 +92,12 @@ class CaptureError(TintypeError, RuntimeError):
     id = "capture"
 
 
+class BackendError(TintypeError, RuntimeError):
+    """A backend could not compile a graph of a compiled function."""
+
+    id = "backend"
+
+
 class UnsupportedOperatorError(CaptureError):
     """An operator whose result can't be known without running it."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from tintype.compiler.backends import register_backend
 from tintype.compiler.compiled import Engine, Options, is_capturing
-from tintype.compiler.graphs import BACKENDS
 from tintype.compiler.markers import allow_in_graph, disable, graph_break
 from tintype.compiler.modules import CompiledModule, compile_module
 from tintype.errors import InvalidRequestError
@@ -23,6 +23,8 @@ def compile(
     *,
     backend: str | Callable[..., Any] = "eager",
     fullgraph: bool = False,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Any:
     """A function, method or module that is captured when it is called, and repeated from then on.
 
@@ -30,9 +32,11 @@ def compile(
     writes and its steps (``print``, ``item()``) in their order, without the Python code in between. Any other call
     runs as it is, and is captured meanwhile. What can't be captured runs eagerly; ``explain()`` says why.
 
-    ``backend`` is "eager", "aot_eager" (forward and backward as graphs) or a function that takes a graph module and
-    example inputs and returns what is called in its place; the first call is eager mode's own. With ``fullgraph``, a
-    capture that has steps between functions of torch's, or that gave up, raises an error that names all of them.
+    ``backend`` is "eager", "aot_eager" (forward and backward as graphs), another of
+    :func:`tintype.list_backends`, or a function that takes a graph module and example inputs and returns what is
+    called in its place; the first call is eager mode's own. ``options`` and ``mode`` are handed to the backend. With
+    ``fullgraph``, a capture that has steps between functions of torch's, or that gave up, raises an error that names
+    all of them.
 
     >>> import torch, tintype
     >>> @tintype.compile
@@ -46,23 +50,19 @@ def compile(
     scaled: 1 capture, 1 run known
     """
     if function is None:
-        return functools.partial(compile, backend=backend, fullgraph=fullgraph)
-    if not callable(backend) and backend not in BACKENDS:
-        raise InvalidRequestError(
-            f"there is no backend {backend!r}", remedy=f"take one of {', '.join(BACKENDS)}, or give a function"
-        )
-    options = Options(backend, fullgraph)
+        return functools.partial(compile, backend=backend, fullgraph=fullgraph, options=options, mode=mode)
+    chosen = Options(backend, fullgraph, options, mode)
     if isinstance(function, CompiledModule):
         function = function.original
     if isinstance(function, torch.nn.Module):
-        module: Any = compile_module(function, options)
+        module: Any = compile_module(function, chosen)
         _engines.add(module._tintype_engine)
         return module
     if isinstance(function, type) or not callable(function):
         raise InvalidRequestError(
             f"a {type(function).__name__} can't be compiled", remedy="give a function, a method or a module"
         )
-    return compile_function(getattr(function, "original", function), options)
+    return compile_function(getattr(function, "original", function), chosen)
 
 
 def compile_function(function: Callable[..., Any], options: Options) -> Callable[..., Any]:
@@ -96,3 +96,4 @@ compile.allow_in_graph = allow_in_graph  # type: ignore[attr-defined]
 compile.graph_break = graph_break  # type: ignore[attr-defined]
 compile.is_compiling = is_capturing  # type: ignore[attr-defined]
 compile.reset = reset  # type: ignore[attr-defined]
+compile.register_backend = register_backend  # type: ignore[attr-defined]

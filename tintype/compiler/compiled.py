@@ -6,15 +6,16 @@ import collections
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 
+from tintype.compiler.backends import backend_of
 from tintype.compiler.capture import Capture
 from tintype.compiler.explaining import explained
-from tintype.compiler.graphs import BACKENDS, make_graphs
+from tintype.compiler.graphs import make_graphs
 from tintype.compiler.making import NotMadeError
 from tintype.compiler.policy import CapturePolicy, Hearing
 from tintype.compiler.program import GONE, DivergedError, Node, Program
@@ -209,10 +210,16 @@ class Engine:
 class Options:
     """How a function is compiled."""
 
-    def __init__(self, backend: Any = "eager", fullgraph: bool = False) -> None:
+    def __init__(
+        self,
+        backend: Any = "eager",
+        fullgraph: bool = False,
+        options: Mapping[str, Any] | None = None,
+        mode: str | None = None,
+    ) -> None:
         self.backend = backend
         self.fullgraph = fullgraph
-        self.make = backend if callable(backend) else BACKENDS[backend]
+        self.make = backend_of(backend, options, mode)
         self.whole_graphs = self.make is not None
         self.captures = MOST_CAPTURES
         # called with the guards that failed, before a function is captured again

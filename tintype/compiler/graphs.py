@@ -14,21 +14,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from tintype.compiler.backends import Backend
 from tintype.compiler.sources import Guard
 from tintype.compiler.trace import Call, Expression, Item, expression_key, expressions_of, values_in
-
-# (graph module, example inputs) -> what is called in its place
-Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
-
-
-def aot_eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-    """Forward and backward as graphs, whose operators are called one after the other."""
-    from tintype.aot.function import function
-
-    return function(graph_module)
-
-
-BACKENDS: dict[str, Backend | None] = {"eager": None, "aot_eager": aot_eager}
 
 
 class CallsAsGraph:
@@ -111,6 +99,8 @@ def graph_of(calls: list[Call], later: list[Item], backend: Backend, value_of: C
     outputs = [call.number for call in calls if call.alias is None and (everything or call.number in used)]
     graph.output(tuple(nodes[("value", number)] for number in outputs))
     module = GraphModule(torch.nn.Module(), graph)
+    # what comes from calls before it is no business of the guards that were asked at the start
+    module.meta["unchecked_inputs"] = tuple(n for n, expression in enumerate(inputs) if values_in(expression))
     return CallsAsGraph(calls, inputs, outputs, backend(module, [value_of(expression) for expression in inputs]))
 
 

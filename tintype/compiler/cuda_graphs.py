@@ -1,0 +1,116 @@
+"""Graphs that are recorded as CUDA graphs and replayed: one launch in place of one for each kernel.
+
+Forward and backward graphs of ``aot`` write to nothing and return no views, so they can be done any number of
+times. A recorded graph reads its inputs at the addresses that they had. Inputs that come at the same address each
+time (parameters) are read where they are; others are copied to memory of the graph's own first. Results lie in memory
+that the next replay writes to, so the caller gets copies.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from tintype.aot.function import as_it_is, function
+
+
+def with_cuda_graphs(graph_module: GraphModule) -> Callable[..., Any]:
+    """A graph of torch's functions whose forward and backward are replayed where all of it is on one GPU."""
+    return function(graph_module, fw_compiler=replayed)
+
+
+def replayed(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    """A functional graph, replayed; as it is where not all of its inputs are tensors on one GPU."""
+    run = as_it_is(graph_module, example_inputs)
+    devices = [value.device for value in example_inputs if isinstance(value, torch.Tensor)]
+    if not devices or len(devices) != len(example_inputs) or len(set(devices)) > 1 or devices[0].type != "cuda":
+        return run
+    return Replay(run)
+
+
+class Replay:
+    """One graph: run as it is at first, then recorded, then replayed."""
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.run = run
+        self.lock = threading.Lock()
+        self.addresses: list[int] | None = None  # of the first call
+        self.recorded: Recorded | None = None
+        # why it can't be recorded: something in it waits for the GPU, or makes sizes of data
+        self.reason: str | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.reason is not None or torch.cuda.is_current_stream_capturing():
+            return self.run(*inputs)
+        with self.lock:  # the memory of the graph is there once
+            addresses = [tensor.data_ptr() for tensor in inputs]
+            if self.addresses is None:
+                self.addresses = addresses
+                return self.run(*inputs)
+            if self.recorded is None or not self.recorded.fits(addresses):
+                # what has moved since the first call will move again
+                pairs = zip(self.addresses, addresses, strict=True)
+                self.addresses = [before if before == now else -1 for before, now in pairs]
+                try:
+                    self.recorded = Recorded(self.run, inputs, self.addresses)
+                except RuntimeError as error:
+                    self.reason = str(error)
+                    torch.cuda.synchronize()
+                    return self.run(*inputs)
+            return self.recorded.replay(inputs)
+
+
+class Recorded:
+    """A CUDA graph with its inputs and outputs. ``addresses`` are those of inputs that stay, -1 for others."""
+
+    def __init__(self, run: Callable[..., Any], inputs: Sequence[torch.Tensor], addresses: list[int]) -> None:
+        self.addresses = addresses
+        self.copied = [position for position, address in enumerate(addresses) if address == -1]
+        self.inputs = list(inputs)
+        for position in self.copied:
+            self.inputs[position] = inputs[position].detach().clone()
+        device = inputs[0].device
+        before = torch.cuda.get_rng_state(device)
+        with torch.cuda.device(device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                run(*self.inputs)  # libraries get ready
+            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.set_rng_state(before, device)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                results = run(*self.inputs)
+        torch.cuda.set_rng_state(before, device)
+        self.is_single = not isinstance(results, (list, tuple))
+        self.results = [results] if self.is_single else list(results)
+        places = {id(tensor): position for position, tensor in enumerate(self.inputs)}
+        self.given_back = [places.get(id(result)) for result in self.results]
+        # inputs that stay belong to the caller
+        for position, address in enumerate(addresses):
+            if address != -1:
+                self.inputs[position] = self.inputs[position].new_empty(0)
+
+    def fits(self, addresses: Sequence[int]) -> bool:
+        """Whether what it reads at its own place is there."""
+        return all(expected in (-1, given) for expected, given in zip(self.addresses, addresses, strict=True))
+
+    def replay(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """Run it; results are copies, or inputs that it gives back."""
+        if self.copied:
+            own = [self.inputs[position] for position in self.copied]
+            torch._foreach_copy_(own, [inputs[position].detach() for position in self.copied])
+        self.graph.replay()
+        results = [
+            inputs[position]
+            if position is not None
+            else result.clone()
+            if isinstance(result, torch.Tensor)
+            else result
+            for result, position in zip(self.results, self.given_back, strict=True)
+        ]
+        return results[0] if self.is_single else tuple(results)

@@ -1,0 +1,175 @@
+"""Backends of ``tintype.compile`` that others make: torch's own, those that packages register with torch, and ONNX
+Runtime.
+
+Such a backend compiles a graph for tensors as it is shown them. So a graph is compiled when it first runs, on the
+tensors of that call; it runs as it is then, and what it does is looked at: whether it writes to its inputs, draws
+random numbers, or returns views. Inputs that no guard has described are part of the key under which compiled code is
+kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from tintype.compiler.sources import description
+from tintype.errors import BackendError, InvalidRequestError, TintypeError
+from tintype.ir.call_description import sharing_key
+
+
+def names_of_torch() -> list[str]:
+    """The backends that torch knows of, but for those that are for finding mistakes of torch's."""
+    from torch._dynamo.backends.registry import list_backends
+
+    return [str(name) for name in list_backends()]
+
+
+def of_torch(
+    name: str,
+    graph_module: GraphModule,
+    example_inputs: Sequence[Any],
+    options: Mapping[str, Any] | None,
+    mode: str | None,
+) -> Callable[..., Any]:
+    """A graph in the hands of one of torch's backends."""
+    if not _takes_tensors(example_inputs):
+        return graph_module
+    return CompiledGraph(name, graph_module, compiler_of_torch(name, options, mode))
+
+
+def compiler_of_torch(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Any:
+    """The function of torch's that a name stands for."""
+    if name == "inductor":
+        try:
+            return torch._TorchCompileInductorWrapper(mode, dict(options or {}), False)
+        except (RuntimeError, AttributeError) as error:
+            raise InvalidRequestError(f"inductor does not take its options: {error}") from error
+    from torch._dynamo.backends.registry import lookup_backend
+
+    compiler = lookup_backend(name)
+    given: dict[str, Any] = {}
+    if mode not in (None, "default"):
+        given["mode"] = mode
+    if options:
+        given["options"] = dict(options)
+    return (lambda graph_module, inputs: compiler(graph_module, inputs, **given)) if given else compiler
+
+
+def on_onnxruntime(
+    graph_module: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
+) -> Callable[..., Any]:
+    """A graph as an ONNX model. Options are those of :func:`tintype.onnx.export`, and ``providers``."""
+    if not _takes_tensors(example_inputs):
+        return graph_module
+    return CompiledGraph("onnxruntime", graph_module, OnnxCompiler(dict(options or {})), is_pure=True)
+
+
+class OnnxCompiler:
+    """Makes ONNX models of graphs."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.providers = options.pop("providers", None)
+        self.options = {"verify": False, **options}
+
+    def __call__(self, graph_module: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        from tintype import onnx
+
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+            raise BackendError(
+                "ONNX Runtime computes no gradients, and an input of this graph requires some",
+                remedy="call the compiled function under torch.no_grad()",
+            )
+        with torch.no_grad():
+            program = onnx.export(graph_module, tuple(inputs), **self.options)
+        program.initialize(providers=self.providers)
+        return program
+
+
+class Observed:
+    """What a graph did when it ran as it is."""
+
+    def __init__(self, graph_module: GraphModule, inputs: Sequence[Any]) -> None:
+        before = [_state(tensor) for tensor in inputs]
+        generators = _generators()
+        self.result = graph_module(*inputs)
+        self.writes = not all(map(_is_same, before, map(_state, inputs)))
+        self.draws = not all(map(torch.equal, generators, _generators()))
+        memories = {tensor.untyped_storage()._cdata for tensor in inputs}
+        outputs = [value.untyped_storage()._cdata for value in self.result if isinstance(value, torch.Tensor)]
+        self.returns_views = bool(memories.intersection(outputs)) or len(set(outputs)) != len(outputs)
+
+
+class CompiledGraph:
+    """A graph, and what a backend made of it for each kind of inputs.
+
+    ``is_pure``: the backend knows nothing of writes, random numbers and views."""
+
+    def __init__(self, name: str, graph_module: GraphModule, compiler: Any, is_pure: bool = False) -> None:
+        self.name = name
+        self.graph_module = graph_module
+        self.compiler = compiler
+        self.is_pure = is_pure
+        self.lock = threading.Lock()
+        self.unchecked: tuple[int, ...] = graph_module.meta.get("unchecked_inputs", ())
+        self.writes: bool | None = None  # not known before it ran
+        self.compiled: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        key: Any = None
+        if self.unchecked:
+            key = tuple(description(inputs[position]) for position in self.unchecked)
+        if self.writes:
+            key = (key, sharing_key(*inputs))
+        run = self.compiled.get(key)
+        return self._first(key, inputs) if run is None else run(*inputs)
+
+    def _first(self, key: Any, inputs: Sequence[Any]) -> Any:
+        with self.lock:
+            if self.writes:  # it is compiled for inputs as they are before it runs
+                run = self.compiled[key] = self._made(inputs, key[1] or self.is_pure)
+                return run(*inputs)
+            seen = Observed(self.graph_module, inputs)
+            self.writes = seen.writes
+            if not seen.writes:
+                self.compiled[key] = self._made(inputs, self.is_pure and (seen.draws or seen.returns_views))
+            return seen.result
+
+    def _made(self, inputs: Sequence[Any], as_it_is: bool) -> Callable[..., Any]:
+        """What the backend makes of the graph. ``as_it_is``: nothing, as where a write shows in another input."""
+        if as_it_is:
+            return self.graph_module
+        try:
+            run: Callable[..., Any] = self.compiler(copy.deepcopy(self.graph_module), list(inputs))
+        except TintypeError:
+            raise
+        except Exception as error:
+            raise BackendError(
+                f"the backend {self.name!r} failed on a graph: {type(error).__name__}: {error}",
+                remedy="compile with backend='eager', or report it to whom the backend belongs",
+            ) from error
+        return run
+
+
+def _takes_tensors(inputs: Sequence[Any]) -> bool:
+    """Whether a graph is one that backends take: others get what a function returned as a whole, as a tuple."""
+    return bool(inputs) and all(isinstance(value, torch.Tensor) for value in inputs)
+
+
+def _state(tensor: torch.Tensor) -> Any:
+    return tensor.detach().clone() if tensor.is_inference() else tensor._version
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    return torch.equal(before, after) if isinstance(before, torch.Tensor) else bool(before == after)
+
+
+def _generators() -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states.append(torch.cuda.get_rng_state())
+    return states
