@@ -20,6 +20,7 @@ PAGES = [
     "docs/automatic_control_flow.md",
     "docs/dynamic_shapes.md",
     "docs/aot.md",
+    "docs/comparing.md",
     "docs/unflatten.md",
     "docs/interop.md",
     "docs/onnx.md",

@@ -19,6 +19,7 @@ _HOMES = {
     "aot": "tintype.aot",
     "AdditionalInputs": "tintype.export.shape_spec",
     "associative_scan": "tintype.ops.associative_scan",
+    "compare": "tintype.comparison.comparing",
     "compile": "tintype.compiler.api",
     "list_backends": "tintype.compiler.backends",
     "cond": "tintype.ops.cond",

@@ -27,6 +27,7 @@ ROOMS = (
     "serde",
     "onnx",
     "interop",
+    "comparison",
     "cli",
 )
 

@@ -42,6 +42,32 @@ def _main(
 ProgramFile = Annotated[Path, typer.Argument(help="A file that tintype.save wrote.", metavar="MODEL.tt")]
 
 
+Entry = Annotated[
+    str | None, typer.Option("--entry", "-e", help="Which program, if the file holds several.", metavar="NAME")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        help="An input by name: a file (.npy, .npz, .pt, .safetensors, .json), a number, true, false, or JSON; or a "
+        "file of several inputs by name.",
+        metavar="NAME=VALUE",
+    ),
+]
+Example = Annotated[
+    bool, typer.Option("--example", help="Take inputs that are not given from the program's example.")
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="A module to import first: operators and classes.", metavar="MODULE"),
+]
+
+# what a command ends with; 2 is for a command line that can't be understood
+REFUSED = 1
+DIFFERENT = 3
+
+
 @contextmanager
 def _told_plainly() -> Iterator[None]:
     """Errors that a user can do something about come as their text, without a traceback."""
@@ -49,10 +75,10 @@ def _told_plainly() -> Iterator[None]:
         yield
     except TintypeError as error:
         sys.stderr.write(f"tintype: {error}\n  More: tintype explain {error.id}\n")
-        raise typer.Exit(1) from None
+        raise typer.Exit(REFUSED) from None
     except OSError as error:
         sys.stderr.write(f"tintype: {error}\n")
-        raise typer.Exit(1) from None
+        raise typer.Exit(REFUSED) from None
 
 
 @app.command()
@@ -67,25 +93,60 @@ def info(file: ProgramFile) -> None:
 @app.command()
 def run(
     file: ProgramFile,
-    entry: Annotated[
-        str | None, typer.Option("--entry", "-e", help="Which program, if the file holds several.", metavar="NAME")
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", help="An input by name: a .npy file, or a number.", metavar="NAME=VALUE"),
-    ] = None,
-    example: Annotated[
-        bool, typer.Option("--example", help="Take inputs that are not given from the program's example.")
-    ] = False,
+    entry: Entry = None,
+    inputs: Inputs = None,
+    example: Example = False,
+    imports: Imports = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the results to this .npz file.", metavar="FILE.npz")
     ] = None,
 ) -> None:
     """Run a program on inputs from files and print its results."""
-    from tintype.cli.run import run_program
-
     with _told_plainly():
+        from tintype.cli.inputs import import_modules
+        from tintype.cli.run import run_program
+
+        import_modules(imports or [])
         run_program(file, inputs or [], entry=entry, example=example, output=output)
+
+
+@app.command()
+def compare(
+    one: Annotated[Path, typer.Argument(help="A program.", metavar="A.tt")],
+    other: Annotated[Path, typer.Argument(help="A program that should compute the same.", metavar="B.tt")],
+    entry: Entry = None,
+    inputs: Inputs = None,
+    example: Example = False,
+    tolerance: Annotated[
+        float | None, typer.Option("--tolerance", help="How far numbers may be apart, as a part of the largest one.")
+    ] = None,
+    imports: Imports = None,
+) -> None:
+    """Run two programs on the same inputs and say where their numbers part; ends with 3 if they do."""
+    with _told_plainly():
+        from tintype.cli.compare import compare_files
+        from tintype.cli.inputs import import_modules
+
+        import_modules(imports or [])
+        agree = compare_files(one, other, inputs or [], entry=entry, example=example, tolerance=tolerance)
+    if not agree:
+        raise typer.Exit(DIFFERENT)
+
+
+@app.command()
+def diff(
+    one: Annotated[Path, typer.Argument(help="A program.", metavar="A.tt")],
+    other: Annotated[Path, typer.Argument(help="Another one.", metavar="B.tt")],
+    entry: Entry = None,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="Show the lines that differ.")] = True,
+) -> None:
+    """Print what is different in two programs: operators, weights, contract and text; ends with 3 if something is."""
+    with _told_plainly():
+        from tintype.cli.compare import diff_files
+
+        same = diff_files(one, other, entry=entry, text=text)
+    if not same:
+        raise typer.Exit(DIFFERENT)
 
 
 @app.command()

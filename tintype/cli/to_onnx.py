@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tintype.errors import InvalidRequestError
-from tintype.serde.files import load
+from tintype.cli.inputs import load_one
 
 
 def convert_program(
@@ -24,12 +23,7 @@ def convert_program(
     """Load a program, make an ONNX model of it, compare the two, write it; each step is said when it begins."""
     console = Console(stderr=True)
     with console.status(f"reading {path.name}") as status:
-        program = load(path) if entry is None else load(path, entry=entry)
-        if isinstance(program, dict):
-            raise InvalidRequestError(
-                f"{path.name} holds the programs {', '.join(program)}",
-                remedy=f"say which: --entry {next(iter(program))}",
-            )
+        program = load_one(path, entry)
         status.update("translating to ONNX")
         from tintype.onnx import export
 

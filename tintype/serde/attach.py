@@ -68,6 +68,12 @@ def _check_size(name: str, stored: StoredTensor, dtype: torch.dtype) -> None:
         raise FileFormatError(f"{name} has {stored.size} bytes, which are not {elements} elements of {dtype}")
 
 
+def tensors_in(path: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a safetensors file by name."""
+    shard = _Shard(path)
+    return {name: shard.tensor(name) for name in shard.tensors}
+
+
 class _Weights:
     """Tensors by name, from wherever they are."""
 

@@ -1,0 +1,1 @@
+"""Two programs side by side: where their numbers part (:func:`tintype.compare`), and how their files differ."""
