@@ -11,7 +11,7 @@ from torch._library.effects import EffectType
 
 import tintype
 from tests.export.modes import capture, compare
-from tintype.ir.effects import declares_effect, has_effect
+from tintype.ir.operator_facts import facts_of
 
 SEEN: list[Any] = []
 _LIBRARY = torch.library.Library("tintype_effects", "DEF")
@@ -361,10 +361,11 @@ def test_an_effect_is_not_had_again_by_a_gradient() -> None:
 def test_what_counts_as_an_effect() -> None:
     aten = torch.ops.aten
     for operator in (aten.relu.default, aten.add_.Tensor, aten.index.Tensor, aten.item.default):
-        assert not has_effect(operator)
+        assert not facts_of(operator).has_effect
     for operator in (aten.rand.default, aten._print.default, effects.doubled.default, note._opoverload):
-        assert has_effect(operator)
-    assert declares_effect(effects.registered.default) and not declares_effect(effects.doubled.default)
+        assert facts_of(operator).has_effect
+    assert facts_of(effects.registered.default).declares_effect
+    assert not facts_of(effects.doubled.default).declares_effect
 
 
 def test_profiled_stretches_are_no_part_of_a_program(mode: str) -> None:

@@ -24,6 +24,7 @@ from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import placeholders
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operator_facts import facts_of
 from tintype.ir.operators import declaration_of
 from tintype.ir.signature import (
     InputKind,
@@ -35,7 +36,6 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import location_in
 from tintype.trace.capture import CONSTANT_TYPES
 from tintype.trace.changed_state import made_at
-from tintype.trace.plan import plan_for
 from tintype.trace.snapshot import Change, holds_fake
 from tintype.trace.users_code import UsersCode, users_code
 from tintype.transforms.emit import location_of
@@ -230,7 +230,7 @@ class FunctionCapture(JointCapture):
         node = before.next
         while node.op != "root":
             if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                for argument in written_nodes(node, plan_for(node.target).writes):
+                for argument in written_nodes(node, facts_of(node.target).writes):
                     if not given.isdisjoint(storages_of(argument)):
                         raise MutationError(
                             f"a gradient rule writes to a tensor that the function was given or that the model holds "

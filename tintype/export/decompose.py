@@ -17,6 +17,7 @@ from tintype.export.program import ExportedProgram, verified_copy
 from tintype.export.stage import Stage
 from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.names import free_name
+from tintype.ir.operator_facts import facts_of
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ConstantArgument,
@@ -26,7 +27,6 @@ from tintype.ir.signature import (
     TensorArgument,
 )
 from tintype.trace.buffer_assignments import replaced_buffers
-from tintype.trace.plan import may_stay_composite, plan_for
 from tintype.transforms.checked_decompositions import is_torchs
 from tintype.transforms.core_decompositions import composite_kernel, default_decompositions
 from tintype.transforms.decompose import decompose_graph
@@ -56,7 +56,7 @@ def _ours(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any
     """A decomposition of a table, or our own where it says that a composite operator consists of what it calls, as
     torch's tables do."""
     whole = isinstance(decomposition, functools.partial) and decomposition.keywords.get("kernel") is operator
-    if whole and is_torchs(decomposition) and may_stay_composite(operator):
+    if whole and is_torchs(decomposition) and facts_of(operator).may_stay_composite:
         return composite_kernel(operator)
     return decomposition
 
@@ -203,20 +203,20 @@ def _check_preservable(operator: Any) -> None:
         raise InvalidPreservationError(
             f"{operator!r} is not an operator overload", remedy="name one, such as torch.ops.aten.linear.default"
         )
-    plan = plan_for(operator)
+    facts = facts_of(operator)
     name = operator.overloadpacket.__name__
     if name.removeprefix("sym_") in _METADATA_QUERIES:
         raise InvalidPreservationError(f"{operator} is a metadata query function, not an operator of a program")
-    if plan.hidden_writes:
+    if facts.hidden_writes:
         raise InvalidPreservationError(
             f"We can't detect {operator} as a functional op statically, so it can't be preserved"
         )
-    if plan.aliases or plan.writes:
+    if facts.aliases or facts.writes:
         raise InvalidPreservationError(
             f"{operator} is a mutating/aliasing op: it is part of no functional program",
             remedy="preserve only operators that compute new tensors",
         )
-    if not plan.composite:
+    if not facts.composite:
         raise InvalidPreservationError(
             f"{operator} is not CompositeImplicitAutograd op, so we will preserve it as long as there is no "
             "decomposition for it in the table",

@@ -23,7 +23,7 @@ from tintype import tree
 from tintype.errors import LostStateWarning, TintypeError, raise_all
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.effects import has_effect
+from tintype.ir.operator_facts import has_effect
 from tintype.ir.signature import InputKind
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
@@ -289,7 +289,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _acts(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and has_effect(node.target)
+    return has_effect(node.target)
 
 
 def _varies(node: Node) -> bool:

@@ -47,9 +47,9 @@ from tintype.interop.torch_names import (
     refuse_state_names,
 )
 from tintype.ir import signature as ours
-from tintype.ir.effects import has_effect
 from tintype.ir.graph import add_placeholder, is_pure, meta_of, placeholders
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operator_facts import has_effect
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.bits import bitwise
 from tintype.symbolic.bridge import from_torch as our_number

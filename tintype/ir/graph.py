@@ -20,8 +20,8 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.graph import _Namespace
 
 from tintype.errors import Location
-from tintype.ir.effects import checks_data, has_effect
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operator_facts import checks_data, has_effect
 from tintype.ir.operators import OPERATORS, Position, argument_at, declaration_of
 
 __all__ = [
@@ -135,7 +135,7 @@ def is_pure(node: Node) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return not target._schema.is_mutable and not has_effect(target)
     if target in OPERATORS:
-        if any(isinstance(argument, torch._ops.OpOverload) and has_effect(argument) for argument in node.args):
+        if any(map(has_effect, node.args)):
             return False
         return all(_is_pure_graph(subgraph.graph) for _, subgraph in graphs_of(node))
     return getattr(target, "is_pure", False) or target in NUMBER_FUNCTIONS

@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import VerificationError
 from tintype.ir.graph import NUMBER_FUNCTIONS, graphs_of, is_pure, output_node, placeholders
+from tintype.ir.operator_facts import KEPT_WHOLE, VIEWS_OR_COPIES
 from tintype.ir.operators import OPERATORS, Position, declaration_of
 from tintype.ir.printing import spell_call
 from tintype.ir.signature import (
@@ -28,31 +29,6 @@ from tintype.ir.signature import (
 )
 
 _CONTEXT = 2
-
-# Recurrent layers would become one copy of their body per time step if they were decomposed: they stay operators.
-KEPT_WHOLE = frozenset(
-    getattr(packet, name)
-    for packet in (
-        torch.ops.aten.lstm,
-        torch.ops.aten.gru,
-        torch.ops.aten.rnn_tanh,
-        torch.ops.aten.rnn_relu,
-        torch.ops.aten._pad_packed_sequence,
-    )
-    for name in packet.overloads()
-)
-
-# A view or a copy, as the layout of an input says: core ATen has either, but no operator that is both. They stay
-# where a caller can tell which it was.
-VIEWS_OR_COPIES = frozenset(
-    {
-        torch.ops.aten.reshape.default,
-        torch.ops.aten.flatten.using_ints,
-        torch.ops.aten.contiguous.default,
-        torch.ops.aten.ravel.default,
-        torch.ops.aten.to.dtype,
-    }
-)
 
 
 def verify(

@@ -29,10 +29,10 @@ from tintype.ir.graph import (
     set_meta,
 )
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operator_facts import facts_of
 from tintype.ops.functional import functional_graph
 from tintype.symbolic.location import user_location
 from tintype.trace.inner import replay
-from tintype.trace.plan import plan_for
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.absent_tangents import leave_out
 from tintype.transforms.emit import Emitter, info_of
@@ -101,7 +101,7 @@ class _Recorded:
 
     def _before_writes(self, node: Node) -> Node:
         """The node that a tensor was when the call was recorded: a write returns it as another one."""
-        while node > self.last and isinstance(node.target, torch._ops.OpOverload) and plan_for(node.target).in_place:
+        while node > self.last and isinstance(node.target, torch._ops.OpOverload) and facts_of(node.target).in_place:
             node = node.args[0]  # type: ignore[assignment]
         return node
 

@@ -19,8 +19,7 @@ from tintype.fake.info import Storage, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
-from tintype.ir.verifier import VIEWS_OR_COPIES
-from tintype.trace.plan import plan_for
+from tintype.ir.operator_facts import VIEWS_OR_COPIES, facts_if_operator
 from tintype.trace.recorder import Conversion, Recorder
 
 aten = torch.ops.aten
@@ -147,10 +146,8 @@ def _fakes(node: Node) -> list[FakeTensor]:
 def _is_written(node: Node) -> bool:
     """Whether some operator writes to a tensor by this name."""
     for user in node.users:
-        if not isinstance(user.target, torch._ops.OpOverload):
-            continue
-        plan = plan_for(user.target)
-        for where in (*plan.writes, *plan.hidden_writes):
+        facts = facts_if_operator(user.target)
+        for where in () if facts is None else (*facts.writes, *facts.hidden_writes):
             if _mentions(user.kwargs.get(where) if isinstance(where, str) else user.args[where : where + 1], node):
                 return True
     return False

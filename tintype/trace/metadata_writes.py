@@ -14,13 +14,13 @@ from torch.fx import Graph, Node
 from tintype.errors import MutationError
 from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
 from tintype.ir.graph import location_of
+from tintype.ir.operator_facts import facts_of
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import is_zero, product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.conversions import is_converted
 from tintype.trace.intercepts import intercept
-from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
@@ -161,9 +161,9 @@ def write_resized(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, An
 
     Into one without elements nothing was written yet and nobody has a view of any: it becomes the result.
     """
-    names = plan_for(func).writes
+    names = facts_of(func).writes
     options = {name: value for name, value in kwargs.items() if name not in names}
-    counterpart: Any = functional_counterpart(func)
+    counterpart: Any = facts_of(func).functional
     results = recorder.record(counterpart, *args, **options)
     for tensor, result in zip(targets, results if isinstance(results, (list, tuple)) else (results,), strict=True):
         known = type(tensor) is FakeTensor and not _is_given(recorder, tensor)

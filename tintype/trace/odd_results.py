@@ -13,9 +13,9 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import UnsupportedOperatorError
-from tintype.ir.effects import only_computes
 from tintype.ir.graph import append_item
 from tintype.ir.node_info import NodeMeta, Origin
+from tintype.ir.operator_facts import facts_of
 from tintype.symbolic import eq
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.expression import Expr, Symbol
@@ -33,7 +33,7 @@ def returns_list(func: Any) -> bool:
 
 def plain_result(recorder: Recorder, func: Any, node: Node | None, value: Any, origin: Origin | None) -> Any:
     """The only result of an operator, which is no tensor."""
-    if only_computes(func) and not isinstance(value, Expr):
+    if facts_of(func).only_computes and not isinstance(value, Expr):
         if node is not None:
             recorder.graph.erase_node(node)
         return value
@@ -48,7 +48,7 @@ def plain_item(
 ) -> Any:
     """One of several results of an operator, which is no tensor."""
     is_new = isinstance(value, Symbol)
-    if node is not None and value is not None and (is_new or not only_computes(func)):
+    if node is not None and value is not None and (is_new or not facts_of(func).only_computes):
         item = append_item(recorder.graph, node, index, NodeMeta({"val": None}, origin))
         item.meta["val"] = _told(recorder, func, item, value)
     return to_torch(value) if isinstance(value, Expr) else value

@@ -31,9 +31,9 @@ from tintype.errors import (
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.effects import starts_anew
 from tintype.ir.graph import append_call, append_item, meta_of, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
+from tintype.ir.operator_facts import starts_anew
 from tintype.ir.signature import StateWrite
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
@@ -196,8 +196,8 @@ class Recorder(Answers, TorchDispatchMode):
             results = infer(self, Call(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes))
         if results is NOT_HANDLED:
             return self.expand(func, args, kwargs)
-        if plan.hidden_writes and infos[5]:
-            self.mark_written([infos[i].storage for i in plan.hidden_writes if infos[i] is not None])
+        if plan.hidden_writes:
+            self.mark_written([info.storage for info in plan.hidden_writes_of(infos)])
         grad = self.modes.gradients and _any_requires_grad(infos)
         if type(results) is TensorInfo:
             if results.storage is not None:

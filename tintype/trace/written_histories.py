@@ -15,9 +15,8 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.effects import starts_anew
+from tintype.ir.operator_facts import facts_if_operator, starts_anew
 from tintype.ir.regions import GradMode, Region
-from tintype.trace.plan import plan_for
 
 if TYPE_CHECKING:
     from tintype.trace.modes import Modes
@@ -72,7 +71,8 @@ class WrittenHistories:
         target: Any = node.target
         sources = [source for source in node.all_input_nodes if source in self._attached]
         has_history = any(self._attached[source].requires_grad for source in sources) and self._takes_notice()
-        writes = plan_for(target).writes if isinstance(target, torch._ops.OpOverload) else ()
+        facts = facts_if_operator(target)
+        writes = () if facts is None else facts.writes
         for written in _written(node, writes):
             attached = self._attached.setdefault(written, Attached(_is_flagged(written)))
             attached.writes.append(node)

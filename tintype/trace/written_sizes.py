@@ -8,7 +8,7 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, infer
 from tintype.fake.tensor import is_symbolic
 from tintype.symbolic.sizes import decided_same, require_same
-from tintype.trace.plan import Plan, functional_counterpart, plan_for
+from tintype.trace.plan import Plan, plan_for
 
 
 def must_grow(
@@ -16,7 +16,7 @@ def must_grow(
 ) -> bool:
     """Whether ``out=`` was given a tensor of another size than the result, which eager mode resizes. Raises what
     eager mode raises when a result doesn't fit into what an operator writes to in place."""
-    counterpart = functional_counterpart(func)
+    counterpart = plan.functional
     if counterpart is None:
         return False
     inner = plan_for(counterpart)

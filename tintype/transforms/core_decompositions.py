@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from tintype.ir.verifier import KEPT_WHOLE
-from tintype.trace.plan import may_stay_composite
+from tintype.ir.operator_facts import KEPT_WHOLE, facts_of
 from tintype.transforms.attention import with_right_statistics
 from tintype.transforms.checked_decompositions import COMPOSITES, with_checks
 
@@ -86,7 +85,7 @@ def _composite_operators() -> list[Any]:
         packet_name, _, overload = rest.partition(".")
         packet = getattr(getattr(torch.ops, namespace), packet_name, None)
         operator = getattr(packet, overload or "default", None)
-        if operator is not None and may_stay_composite(operator):
+        if operator is not None and facts_of(operator).may_stay_composite:
             found.append(operator)
     return found
 

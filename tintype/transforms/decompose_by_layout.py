@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from tintype.fake.info import strides_for_format
 from tintype.fake.rules.views import GeneralQuestions, infer_size, lies_in, view_strides
 from tintype.ir.graph import output_node
-from tintype.ir.verifier import VIEWS_OR_COPIES
+from tintype.ir.operator_facts import RESHAPES, VIEWS_OR_COPIES
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import product
 from tintype.transforms.layouts import is_copy
@@ -72,9 +72,6 @@ def told_apart(graph: Graph) -> set[Node]:
         for chain in chains
         if chain[-1].op == "placeholder" or roots[chain[-1]] > 1
         for node in chain
-        if node.target in VIEWS_OR_COPIES and (is_copy(node) or node.target not in _VIEWS_IN_MODULES)
+        # as views of the example's layout, reshapes stay views in modules where eager mode has views
+        if node.target in VIEWS_OR_COPIES and (is_copy(node) or node.target not in RESHAPES)
     }
-
-
-# As views of the example's layout they become, in modules, reshapes that are views where eager mode has views.
-_VIEWS_IN_MODULES = frozenset({aten.reshape.default, aten.flatten.using_ints})

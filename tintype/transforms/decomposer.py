@@ -12,10 +12,9 @@ from tintype.errors import CaptureError, InvalidRequestError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import QUESTIONS, FakeTensor
 from tintype.ir.node_info import Origin
+from tintype.ir.operator_facts import KEPT_WHOLE, facts_of
 from tintype.ir.printing import describe_value
-from tintype.ir.verifier import KEPT_WHOLE
 from tintype.trace.origin import OriginTracker
-from tintype.trace.plan import may_stay_composite, plan_for
 from tintype.trace.recorder import Recorder
 from tintype.transforms.checked_decompositions import COMPOSITES, Table, is_torchs
 from tintype.transforms.decompose_by_layout import BY_LAYOUT
@@ -72,12 +71,12 @@ class Decomposer(Recorder):
             return False
         if self.keep_core and target in KEPT_WHOLE:
             return True
-        plan = plan_for(target)
-        if plan.returns_nothing:
+        facts = facts_of(target)
+        if facts.returns_nothing:
             return True  # its kernel would have the effect now, and not when the program runs
-        if self.of_user is not None and may_stay_composite(target):
+        if self.of_user is not None and facts.may_stay_composite:
             return True  # the user's table is all there is
-        return not plan.composite or (self.keep_core and torch.Tag.core in target.tags)
+        return not facts.composite or (self.keep_core and torch.Tag.core in target.tags)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._recording and not self.stays(func) and func not in QUESTIONS:

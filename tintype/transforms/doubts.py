@@ -22,7 +22,7 @@ from tintype.fake.info import Storage, TensorInfo, strides_for_format
 from tintype.fake.rules.views import GeneralQuestions, infer_size, lies_in, view_strides
 from tintype.ir.graph import append_call, base_name, meta_of
 from tintype.ir.node_info import NodeMeta
-from tintype.ir.verifier import VIEWS_OR_COPIES
+from tintype.ir.operator_facts import RESHAPES, VIEWS_OR_COPIES
 from tintype.symbolic import Expr, Size, eq
 from tintype.symbolic.relations import not_
 from tintype.symbolic.sizes import product
@@ -46,9 +46,6 @@ class Doubt:
         self.sources = sources
         self.conditions = conditions
         self.reason = reason or "the program writes to the one and reads the other"
-
-
-_RESHAPES = (aten.reshape.default, aten.flatten.using_ints)
 
 
 def find_doubts(graph: Graph, written: Collection[Storage]) -> dict[Node, Doubt]:
@@ -90,7 +87,7 @@ def doubt_about(call: Node, layouts: Layouts, reason: str = "") -> Doubt | None:
     base: Any = call.args[0]
     before, after = info_of(base), info_of(call)
     assert before is not None and after is not None
-    if call.target in _RESHAPES and before.storage is after.storage and only_splits(before.sizes, after.sizes):
+    if call.target in RESHAPES and before.storage is after.storage and only_splits(before.sizes, after.sizes):
         return None
     sources = [] if layouts.is_certain(base) else layouts.sources(base)
     conditions: list[Any] = []
@@ -120,7 +117,7 @@ class _Noted(GeneralQuestions):
 def _conditions_of_copy(call: Node, before: TensorInfo, after: TensorInfo) -> list[Any]:
     """What must be true of sizes for a copy to be one: at other sizes there may be a view."""
     noted = _Noted()
-    if call.target not in _RESHAPES:
+    if call.target not in RESHAPES:
         memory_format: Any = call.kwargs.get("memory_format", torch.contiguous_format)
         if call.target is aten.to.dtype:
             memory_format = call.args[4]

@@ -32,10 +32,10 @@ from tintype.ir.graph import (
     output_node,
     placeholders,
 )
+from tintype.ir.operator_facts import facts_of
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
-from tintype.trace.plan import functional_counterpart, plan_for
 from tintype.transforms import refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.emit import Emitter, info_of, location_of
@@ -165,7 +165,7 @@ class Functionalization:
         if node in self.doubts.of_call:
             self.doubts.note_copy(node)
         if isinstance(target, torch._ops.OpOverload):
-            writes = plan_for(target).writes
+            writes = facts_of(target).writes
             if writes:
                 self._write(node, writes)
                 return
@@ -401,7 +401,7 @@ class Functionalization:
             self._forward(node, handles)  # go on, to find the other problems
             return
         self._read_arguments(node)
-        counterpart = functional_counterpart(target)
+        counterpart = facts_of(target).functional
         if counterpart is None:
             WITHOUT_COUNTERPART[0](self, node)
             return

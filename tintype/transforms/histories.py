@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.fx import Graph, Node
 
-from tintype.ir.effects import starts_anew
 from tintype.ir.graph import placeholders
+from tintype.ir.operator_facts import starts_anew
 from tintype.ir.signature import InputKind, InputSpec
 from tintype.transforms.memory import info_of
 

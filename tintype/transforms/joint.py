@@ -36,6 +36,7 @@ from tintype.ir.graph import (
     set_meta,
 )
 from tintype.ir.node_info import NodeMeta, Origin
+from tintype.ir.operator_facts import PROMISES
 from tintype.ir.process_switches import collector_paused, onednn_off
 from tintype.ir.running import call_node
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
@@ -413,7 +414,7 @@ class _GraphDifferentiation:
     def _run_node(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if node.op != "call_function":
             raise CaptureError(f"a graph with {node.op} nodes ({node.name!r}) has no joint graph")
-        if node.target in _ASSERTIONS:
+        if node.target in PROMISES:
             return self.recorder.record_as(node.target, args, kwargs, None)
         return call_node(node, args, kwargs)
 
@@ -511,9 +512,3 @@ def _with_value(node: Node, value: Any) -> NodeMeta:
 
 def _wants_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
-
-
-# Promises about numbers: learned by the capture that wrote them, checked by every graph.
-_ASSERTIONS = frozenset(
-    {aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default}
-)

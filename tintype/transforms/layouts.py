@@ -18,12 +18,11 @@ from torch.fx import Graph, Node
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operator_facts import VIEWS_OR_COPIES, facts_of
 from tintype.ir.operators import OPERATORS
 from tintype.ir.signature import OutputKind, OutputSpec
-from tintype.ir.verifier import VIEWS_OR_COPIES
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import certainly_same, is_one, is_zero
-from tintype.trace.plan import plan_for
 from tintype.transforms.memory import info_of
 
 aten = torch.ops.aten
@@ -142,8 +141,8 @@ def _deciding(node: Node) -> list[Node]:
         return []
     if not isinstance(target, torch._ops.OpOverload):
         return node.all_input_nodes
-    plan = plan_for(target)
-    if plan.in_place or (plan.aliases and not plan.writes):
+    facts = facts_of(target)
+    if facts.in_place or (facts.aliases and not facts.writes):
         return [node.args[0]] if isinstance(node.args[0], Node) else node.all_input_nodes
     if torch.Tag.pointwise in target.tags:
         return [argument for argument in node.all_input_nodes if _has_order(argument)]
@@ -256,8 +255,8 @@ def is_seen_through_views(node: Node) -> bool:
         target = node.target
         if target in VIEWS_OR_COPIES or not isinstance(target, torch._ops.OpOverload):
             return False
-        plan = plan_for(target)
-        if plan.writes or not plan.aliases or not isinstance(node.args[0], Node):
+        facts = facts_of(target)
+        if facts.writes or not facts.aliases or not isinstance(node.args[0], Node):
             return False
         node = node.args[0]
     return True

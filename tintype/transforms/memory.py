@@ -11,8 +11,8 @@ from torch.fx import Graph, Node
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import attached, graphs_of, placeholders
+from tintype.ir.operator_facts import facts_of, may_write
 from tintype.ir.operators import OPERATORS
-from tintype.trace.plan import plan_for
 
 
 def info_of(node: Node) -> TensorInfo | None:
@@ -38,8 +38,7 @@ def written_storages(graph: Graph) -> dict[Storage, Node]:
 def _may_write(target: Any) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return target in OPERATORS
-    plan = plan_for(target)
-    return bool(plan.writes or plan.hidden_writes)
+    return may_write(target)
 
 
 def storages_written_by(node: Node) -> Iterable[Storage]:
@@ -49,12 +48,10 @@ def storages_written_by(node: Node) -> Iterable[Storage]:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return _written_by_graphs(node) if target in OPERATORS else ()
-    plan = plan_for(target)
-    if not plan.writes and not plan.hidden_writes:
+    facts = facts_of(target)
+    if not facts.may_write:
         return ()
-    found = written_nodes(node, plan.writes)
-    if plan.hidden_writes and node.args[5]:
-        found += [value for position in plan.hidden_writes if isinstance(value := node.args[position], Node)]
+    found = [*written_nodes(node, facts.writes), *facts.hidden_writes_of(node.args)]
     return [storage for argument in found for storage in storages_of(argument)]
 
 

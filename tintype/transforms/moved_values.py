@@ -11,7 +11,7 @@ from torch.fx import Node
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of, set_meta
-from tintype.trace.plan import plan_for
+from tintype.ir.operator_facts import facts_of
 from tintype.transforms.emit import evaluate, info_of
 from tintype.transforms.handles import alike, moved_fake
 from tintype.transforms.views import RECOMPUTE_VIEW, View
@@ -28,7 +28,7 @@ def work_out_again(functional: Functionalization, node: Node) -> None:
         new = several.meta["val"][node.args[1]]
         _move(functional, node, old, new.info if type(new) is FakeTensor else None)
         return
-    if not isinstance(node.target, torch._ops.OpOverload) or plan_for(node.target).writes:
+    if not isinstance(node.target, torch._ops.OpOverload) or facts_of(node.target).writes:
         return
     if (
         node.target in RECOMPUTE_VIEW and type(old) is FakeTensor and node not in functional.handles

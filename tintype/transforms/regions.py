@@ -22,7 +22,6 @@ from tintype.errors import raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.effects import starts_anew
 from tintype.ir.graph import (
     add_placeholder,
     append_call,
@@ -38,19 +37,16 @@ from tintype.ir.graph import (
     set_meta,
 )
 from tintype.ir.node_info import ModuleCall, NodeMeta, Origin
+from tintype.ir.operator_facts import ITSELF_OR_A_COPY, facts_if_operator, may_write, starts_anew
 from tintype.ir.operators import OPERATORS, declaration_of
 from tintype.ir.regions import Region, Setting, is_without_gradients
 from tintype.ir.signature import InputKind, InputSpec
-from tintype.trace.plan import plan_for
 from tintype.transforms.doubts import Doubt, doubt_about, write_doubts
 from tintype.transforms.histories import is_differentiable
 from tintype.transforms.layouts import Layouts, is_copy
 from tintype.transforms.memory import info_of, storages_of, written_nodes
 
 aten = torch.ops.aten
-
-# Calls that return their argument itself where it lies in memory as it shall.
-_ITSELF_OR_A_COPY = (aten.contiguous.default, aten.to.dtype)
 
 # The operator that runs a graph under a kind of setting; ops/ registers it.
 WRAPPERS: dict[type[Setting], Any] = {}
@@ -237,13 +233,6 @@ def _inline(graph: Graph, node: Node) -> Node:
     return before.next
 
 
-def _writes(node: Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    plan = plan_for(node.target)
-    return bool(plan.writes or plan.hidden_writes)
-
-
 class _Cuts:
     """One pass that takes the regions out of a graph. It follows which tensors have a history in autograd's eyes, and
     detaches those that come into a region without gradients."""
@@ -306,7 +295,9 @@ class _Cuts:
     def _leaks(self, node: Node) -> bool:
         if node.target in OPERATORS or any(user in self.leaking for user in node.users):
             return True
-        return _writes(node) or (is_differentiable(node) and any(not self._is_off(user) for user in node.users))
+        return may_write(node.target) or (
+            is_differentiable(node) and any(not self._is_off(user) for user in node.users)
+        )
 
     def _is_off(self, node: Node) -> bool:
         return node.op != "output" and is_without_gradients(meta_of(node).region, self.off)
@@ -328,9 +319,10 @@ class _Cuts:
             if off and declaration.copies and self._is_tracked(node):
                 self._detach_results(node)
             return
-        writes = plan_for(node.target).writes if isinstance(node.target, torch._ops.OpOverload) else ()
+        facts = facts_if_operator(node.target)
+        writes = () if facts is None else facts.writes
         written = written_nodes(node, writes)
-        if off and node.target in _ITSELF_OR_A_COPY and self._settle_copy(node):
+        if off and node.target in ITSELF_OR_A_COPY and self._settle_copy(node):
             return
         if off:
             cut = [argument for argument in written if self._is_tracked(argument) and not self._is_buffer(argument)]
@@ -378,8 +370,8 @@ class _Cuts:
 
     def _may_keep_history(self, user: Node) -> bool:
         """Whether it matters to a user which history its arguments have: others in a region begin a new one."""
-        whole = user.target in _ITSELF_OR_A_COPY or user.target in OPERATORS
-        return whole or _writes(user) or not self._is_off(user)
+        whole = user.target in ITSELF_OR_A_COPY or user.target in OPERATORS
+        return whole or may_write(user.target) or not self._is_off(user)
 
     def _settle_copy(self, node: Node) -> bool:
         """Whether a call returns its argument as it is, with its history: then that takes its place."""

@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from tintype.fake.info import TensorInfo, is_dense, memory_order, preserved_strides
 from tintype.fake.rules.views import GeneralQuestions, view_strides, wrap_dimension
+from tintype.ir.operator_facts import facts_of
 from tintype.symbolic import Expr, Size, maximum
 from tintype.symbolic.sizes import (
     at_least,
@@ -28,7 +29,6 @@ from tintype.symbolic.sizes import (
     total,
     unguarded,
 )
-from tintype.trace.plan import plan_for
 from tintype.transforms.emit import Emitter, as_infos, info_of
 from tintype.transforms.layouts import only_splits
 
@@ -115,8 +115,8 @@ def base_of(node: Node) -> Node | None:
         return base if base_of(base) is not None else None
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
-    plan = plan_for(node.target)
-    return base if plan.aliases and not plan.writes else None
+    facts = facts_of(node.target)
+    return base if facts.aliases and not facts.writes else None
 
 
 def is_view_of_several(target: Any) -> bool:
