@@ -214,10 +214,10 @@ def test_inputs_that_are_one_tensor_or_share_memory() -> None:
 
 def test_what_cannot_be_captured_runs_eagerly_and_is_named() -> None:
     class Odd:
-        def __add__(self, other: torch.Tensor) -> torch.Tensor:
-            return other + SCALE
+        def __format__(self, how: str) -> str:
+            return str(SCALE)
 
-    compiled = tintype.compile(lambda x, odd: odd + x)
+    compiled = tintype.compile(lambda x, odd: x + float(f"{odd}"))
     for _ in range(3):
         assert torch.equal(compiled(torch.ones(2), Odd()), torch.ones(2) + SCALE)
     assert "Odd" in compiled.explain() and compiled.engine.captures == 1

@@ -15,14 +15,24 @@ import enum
 import functools
 import types
 import weakref
+from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
 from tintype.compiler import known
+from tintype.compiler.calls import (
+    canonical,
+    name_of,
+    passes_on,
+    result_may_be_none,
+    shallow_copy,
+    source_of_value,
+    without_modes,
+)
 from tintype.compiler.making import NotMadeError, expression_of_new
-from tintype.compiler.sources import Guard, Raised, Source, description
+from tintype.compiler.sources import Guard, Raised, Source, description, item_of
 from tintype.compiler.trace import Call, Effect, Expression, Segment, expression_key, flattened
 from tintype.errors import Location
 from tintype.interpret import Frame, Machine
@@ -31,7 +41,15 @@ from tintype.symbolic.location import is_internal
 
 LARGEST_CONTAINER = 4096
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_ITSELF = (type, ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_ITSELF = (
+    type,
+    ModuleType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    ContextVar,
+    type(functools.lru_cache(len)),
+)
 
 
 class Capture:
@@ -70,7 +88,11 @@ class Capture:
         self._shares = False
         self._tokens: dict[int, int] = {}
         # new objects that went into an effect or a step, and what they were then
-        self._given_away: list[tuple[Any, Expression]] = []
+        self._given_away: list[tuple[Any, Expression, Any, int]] = []
+        self._steps_done = 0
+        # context variables that the program set and has not set back: by token, the variable and its number
+        self._tokens_of_context: dict[int, tuple[Any, int]] = {}
+        self._count_of_tokens = 0
 
     # --- giving up -----------------------------------------------------------------------------------------------
 
@@ -224,15 +246,17 @@ class Capture:
             return
         self._looked_into.add(identity)
         content = self.originals.get(identity, container)
-        if len(content) > LARGEST_CONTAINER:
+        if any(isinstance(getattr(type(content), name), FunctionType) for name in ("__iter__", "__len__")):
+            self.give_up(f"a {type(container).__name__} is looked into, which has its own methods for that")
+        elif len(content) > LARGEST_CONTAINER:
             self.give_up(f"a {type(container).__name__} of {len(content)} items is looked into")
         elif isinstance(content, dict):
             if not all(type(key) in PLAIN for key in content):
                 self.give_up("a dictionary whose keys are no plain values is looked into")
                 return
             self.guard("keys", source, tuple(content))
-            for key, item in content.items():
-                self.read(Source("item", key, source), item)
+            for key, item in dict.items(content):
+                self.read(item_of(container, key, source), item)
         elif isinstance(content, (list, tuple)):
             self.guard("length", source, len(content))
             for position, item in enumerate(content):
@@ -286,16 +310,22 @@ class Capture:
         finally:
             self._shares = before
 
-    def expression_given_away(self, value: Any) -> Expression:
-        """The same for what others keep: what the program does to it later would be lost."""
+    def expression_given_away(self, value: Any, place: Any = None) -> Expression:
+        """The same for what others keep: what the program does to it later would be lost.
+
+        Where ``place`` gets another value before anybody could look, it does not matter what was there."""
         expression = self.shared_expression(value)
+        if place is not None:
+            self._given_away = [
+                given for given in self._given_away if given[2] != place or given[3] != self._steps_done
+            ]
         if expression[0] == "make":
-            self._given_away.append((value, expression))
+            self._given_away.append((value, expression, place, self._steps_done))
         return expression
 
     def check_given_away(self) -> None:
         """New objects that went into effects have to be what they were then."""
-        for value, expression in self._given_away:
+        for value, expression, _, _ in self._given_away:
             try:
                 if expression_key(self.shared_expression(value)) == expression_key(expression):
                     continue
@@ -354,7 +384,7 @@ class Capture:
             arguments = tuple(map(make, args))
             keywords = {name: make(value) for name, value in kwargs.items()}
         except NotMadeError as error:
-            self.give_up(f"{error} is given to {_name(function)}")
+            self.give_up(f"{error} is given to {name_of(function)}")
             return perform(*args, **kwargs)
         call = Call(number, callee, arguments, keywords, self._is_caught(), self.location(), step)
         if number < len(self.given):
@@ -370,7 +400,7 @@ class Capture:
             self.results.append(result)
         self.segments[-1].body.append(call)
         if type(result) is Raised:
-            call.step = call.step or f"{_name(function)} raises an exception"
+            call.step = call.step or f"{name_of(function)} raises an exception"
             self.read(Source("attribute", "error", Source("value", number)), result.error)
             raise result.error
         if call.careful:
@@ -402,7 +432,7 @@ class Capture:
         while frame is not None:
             entry = frame.decoded.handler_of(frame.pc) if frame.pc >= 0 else None
             while entry is not None:
-                if not _passes_on(frame, entry):
+                if not passes_on(frame, entry):
                     return True
                 entry = frame.decoded.handler_of(entry.handler)  # who catches what is raised again there
             frame = frame.back
@@ -420,6 +450,7 @@ class Capture:
 
     def _note_result(self, number: int, result: Any, step: str | None) -> None:
         if step is not None:
+            self._steps_done += 1
             self._note_step(number, result)
         elif isinstance(result, torch.Tensor):
             found = self.values.get(id(result))
@@ -439,7 +470,7 @@ class Capture:
                 self._note_value(("value", number), result)
 
     def _said(self, number: int) -> str:
-        return _name(self.calls[number].function[1]) if self.calls[number].function[0] == "constant" else "a call"
+        return name_of(self.calls[number].function[1]) if self.calls[number].function[0] == "constant" else "a call"
 
     def _note_step(self, number: int, result: Any) -> None:
         source = Source("value", number)
@@ -499,17 +530,46 @@ class Capture:
             return
         try:
             place = self.expression(owner)
-            made = tuple(map(self.expression_given_away, values))
+            at = (kind, id(owner), name) if kind in ("attribute", "cell") else None
+            made = tuple(self.expression_given_away(value, at) for value in values)
             named = self.expression(name) if kind == "item" else name
         except NotMadeError as error:
             self.give_up(f"{error} is stored")
             return
         self.segments[-1].body.append(Effect(kind, place, named, made, deletes))
 
+    def is_set_in_context(self, variable: Any) -> bool:
+        """Whether the program has set a context variable, and not set it back."""
+        return any(found is variable for found, _ in self._tokens_of_context.values())
+
+    def set_in_context(self, variable: Any, value: Any) -> Any:
+        """``ContextVar.set``: done each time, and the token kept for ``reset``."""
+        number = self._count_of_tokens
+        self._count_of_tokens += 1
+        self.effect("context", variable, number, (value,))
+        token = variable.set(value)
+        self._tokens_of_context[id(token)] = (variable, number)
+        self.kept.append(token)
+        return token
+
+    def reset_context(self, variable: Any, token: Any) -> None:
+        """``ContextVar.reset``."""
+        found = self._tokens_of_context.pop(id(token), None)
+        if found is None:
+            self.give_up("a context variable is set back to what another call made of it")
+        else:
+            self.effect("context", variable, found[1], (), deletes=True)
+            # nobody sees any more what it was set to
+            value = variable.get(None)
+            self._given_away = [
+                given for given in self._given_away if given[0] is not value or given[3] != self._steps_done
+            ]
+        variable.reset(token)
+
     def keep_original(self, container: Any) -> None:
         """A container is about to be written to: guards speak of what it was."""
         if id(container) not in self.originals and id(container) in self.sources:
-            self.originals[id(container)] = _shallow_copy(container)
+            self.originals[id(container)] = shallow_copy(container)
 
     def value_of(self, expression: Expression) -> Any:
         """What an expression was in this run: a source, or the result of a call."""
@@ -522,63 +582,3 @@ class Capture:
 
     def items(self) -> list[Any]:
         return flattened(self.segments)
-
-
-def without_modes(callable: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
-    """Call something that is not heard, and that finds torch as it is in eager mode."""
-    if not torch._C._len_torch_function_stack():
-        return callable(*arguments, **keywords)
-    mode = torch._C._pop_torch_function_stack()
-    try:
-        return callable(*arguments, **keywords)
-    finally:
-        torch._C._push_on_torch_function_stack(mode)
-
-
-def _shallow_copy(container: Any) -> Any:
-    if isinstance(container, dict):
-        return dict(container)
-    for kind in (list, set, collections.deque):
-        if isinstance(container, kind):
-            return kind(container)
-    return container
-
-
-def _name(function: Any) -> str:
-    return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or function)
-
-
-def _passes_on(frame: Frame, entry: Any) -> bool:
-    """Whether an exception goes on from a handler: the end of a ``with`` that sets a mode of torch's back, and what
-    the compiler wrote to clean up."""
-    first, second = (frame.decoded.operations[entry.handler + step][0] for step in (0, 1))
-    if first == "copy" or second == "stop_iteration_error":
-        return True
-    if second != "with_except_start" or not 0 < entry.depth <= len(frame.stack):
-        return False
-    leave = frame.stack[entry.depth - 1]
-    return type(leave) is MethodType and isinstance(leave.__self__, known.MODES)
-
-
-def source_of_value(expression: Expression) -> Source:
-    """The result of a call, or a part of it, as a source."""
-    if expression[0] == "value":
-        return Source("value", expression[1])
-    return Source("item", expression[2], source_of_value(expression[1]))
-
-
-def result_may_be_none(getter: Any) -> bool:
-    """Whether an attribute of tensors is a tensor at one time and nothing at another."""
-    return getattr(getter.__self__, "__name__", "") in ("grad", "_grad", "grad_fn", "_base", "_backward_hooks")
-
-
-_getters: dict[tuple[str, str, str], Any] = {}
-
-
-def canonical(function: Any) -> Any:
-    """One and the same object for what torch makes anew each time: the getters and setters of attributes."""
-    if type(function) is not types.MethodWrapperType:
-        return function
-    owner = function.__self__
-    key = (function.__name__, getattr(owner, "__name__", ""), getattr(owner, "__qualname__", ""))
-    return _getters.setdefault(key, function)

@@ -17,6 +17,7 @@ from tintype.compiler.capture import Capture
 from tintype.compiler.explaining import explained
 from tintype.compiler.graphs import make_graphs
 from tintype.compiler.making import NotMadeError
+from tintype.compiler.operators import prepare
 from tintype.compiler.policy import CapturePolicy, Hearing
 from tintype.compiler.program import GONE, DivergedError, Node, Program
 from tintype.compiler.sources import Guard, Source
@@ -130,6 +131,7 @@ class Engine:
                 key = (read, arguments, item.source.path) if item.kind == "answer" else (read.__name__, arguments)
                 capture.given_answers.setdefault(key, collections.deque()).append(answer)
         machine = capture.machine = Machine(CapturePolicy(capture))
+        prepare(machine)
         self._read_arguments(capture)
         started = time.perf_counter()
         _thread.depth = getattr(_thread, "depth", 0) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import inspect
 import itertools
 import math
 import operator
@@ -90,6 +91,7 @@ PURE |= frozenset(
             functools.reduce,
             types.MethodType,
             types.SimpleNamespace,
+            types.MappingProxyType,
             torch.Size,
             torch.device,
             torch.finfo,
@@ -102,12 +104,20 @@ PURE |= frozenset(
             torch.result_type,
             torch.can_cast,
             typing.cast,
+            inspect.signature,
+            inspect.isfunction,
+            inspect.ismethod,
+            inspect.isclass,
         ),
     )
 )
 
 # Types whose methods are pure but for those named below.
-PLAIN_OWNERS = (str, bytes, int, float, bool, complex, tuple, frozenset, range, slice, torch.Size, torch.dtype)
+_PLAIN_OF_TORCH = (torch.Size, torch.dtype)
+PLAIN_OWNERS = (
+    *(str, bytes, int, float, bool, complex, tuple, frozenset, range, slice, types.MappingProxyType),
+    *_PLAIN_OF_TORCH,
+)
 CONTAINERS = (list, dict, set, tuple, collections.deque, frozenset)
 MUTATING = frozenset(
     [
@@ -215,13 +225,17 @@ STATE_READS = frozenset(
             torch._C._get_tracing_state,
             torch._C._get_cudnn_enabled,
             torch._C._is_any_autocast_enabled,
-            torch.compiler.is_compiling,
-            torch.compiler.is_dynamo_compiling,
+            torch.compiler.is_exporting,
+            torch.cuda.is_current_stream_capturing,
+            torch.xpu.is_current_stream_capturing,
+            torch.get_deterministic_debug_mode,
             torch.distributed.is_available,
             torch.distributed.is_initialized,
         ),
     )
 )
+# Functions that ask whether the code is being compiled: it is, where it is interpreted.
+ASKS_WHETHER_COMPILING = frozenset(map(id, (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)))
 # Functions that set it; they are called each time.
 STATE_WRITES = frozenset(
     map(
@@ -259,6 +273,9 @@ INTERPRETED = (
     os.path.join(_TORCH, "autograd", "grad_mode.py"),
     os.path.join(_TORCH, "amp", "autocast_mode.py"),
     os.path.join(_TORCH, "utils", "_contextlib.py"),
+    os.path.join(_TORCH, "_jit_internal.py"),
+    os.path.join(_TORCH, "nn", "utils", "parametrize.py"),
+    os.path.join(_TORCH, "nn", "utils", "parametrizations.py"),
 )
 NATIVE_OF_MODULES = frozenset(
     getattr(torch.nn.Module, name).__code__
@@ -288,14 +305,6 @@ NATIVE_OF_MODULES = frozenset(
         "eval",
         "requires_grad_",
         "zero_grad",
-        "named_members",
-        "_named_members",
-        "named_parameters",
-        "parameters",
-        "named_buffers",
-        "buffers",
-        "named_modules",
-        "modules",
     ]
     if isinstance(getattr(torch.nn.Module, name, None), types.FunctionType)
 )

@@ -6,6 +6,7 @@ import functools
 import types
 import weakref
 from collections.abc import Mapping
+from contextvars import ContextVar
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -13,12 +14,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tintype.compiler import known
-from tintype.compiler.capture import Capture, without_modes
+from tintype.compiler.calls import without_modes
+from tintype.compiler.capture import Capture
 from tintype.compiler.known import CONTAINERS
 from tintype.compiler.markers import is_allowed, is_disabled, is_graph_break, original_of
-from tintype.compiler.sources import Source
+from tintype.compiler.operators import ClassesWithOperators
+from tintype.compiler.sources import Source, item_of
 from tintype.compiler.trace import SETS_MODE
 from tintype.interpret import Frame
+from tintype.interpret.calling import call_class, call_object
 from tintype.interpret.frame import NULL
 from tintype.interpret.handlers.attributes import find_getter, find_setter, instance_dictionary, load_attribute_hooked
 from tintype.interpret.lookup import find_in_class
@@ -57,6 +61,7 @@ class CapturePolicy(Policy):
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
+        self.classes_with_operators = ClassesWithOperators(known.is_users_class)
 
     def interprets(self, function: FunctionType) -> bool:
         code = function.__code__
@@ -70,7 +75,9 @@ class CapturePolicy(Policy):
         name = code.co_filename
         if name.startswith(known.INTERPRETED) or name in _PASSES_ON:
             return True
-        return not name.startswith("<frozen") and (not is_internal(name) or self._is_of_python(name))
+        if name.startswith("<frozen"):
+            return name == "<frozen _collections_abc>"
+        return not is_internal(name) or self._is_of_python(name)
 
     @staticmethod
     def _is_of_python(name: str) -> bool:
@@ -84,7 +91,24 @@ class CapturePolicy(Policy):
         if issubclass(type_of_callable, torch.nn.Module):
             if type_of_callable.__call__ is torch.nn.Module.__call__:
                 return self.call_module
+        if issubclass(type_of_callable, type):
+            return self.call_class
+        if known.is_users_class(type_of_callable):
+            return self.call_object
         return None
+
+    def call_class(self, frame: Frame, kind: type, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
+        """A class is called: which methods make the object is noted."""
+        if known.is_users_class(kind):
+            for name in ("__new__", "__init__"):
+                self.read_of_class(kind, name)
+        return call_class(frame, kind, arguments, keywords)
+
+    def call_object(
+        self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any] | None
+    ) -> Outcome:
+        self.read_of_class(type(callable), "__call__")
+        return call_object(frame, callable, arguments, keywords)
 
     def stand_ins(self) -> Mapping[Any, Caller]:
         return {
@@ -130,6 +154,7 @@ class CapturePolicy(Policy):
         if len(arguments) == 1:
             method = find_in_class(type(arguments[0]), name)
             if frame.machine.interprets(method):
+                self.read_of_class(type(arguments[0]), name)
                 return frame.machine.begin(frame, method, arguments, keywords)
         return frame.machine.call_native(frame, called, arguments, keywords)
 
@@ -177,6 +202,8 @@ class CapturePolicy(Policy):
             return callable(*arguments, **keywords)
         if id(callable) in known.PURE:
             return self._call_pure(frame, callable, arguments, keywords)
+        if id(callable) in known.ASKS_WHETHER_COMPILING:
+            return True
         if id(callable) in known.STATE_READS:
             return capture.state_read(callable, (*arguments, *keywords.values()))
         if id(callable) in known.STATE_WRITES:
@@ -188,12 +215,26 @@ class CapturePolicy(Policy):
         if type(callable) is FunctionType and hasattr(callable, "engine") and hasattr(callable, "original"):
             return frame.machine.call(original_of(callable), *arguments, **keywords)
         owner = getattr(callable, "__self__", None)
-        if isinstance(callable, types.BuiltinFunctionType) and isinstance(owner, (*CONTAINERS, *known.PLAIN_OWNERS)):
-            return self._call_method(callable, owner, arguments, keywords)
+        if isinstance(callable, _UNBOUND) and arguments and isinstance(arguments[0], callable.__objclass__):
+            bound: Any = callable
+            return self.on_native_call(frame, bound.__get__(arguments[0]), arguments[1:], keywords)
+        if isinstance(callable, _BOUND) and isinstance(owner, (*CONTAINERS, *known.PLAIN_OWNERS)):
+            if callable.__name__ not in _OF_OBJECTS:
+                return self._call_method(callable, owner, arguments, keywords)
         if type(callable) is weakref.ref:
             return self._call_reference(callable)
+        if isinstance(owner, ContextVar):
+            return self._call_of_context(callable, owner, arguments, keywords)
+        if isinstance(callable, _CACHED):
+            return self._call_cached(callable, arguments, keywords)
         if type(callable) is types.MethodWrapperType and callable.__name__ == "__getattribute__":
             return self._plain_lookup(frame, owner, *arguments)
+        if callable is _GETATTR_OF_MODULES:
+            return self._module_attribute(frame, *arguments)
+        if callable is _APPLY and isinstance(arguments[0], type):
+            return self._apply(*arguments, **keywords)
+        if self._is_of_new_module(callable, arguments):
+            return callable(*arguments, **keywords)
         if self._is_of_object(callable, owner, arguments):
             return callable(*arguments, **keywords)
         if isinstance(callable, type) and self._is_plain_class(callable):
@@ -203,7 +244,55 @@ class CapturePolicy(Policy):
     def _call_reference(self, reference: Any) -> Any:
         value = reference()
         source = self.capture.sources.get(id(reference))
-        return value if source is None else self.capture.read(Source("called", None, source), value)
+        return value if source is None else self.capture.read(Source("called", (), source), value)
+
+    def _call_of_context(self, callable: Any, variable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """``get``, ``set`` and ``reset`` of a context variable."""
+        capture, name = self.capture, callable.__name__
+        if name == "get" and all(type(argument) in PLAIN for argument in arguments):
+            if capture.is_set_in_context(variable):
+                return callable(*arguments)
+            place = Source("attribute", "get", Source("constant", variable))
+            return capture.read(Source("called", tuple(arguments), place), callable(*arguments))
+        if name == "set":
+            return capture.set_in_context(variable, *arguments)
+        if name == "reset":
+            capture.reset_context(variable, *arguments)
+            return None
+        return self._call_unknown(callable, variable, arguments, keywords)
+
+    def _call_cached(self, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """A function that remembers its results: called again each time to see what it has for the same arguments."""
+        capture = self.capture
+        for value in arguments:
+            if type(value) in PLAIN or isinstance(value, (type, ModuleType, FunctionType)):
+                continue
+            source = capture.sources.get(id(value))
+            if source is None or isinstance(value, (torch.Tensor, *CONTAINERS)):
+                return self._call_unknown(callable, None, arguments, keywords)
+            capture.guard("is", source, value)
+        if not all(type(value) in PLAIN for value in keywords.values()):
+            return self._call_unknown(callable, None, arguments, keywords)
+        result = without_modes(callable, arguments, keywords)
+        function = Source("constant", functools.partial(callable, *arguments, **keywords) if keywords else callable)
+        return capture.read(Source("called", tuple(arguments) if not keywords else (), function), result)
+
+    def _module_attribute(self, frame: Frame, module: Any, name: str) -> Any:
+        """``super().__getattr__(name)`` in a module's class."""
+        try:
+            value = _GETATTR_OF_MODULES(module, name)
+        except AttributeError:
+            self.on_read_attribute(frame, module, name, NULL)
+            raise
+        return self.on_read_attribute(frame, module, name, value)
+
+    def _apply(self, kind: Any, *arguments: Any, **keywords: Any) -> Any:
+        """A ``torch.autograd.Function``: called as it is, as part of graphs."""
+
+        def really(*args: Any, **kwargs: Any) -> Any:
+            return without_modes(kind.apply, args, kwargs)
+
+        return self.capture.call(function_of(kind), arguments, keywords, None, really)
 
     def _plain_lookup(self, frame: Frame, owner: Any, name: str) -> Any:
         """``super().__getattribute__(name)`` in a class that has its own."""
@@ -252,9 +341,9 @@ class CapturePolicy(Policy):
         if not is_external or isinstance(owner, known.PLAIN_OWNERS):
             return callable(*arguments, **keywords)
         if name not in known.MUTATING:
-            if name == "get" and type(arguments[0]) in PLAIN and id(owner) not in capture.originals:
-                self.on_read_item(None, owner, arguments[0], owner.get(arguments[0], NULL))
-            else:
+            if name in ("get", "__getitem__") and isinstance(owner, dict) and type(arguments[0]) in PLAIN:
+                self.on_read_item(None, owner, arguments[0], dict.get(owner, arguments[0], NULL))
+            elif name != "__contains__" or not self._look_for(arguments[0], owner):
                 capture.look_into(owner)
             return callable(*arguments, **keywords)
         if name not in known.BLIND:
@@ -271,6 +360,12 @@ class CapturePolicy(Policy):
         capture.keep_original(owner)
         capture.effect("method", owner, name, tuple(arguments))
         return callable(*arguments, **keywords)
+
+    def _is_of_new_module(self, callable: Any, arguments: list[Any]) -> bool:
+        """Whether it is a method of torch's modules, of a module that the program made."""
+        if type(callable) is not FunctionType or callable.__code__ not in known.NATIVE_OF_MODULES:
+            return False
+        return isinstance(arguments[0], torch.nn.Module) and id(arguments[0]) not in self.capture.sources
 
     def _is_of_object(self, callable: Any, owner: Any, arguments: list[Any]) -> bool:
         """Whether it is one of the methods that all objects have from Python's own classes."""
@@ -296,6 +391,8 @@ class CapturePolicy(Policy):
             return True
         new, initialize = find_in_class(kind, "__new__"), find_in_class(kind, "__init__")
         new = getattr(new, "__func__", new)
+        if initialize is vars(torch.nn.Module)["__init__"]:
+            return new is object.__new__
         return (
             not isinstance(new, FunctionType)
             and not isinstance(initialize, FunctionType)
@@ -333,8 +430,24 @@ class CapturePolicy(Policy):
         if operation == "is_operator":
             self._compare_identities(*values)
             return
+        if operation == "contains" and self._look_for(*values):
+            return
+        methods = frame.machine.__dict__.get(_SUBSCRIPTS.get(operation, ""))
         for value in values:
-            self.look(operation, value)
+            if methods is None or not methods[type(value)]:  # else its method is interpreted
+                self.look(operation, value)
+
+    def _look_for(self, value: Any, container: Any) -> bool:
+        """``value in container`` where nothing else of the container matters; False: that can't be said."""
+        source = self.capture.sources.get(id(container))
+        if source is None or type(container) not in (dict, set, frozenset) or id(container) in self.capture.originals:
+            return False
+        if type(value) not in PLAIN and not isinstance(value, (type, FunctionType, types.BuiltinFunctionType)):
+            return False
+        if isinstance(value, type) and type(value) is not type:
+            return False
+        self.capture.guard("answer", source, ("__contains__", (value,), value in container))
+        return True
 
     def _compare_identities(self, left: Any, right: Any) -> None:
         capture = self.capture
@@ -363,14 +476,7 @@ class CapturePolicy(Policy):
                 capture.give_up(f"a {kind.__name__} that a step gave is looked into")
 
     def _look_at_object(self, operation: str, value: Any, kind: type) -> None:
-        names = {
-            "pop_jump_if_false": ("__bool__", "__len__"),
-            "pop_jump_if_true": ("__bool__", "__len__"),
-            "unary_not": ("__bool__", "__len__"),
-            "to_bool": ("__bool__", "__len__"),
-            "compare": ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
-            "get_iterator": (),
-        }.get(operation)
+        names = _METHODS_RUN.get(operation)
         if issubclass(kind, type) or (isinstance(value, (Exception, torch.nn.Module)) and names is not None):
             return
         if names is None or any(isinstance(find_in_class(kind, name), FunctionType) for name in names):
@@ -426,7 +532,7 @@ class CapturePolicy(Policy):
             else:
                 capture.look_into(owner)
         else:
-            capture.read(Source("item", key, source), value)
+            capture.read(item_of(owner, key, source), value)
         return value
 
     def on_read_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> Any:
@@ -445,12 +551,19 @@ class CapturePolicy(Policy):
         elif kind in PLAIN or kind is MethodType or isinstance(owner, types.BuiltinFunctionType):
             pass
         elif (id(owner), name) not in capture.written:
-            self._read_of_instance(owner, kind, name, value)
+            self._read_of_instance(frame, owner, kind, name, value)
         return value
 
     def _read_of_tensor(self, owner: Any, name: str, value: Any) -> None:
-        if value is NULL or name in owner.__dict__:
-            self.capture.give_up(f"the attribute {name!r} that somebody attached to a tensor is read")
+        """Attributes that somebody attached, or might have attached, to a tensor that was there before."""
+        source = self.capture.sources.get(id(owner))
+        if source is None:
+            return
+        table = Source("attribute", "__dict__", source)
+        if value is NULL:
+            self.capture.guard("absent", table, name)
+        elif name in owner.__dict__:
+            self.capture.read(Source("item", name, table), value)
 
     def _read_of_python_module(self, owner: ModuleType, name: str, value: Any) -> None:
         capture = self.capture
@@ -490,7 +603,7 @@ class CapturePolicy(Policy):
                 self.read_of_class(base, name)
                 return
 
-    def _read_of_instance(self, owner: Any, kind: type, name: str, value: Any) -> None:
+    def _read_of_instance(self, frame: Frame, owner: Any, kind: type, name: str, value: Any) -> None:
         capture = self.capture
         source = capture.sources.get(id(owner))
         own = instance_dictionary(owner)
@@ -517,7 +630,7 @@ class CapturePolicy(Policy):
             return
         if hasattr(type(in_class), "__set__") or isinstance(in_class, property):
             if (source is not None and name != "__dict__") or isinstance(in_class, property):
-                self._read_of_descriptor(source, kind, name, value)
+                self._read_of_descriptor(frame, source, kind, name, value)
             elif source is not None:
                 capture.read(Source("attribute", name, source), value)
             return
@@ -526,12 +639,17 @@ class CapturePolicy(Policy):
             if hasattr(owner, "__dict__"):
                 capture.guard("absent", table, name)
 
-    def _read_of_descriptor(self, source: Source | None, kind: type, name: str, value: Any) -> None:
+    def _read_of_descriptor(self, frame: Frame, source: Source | None, kind: type, name: str, value: Any) -> None:
         capture = self.capture
         found = find_in_class(kind, name)
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
-            capture.give_up(f"the property {kind.__name__}.{name} runs natively")
-        elif source is not None and value is not NULL:
+            if type(found) is property and frame.machine.interprets(found.fget):
+                self.read_of_class(kind, name)
+                return  # what it read was noted
+            if known.is_users_class(kind):
+                capture.give_up(f"the property {kind.__name__}.{name} runs natively")
+                return
+        if source is not None and value is not NULL:
             capture.read(Source("attribute", name, source), value)
 
     # --- writes ----------------------------------------------------------------------------------------------------
@@ -602,6 +720,17 @@ def call_original(frame: Frame, compiled: Any, arguments: list[Any], keywords: d
     return frame.machine.begin(frame, original_of(compiled), arguments, keywords)
 
 
+@functools.cache
+def function_of(kind: Any) -> Any:
+    """A class of autograd functions as one function."""
+
+    def apply(*arguments: Any, **keywords: Any) -> Any:
+        return kind.apply(*arguments, **keywords)
+
+    apply.__name__ = apply.__qualname__ = kind.__name__
+    return apply
+
+
 def callable_or_class(value: Any) -> bool:
     return isinstance(value, (type, FunctionType, MethodType, functools.partial, types.BuiltinFunctionType))
 
@@ -614,5 +743,37 @@ def _key(key: Any) -> Any:
     return key if type(key) in PLAIN else id(key)
 
 
+_TRUTH = ("__bool__", "__len__")
+_EQUALITY = ("__eq__", "__hash__")
+# methods of an object that an operation runs natively
+_METHODS_RUN: dict[str, tuple[str, ...]] = {
+    "pop_jump_if_false": _TRUTH,
+    "pop_jump_if_true": _TRUTH,
+    "unary_not": _TRUTH,
+    "to_bool": _TRUTH,
+    "compare": ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+    "contains": ("__eq__", "__contains__"),
+    "binary_subscript": ("__getitem__", "__index__"),
+    "store_subscript": ("__setitem__", "__index__"),
+    "delete_subscript": ("__delitem__", "__index__"),
+    "get_iterator": (),
+    **dict.fromkeys(("append", "appendleft", "insert", "extend", "__setitem__", "setdefault", "id", "set_add"), ()),
+    **dict.fromkeys(("add", "remove", "discard", "index", "count", "get", "pop", "__contains__"), _EQUALITY),
+}
+_SUBSCRIPTS = {"binary_subscript": "getitem", "store_subscript": "setitem", "delete_subscript": "delitem"}
+_UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+_OF_OBJECTS = (
+    "__init__",
+    "__setattr__",
+    "__delattr__",
+    "__getattribute__",
+    "__new__",
+    "__class__",
+    "__init_subclass__",
+)
+_GETATTR_OF_MODULES: Any = vars(torch.nn.Module)["__getattr__"]
+_APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+_CACHED = (type(functools.lru_cache(len)),)
 _MAKERS = (object, list, dict, tuple, set, str, int, float, BaseException, Exception)
 _ASKS_FOR_MODES = (torch.overrides.has_torch_function, torch.overrides.is_tensor_like)

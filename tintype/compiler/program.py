@@ -251,7 +251,8 @@ class Writer:
             self._in_guards = True
             before = set(self.defined)
             condition = self.condition(first)
-            needed = [name for name in sorted(self.defined) if name[0] in "vm" or name in self._names_below(child)]
+            below = self._names_below(child)
+            needed = [name for name in sorted(self.defined) if name[0] in "vmc" or name in below]
             parameters = ["args", "kwargs", "U", *(name for name in needed if name not in ("args", "kwargs", "U"))]
             if child.parameters != parameters:
                 child.parameters, child.is_stale = parameters, True
@@ -272,8 +273,8 @@ class Writer:
                     sources += sources_in(expression)
                 for source in sources:
                     step: Source | None = source
-                    while step is not None:
-                        found.add(self.program.name_of(step))
+                    while step is not None and (name := self.program.name_of(step)) not in found:
+                        found.add(name)
                         step = step.parent
         return found
 
@@ -323,6 +324,9 @@ class Writer:
     def _effect(self, effect: Effect, position: int) -> None:
         owner = self.expression(effect.owner)
         values = [self.expression(value) for value in effect.values]
+        if effect.kind == "context":
+            self._context(effect, owner, values)
+            return
         name = self.expression(effect.name) if effect.kind == "item" else repr(effect.name)
         if position < self.safe_from:
             how = f"_{effect.kind}" if not effect.deletes else f"_{effect.kind}_gone"
@@ -344,6 +348,15 @@ class Writer:
                 self.emit(f"del {owner}.cell_contents")
             case _:
                 self.emit(f"{owner}.{effect.name}({', '.join(values)})")
+
+    def _context(self, effect: Effect, variable: str, values: list[str]) -> None:
+        """A context variable is set, or set back."""
+        token = f"c{effect.name}"
+        self.defined.add(token)
+        if effect.deletes:
+            self.emit(f"_context_gone(U, {variable}, {token})")
+        else:
+            self.emit(f"{token} = _context(U, {variable}, {values[0]})")
 
     # --- expressions ---------------------------------------------------------------------------------------------
 

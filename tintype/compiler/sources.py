@@ -29,7 +29,12 @@ class Source:
         self.kind = kind
         self.key = key
         self.parent = parent
-        own = (kind, id(key)) if kind == "constant" else (kind, value_key(key))
+        if kind == "constant":
+            own: tuple[Any, ...] = (kind, id(key))
+        elif kind == "called":
+            own = (kind, tuple(map(_argument_key, key)))
+        else:
+            own = (kind, value_key(key))
         self.path: tuple[Any, ...] = own if parent is None else (*parent.path, own)
         self.root: Source = self if parent is None else parent.root
 
@@ -51,8 +56,10 @@ class Source:
                 return f"{parent}.{self.key}" if self.key.isidentifier() else f"getattr({parent}, {self.key!r})"
             case "item":
                 return f"{parent}[{literal(self.key, bind)}]"
+            case "dict_item":
+                return f"{bind(dict.__getitem__)}({parent}, {literal(self.key, bind)})"
             case "called":
-                return f"{parent}()"
+                return f"{parent}({', '.join(literal(argument, bind) for argument in self.key)})"
             case _:
                 return f"{parent}.cell_contents"
 
@@ -74,10 +81,18 @@ class Source:
                 return getattr(parent, self.key)
             case "item":
                 return parent[self.key]
+            case "dict_item":
+                return dict.__getitem__(parent, self.key)
             case "called":
-                return parent()
+                return parent(*self.key)
             case _:
                 return parent.cell_contents
+
+
+def item_of(container: Any, key: Any, source: Source) -> Source:
+    """An item of a container, past a method of its class that would give something else."""
+    is_own = isinstance(container, dict) and isinstance(type(container).__getitem__, FunctionType)
+    return Source("dict_item" if is_own else "item", key, source)
 
 
 def said(source: Source) -> str:
@@ -96,7 +111,7 @@ def said(source: Source) -> str:
             return str(name or type(source.key).__name__)
     assert source.parent is not None
     parent = source.parent
-    if source.kind == "item":
+    if source.kind in ("item", "dict_item"):
         if parent.kind == "attribute" and parent.key == "__dict__" and parent.parent is not None:
             return f"{said(parent.parent)}.{source.key}"
         if parent.kind == "item" and parent.key in ("_modules", "_parameters", "_buffers"):
@@ -107,6 +122,10 @@ def said(source: Source) -> str:
             return str(source.key)
         return f"{said(parent)}[{source.key!r}]"
     return f"{said(parent)}.{source.key}" if source.kind == "attribute" else said(parent)
+
+
+def _argument_key(value: Any) -> Any:
+    return value_key(value) if type(value) in PLAIN else id(value)
 
 
 def literal(value: Any, bind: Callable[[Any], str]) -> str:

@@ -92,6 +92,26 @@ def _put_cell(cell: CellType, value: Any) -> None:
         cell.cell_contents = value
 
 
+def set_in_context(log: Log, variable: Any, value: Any) -> list[Any]:
+    """Set a context variable; gives what holds the token for setting it back."""
+    token = [variable.set(value)]
+    log.append((_reset_context, variable, token))
+    return token
+
+
+def reset_context(log: Log, variable: Any, token: list[Any]) -> None:
+    log.append((_set_in_context_again, variable, token, variable.get()))
+    variable.reset(token[0])
+
+
+def _reset_context(variable: Any, token: list[Any]) -> None:
+    variable.reset(token[0])
+
+
+def _set_in_context_again(variable: Any, token: list[Any], value: Any) -> None:
+    token[0] = variable.set(value)  # a token can be used once
+
+
 def take_back(log: Log) -> None:
     """Undo writes, the last one first."""
     for put, *arguments in reversed(log):
@@ -105,6 +125,8 @@ HELPERS = {
     "_item": set_item,
     "_item_gone": remove_item,
     "_method": call_method,
+    "_context": set_in_context,
+    "_context_gone": reset_context,
     "_cell": set_cell,
     "_cell_gone": empty_cell,
 }

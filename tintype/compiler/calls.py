@@ -1,0 +1,75 @@
+"""Functions as a capture sees them: their names, who catches their exceptions, calls that modes don't hear."""
+
+from __future__ import annotations
+
+import collections
+import types
+from types import MethodType
+from typing import Any
+
+import torch
+
+from tintype.compiler import known
+from tintype.compiler.sources import Source
+from tintype.compiler.trace import Expression
+from tintype.interpret import Frame
+
+
+def without_modes(callable: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
+    """Call something that is not heard, and that finds torch as it is in eager mode."""
+    if not torch._C._len_torch_function_stack():
+        return callable(*arguments, **keywords)
+    mode = torch._C._pop_torch_function_stack()
+    try:
+        return callable(*arguments, **keywords)
+    finally:
+        torch._C._push_on_torch_function_stack(mode)
+
+
+def shallow_copy(container: Any) -> Any:
+    if isinstance(container, dict):
+        return dict(container)
+    for kind in (list, set, collections.deque):
+        if isinstance(container, kind):
+            return kind(container)
+    return container
+
+
+def name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or function)
+
+
+def passes_on(frame: Frame, entry: Any) -> bool:
+    """Whether an exception goes on from a handler: the end of a ``with`` that sets a mode of torch's back, and what
+    the compiler wrote to clean up."""
+    first, second = (frame.decoded.operations[entry.handler + step][0] for step in (0, 1))
+    if first == "copy" or second == "stop_iteration_error":
+        return True
+    if second != "with_except_start" or not 0 < entry.depth <= len(frame.stack):
+        return False
+    leave = frame.stack[entry.depth - 1]
+    return type(leave) is MethodType and isinstance(leave.__self__, known.MODES)
+
+
+def source_of_value(expression: Expression) -> Source:
+    """The result of a call, or a part of it, as a source."""
+    if expression[0] == "value":
+        return Source("value", expression[1])
+    return Source("item", expression[2], source_of_value(expression[1]))
+
+
+def result_may_be_none(getter: Any) -> bool:
+    """Whether an attribute of tensors is a tensor at one time and nothing at another."""
+    return getattr(getter.__self__, "__name__", "") in ("grad", "_grad", "grad_fn", "_base", "_backward_hooks")
+
+
+_getters: dict[tuple[str, str, str], Any] = {}
+
+
+def canonical(function: Any) -> Any:
+    """One and the same object for what torch makes anew each time: the getters and setters of attributes."""
+    if type(function) is not types.MethodWrapperType:
+        return function
+    owner = function.__self__
+    key = (function.__name__, getattr(owner, "__name__", ""), getattr(owner, "__qualname__", ""))
+    return _getters.setdefault(key, function)
