@@ -98,6 +98,37 @@ class BackendError(TintypeError, RuntimeError):
     id = "backend"
 
 
+class RecompileError(TintypeError, RuntimeError):
+    """A compiled function would be captured in the stance "fail_on_recompile".
+
+    >>> import torch, tintype
+    >>> with tintype.set_stance("fail_on_recompile"):
+    ...     tintype.compile(torch.sin)(torch.ones(2))
+    Traceback (most recent call last):
+    tintype.errors.RecompileError: 'sin' would be captured now
+    ...
+    """
+
+    id = "recompile"
+
+
+class RecompileWarning(UserWarning):
+    """A compiled function needs a capture so often that captures would take a large share of its time, so calls that
+    no capture fits run eagerly. The warning names what was different, and what helps.
+
+    >>> import warnings, torch, tintype
+    >>> scaled = tintype.compile(lambda x, factor: x * factor)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     for factor in range(12):
+    ...         y = scaled(torch.ones(2), factor / 7)
+    >>> [warning.category.id for warning in caught]
+    ['recompile-budget']
+    """
+
+    id = "recompile-budget"
+
+
 class UnsupportedOperatorError(CaptureError):
     """An operator whose result can't be known without running it."""
 

@@ -69,6 +69,10 @@ class Arguments:
                 if first in self.members:
                     self.members.add(position)
 
+    def let_go(self) -> None:
+        """Keep no tensor of the call alive: graphs that were recorded with it need it no more."""
+        self.leaves, self.inputs, self.unaware = [], [], []
+
     def rebuild(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """The leaves for other tensors in the place of the inputs."""
         rebuilt: list[Any] = []

@@ -277,6 +277,7 @@ class CompiledFunction:
             compiled = self._build(recording)
             compiled.changes_arguments = arguments.are_changed
             compiled.returned = arguments.returned
+            arguments.let_go()
         recording.captured.context.release_memory()
         recording.captured.state_dict.clear()
         return compiled, merged

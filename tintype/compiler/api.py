@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from tintype.compiler.backends import register_backend
-from tintype.compiler.compiled import Engine, Options, is_capturing
+from tintype.compiler.compiled import ENGINES, Engine, Options, is_capturing
 from tintype.compiler.markers import allow_in_graph, disable, graph_break
 from tintype.compiler.modules import CompiledModule, compile_module
 from tintype.errors import InvalidRequestError
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def compile(
@@ -55,9 +52,7 @@ def compile(
     if isinstance(function, CompiledModule):
         function = function.original
     if isinstance(function, torch.nn.Module):
-        module: Any = compile_module(function, chosen)
-        _engines.add(module._tintype_engine)
-        return module
+        return compile_module(function, chosen)
     if isinstance(function, type) or not callable(function):
         raise InvalidRequestError(
             f"a {type(function).__name__} can't be compiled", remedy="give a function, a method or a module"
@@ -68,7 +63,6 @@ def compile(
 def compile_function(function: Callable[..., Any], options: Options) -> Callable[..., Any]:
     """A function whose calls are compiled."""
     engine = Engine(function, options)
-    _engines.add(engine)
 
     @functools.wraps(function)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +81,7 @@ def reset() -> None:
     >>> import tintype
     >>> tintype.compile.reset()
     """
-    for engine in list(_engines):
+    for engine in list(ENGINES):
         engine.reset()
 
 

@@ -6,6 +6,8 @@ import collections
 import functools
 import threading
 import time
+import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any
@@ -14,24 +16,42 @@ import torch
 
 from tintype.compiler.backends import backend_of
 from tintype.compiler.capture import Capture
-from tintype.compiler.explaining import explained
+from tintype.compiler.dropping import drop_unused
+from tintype.compiler.explaining import Explanation, explained
 from tintype.compiler.graphs import make_graphs
+from tintype.compiler.history import Captured, Failed, History, failed_guards
+from tintype.compiler.logs import log_capture
 from tintype.compiler.making import NotMadeError
 from tintype.compiler.operators import prepare
 from tintype.compiler.policy import CapturePolicy, Hearing
-from tintype.compiler.program import GONE, DivergedError, Node, Program
+from tintype.compiler.program import GONE, DivergedError, KnownError, Place, Program
 from tintype.compiler.sources import Guard, Source
+from tintype.compiler.stances import Stance, current_stance, follow
 from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Item, Return
 from tintype.compiler.undoing import take_back
-from tintype.errors import CaptureError, Location
+from tintype.errors import CaptureError, Location, RecompileError, RecompileWarning
 from tintype.interpret import Machine
 from tintype.ir.call_description import modes
+from tintype.symbolic.location import levels_to_the_user
 from tintype.trace.recorder import active_recorder
 
-# how often a function is captured before it runs eagerly
-MOST_CAPTURES = 64
+# how many runs of a function are known at most, before those that were not used of late are dropped
+MOST_RUNS = 64
+# how often a run is taken over in its middle without being kept, before the function runs eagerly
+MOST_TAKEN_OVER = 8
 
 _thread = threading.local()
+
+ENGINES: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def follow_stance() -> None:
+    """Let all compiled functions do as the stance says."""
+    for engine in list(ENGINES):
+        engine.choose()
+
+
+follow(follow_stance)
 
 
 def is_capturing() -> bool:
@@ -45,94 +65,152 @@ def is_capturing() -> bool:
 
 
 class Engine:
-    """The recorded program of one callable, and what happened to it."""
+    """The recorded program of one callable, and what happened to it.
 
-    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+    ``is_forced``: it stands in for another one by order of a stance, and has no stance of its own."""
+
+    run: Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+    def __init__(self, function: Callable[..., Any], options: Options, is_forced: bool = False) -> None:
         self.function = function
         self.options = options
+        self.is_forced = is_forced
         self.lock = threading.RLock()
         self.reset()
+        ENGINES.add(self)
 
     def reset(self) -> None:
         """Forget what was recorded."""
         self.program = Program({"_miss": self.miss, "_eagerly": self.function})
-        self.run: Callable[..., Any] = self.program.compiled()
-        self.captures = 0
-        self.capture_seconds = 0.0
+        self.entry: Callable[..., Any] = self.program.compiled()
+        self.history = History()
         self.given_up: list[tuple[str, Location | None]] = []
-        self.recompiles: list[str] = []
         self.is_eager = False
         self.why_eager = ""
+        self.taken_over = 0
+        self.has_waited = False
+        self._stand_ins: dict[Any, Engine] = {}
+        self.choose()
 
-    def explain(self) -> str:
+    @property
+    def captures(self) -> int:
+        return self.history.captures
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def explain(self) -> Explanation:
         """What became of the calls so far: graphs, breaks, captures, each with its line and its reason."""
         return explained(self)
+
+    # --- who is called ---------------------------------------------------------------------------------------------
+
+    def choose(self) -> None:
+        """Who runs calls, by the stance and what has happened."""
+        stance = Stance() if self.is_forced else current_stance()
+        if stance.backend is not None:
+            self.run = self.stand_in(stance.backend).call
+        elif stance.name == "force_eager" or self.is_eager:
+            self.run = self.as_it_is
+        else:
+            self.run = self.timed if self.history.is_timed() else self.entry
+
+    def stand_in(self, backend: Any) -> Engine:
+        """An engine for the same function with another backend."""
+        if backend not in self._stand_ins:
+            self._stand_ins[backend] = Engine(self.function, Options(backend, self.options.fullgraph), is_forced=True)
+        return self._stand_ins[backend]
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function in whichever way is right now."""
+        return self.run(args, kwargs)
 
     def as_it_is(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function itself."""
         return self.function(*args, **kwargs)
 
+    def timed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the program, and note how long it takes."""
+        started = time.perf_counter()
+        try:
+            return self.entry(args, kwargs)
+        finally:
+            self.history.seconds += time.perf_counter() - started
+
     # --- where the program does not know further -------------------------------------------------------------------
 
-    def miss(self, args: Any, kwargs: Any, found: dict[str, Any], number: int) -> Any:
+    def miss(self, args: Any, kwargs: Any, found: dict[str, Any], place: Place) -> Any:
         """No run that is known has these answers: capture the rest of this one."""
+        known_runs = self.program.count
         take_back(found.get("U") or [])
         count = sum(name[0] == "v" and name[1:].isdigit() for name in found)
         given = [found[f"v{position}"] for position in range(count)]
         given = [torch.empty(0) if value is GONE else value for value in given]
         found.clear()
-        path = self._path(self.program.nodes[number])
-        for item in path:
+        for item in place.path:
             if isinstance(item, Call) and item.same_as is not None and item.number < len(given):
                 given[item.number] = given[item.same_as]
-        if not given and (is_capturing() or _is_observed() or not self._may_capture()):
+        if not given and (is_capturing() or _is_observed()):
             return self.function(*args, **kwargs)
-        self._note_recompile(args, kwargs, given)
+        if not given and self._waits():
+            wait_with = self.stand_in("aot_eager").run if current_stance().name.startswith("aot") else self.as_it_is
+            return wait_with(args, kwargs)
+        failed = failed_guards(place.guards(), args, kwargs, given) if self.captures else []
+        is_kept = self._may_capture(failed)
+        if not is_kept and not given:
+            return self.function(*args, **kwargs)
         with self.lock:
-            return self._capture(args, kwargs, given, path)
+            if given or self.program.count == known_runs:
+                return self._capture(args, kwargs, given, place.path, failed, is_kept)
+        return self.run(args, kwargs)  # another thread has captured meanwhile
 
-    @staticmethod
-    def _path(node: Node) -> list[Item]:
-        nodes = [node]
-        while nodes[-1].parent is not None:
-            nodes.append(nodes[-1].parent)
-        return [item for step in reversed(nodes) for item in step.items]
+    def _waits(self) -> bool:
+        """Whether this call is the first one, in a stance that lets it pass."""
+        if self.has_waited or self.is_forced or not current_stance().name.endswith("eager_then_compile"):
+            return False
+        self.has_waited = True
+        return not self.captures
 
-    def _may_capture(self) -> bool:
-        if self.captures < self.options.captures:
+    def _may_capture(self, failed: list[Failed]) -> bool:
+        stance = "default" if self.is_forced else current_stance().name
+        if stance == "fail_on_recompile":
+            again = f"again: {failed[0].words}" if failed else "now"
+            raise RecompileError(
+                f"{self.name!r} would be captured {again}",
+                remedy=failed[0].remedy if failed else "call it in the stance 'default' first",
+            )
+        if stance == "eager_on_recompile":
+            return False
+        if self.history.may_capture():
             return True
-        self._run_eagerly(f"it was captured {self.captures} times")
+        self.history.not_captured += 1
+        if not self.history.has_warned:
+            self.history.has_warned = True
+            warnings.warn(self.history.warning(self.name, failed), RecompileWarning, stacklevel=levels_to_the_user())
         return False
 
-    def _note_recompile(self, args: Any, kwargs: Any, given: list[Any]) -> None:
-        if not self.captures:
-            return
-        node = self.program.root
-        reasons: list[Guard] = []
-        for child in node.children:
-            for below in child.walk():
-                for guard in below.items:
-                    if isinstance(guard, Guard) and guard.source.root.kind != "value":
-                        if not guard.holds(args, kwargs, given):
-                            reasons.append(guard)
-                            break
-        if reasons:
-            self.recompiles.append(reasons[0].failure(args, kwargs, given))
-            for listener in self.options.listeners:
-                listener(reasons)
+    def _run_eagerly(self, why: str) -> None:
+        self.is_eager, self.why_eager = True, why
+        self.choose()
 
     # --- capturing -------------------------------------------------------------------------------------------------
 
-    def _capture(self, args: Any, kwargs: Any, given: list[Any], path: list[Item]) -> Any:
+    def _capture(
+        self, args: Any, kwargs: Any, given: list[Any], path: list[Item], failed: list[Failed], is_kept: bool
+    ) -> Any:
         capture = Capture(args, kwargs, whole_graphs=self.options.whole_graphs, given=given)
         for item in path:
             if isinstance(item, Guard) and item.kind in ("answer", "state"):
                 read, arguments, answer = item.expected
                 key = (read, arguments, item.source.path) if item.kind == "answer" else (read.__name__, arguments)
                 capture.given_answers.setdefault(key, collections.deque()).append(answer)
+        for listener in self.options.listeners if failed else ():
+            listener([item.guard for item in failed])
         machine = capture.machine = Machine(CapturePolicy(capture))
         prepare(machine)
         self._read_arguments(capture)
+        self.history.attempts += is_kept
         started = time.perf_counter()
         _thread.depth = getattr(_thread, "depth", 0) + 1
         try:
@@ -141,12 +219,24 @@ class Engine:
         finally:
             capture.is_over = True
             _thread.depth -= 1
-        self.captures += 1
-        self._keep(capture, result)
-        if self.options.fullgraph:
-            refuse_breaks(capture)
-        self.capture_seconds += time.perf_counter() - started
+        if is_kept:
+            outcome = self._keep(capture, result)
+            reasons = [item.words for item in failed]
+            self.history.add(Captured(reasons, time.perf_counter() - started, outcome))
+            log_capture(self.name, capture, self.history.captured[-1])
+            self.choose()
+            if self.options.fullgraph:
+                refuse_breaks(capture)
+        else:
+            self._note_taken_over()
         return result
+
+    def _note_taken_over(self) -> None:
+        """A run that is not kept was interpreted from its middle on, which takes longer than to run as it is."""
+        if not self.history.may_capture():
+            self.taken_over += 1
+            if self.taken_over > MOST_TAKEN_OVER:
+                self._run_eagerly("captures would take too much of its time, and its runs differ in the middle")
 
     def _read_arguments(self, capture: Capture) -> None:
         args, kwargs = capture.args, capture.kwargs
@@ -176,7 +266,8 @@ class Engine:
         else:
             capture.register(Source("constant", function), function)
 
-    def _keep(self, capture: Capture, result: Any) -> None:
+    def _keep(self, capture: Capture, result: Any) -> str:
+        """Add a run to the program; says what became of it."""
         capture.machine = None
         value: Any = None
         if capture.is_noting:
@@ -191,22 +282,23 @@ class Engine:
             self.given_up.append(capture.reason)
             if capture.given or len(self.given_up) > 16:
                 self._run_eagerly(f"{capture.reason[0]}")
-                return
+                return f"runs eagerly: {capture.reason[0]}"
             items = [*capture.segments[0].guards, Eagerly(*capture.reason)]
         else:
             items.append(Return(value))
         try:
             new = self.program.insert(items)
+        except KnownError:  # two threads ran into it at the same time
+            return "known already"
         except DivergedError as problem:
             self._run_eagerly(str(problem))
-            return
+            return f"runs eagerly: {problem}"
         if self.options.make is not None and capture.reason is None:
             make_graphs(new.items, self.options.make, capture.value_of)
-        self.run = self.program.compiled()
-
-    def _run_eagerly(self, why: str) -> None:
-        self.is_eager, self.why_eager = True, why
-        self.run = self.as_it_is
+        if self.program.count > MOST_RUNS:
+            drop_unused(self.program, new)
+        self.entry = self.program.compiled()
+        return "kept" if capture.reason is None else f"such calls run eagerly: {capture.reason[0]}"
 
 
 class Options:
@@ -223,7 +315,6 @@ class Options:
         self.fullgraph = fullgraph
         self.make = backend_of(backend, options, mode)
         self.whole_graphs = self.make is not None
-        self.captures = MOST_CAPTURES
         # called with the guards that failed, before a function is captured again
         self.listeners: list[Callable[[list[Guard]], None]] = []
 

@@ -8,6 +8,7 @@ doing again what was done, and goes on from there; writes to objects are taken b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,11 +27,17 @@ from tintype.compiler.trace import (
 )
 from tintype.trace.recording import ThreadState
 
+# as long as there are no more, none is dropped, and their use is not noted
+FEW_RUNS = 8
 GONE = object()  # in place of a result that nothing uses any more
 
 
 class DivergedError(Exception):
     """Two runs differ in what no guard explains."""
+
+
+class KnownError(DivergedError):
+    """The program has a run already."""
 
 
 class Node:
@@ -57,29 +64,61 @@ class Node:
         return found
 
 
+class Place:
+    """Where a program missed, as it was when the function that did so was written: another thread may have changed
+    the tree since."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.own = node.items
+        self.path: list[Item] = []
+        step: Node | None = node
+        while step is not None:
+            self.path = [*step.items, *self.path]
+            step = step.parent
+
+    def guards(self) -> list[Guard]:
+        """The guards of which one did not hold."""
+        firsts = [child.items[0] for child in self.node.children]
+        return [item for item in (*self.own, *firsts) if isinstance(item, Guard)]
+
+
 class Program:
     """All runs of a function that are known."""
 
     def __init__(self, hooks: dict[str, Callable[..., Any]]) -> None:
-        self.nodes: list[Node] = []
+        self._numbers = itertools.count()
         self.root = self._node([], None)
         self._names: dict[Any, str] = {}
         self._constants: dict[int, str] = {}
+        # the ends of runs that were repeated, noted where there are many
+        self.used: set[int] = set()
+        self._hooks = hooks
+        self.count = 0
+        self.sets_modes = False
+        self.forget_constants()
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self.root.walk()
+
+    def forget_constants(self) -> None:
+        """Let all functions be written anew, with what they need and nothing else."""
+        self._constants = {}
+        for node in self.nodes:
+            node.is_stale = True
         self.namespace: dict[str, Any] = {
-            **hooks,
+            **self._hooks,
             **undoing.HELPERS,
             "_lookup": LOOKUP_ERRORS,
             "_gone": GONE,
             "_Raised": Raised,
             "_modes": ThreadState.now,
+            "_used": self.used.add,
         }
-        self.count = 0
-        self.sets_modes = False
 
     def _node(self, items: list[Item], parent: Node | None) -> Node:
-        node = Node(items, parent, len(self.nodes))
-        self.nodes.append(node)
-        return node
+        return Node(items, parent, next(self._numbers))
 
     # --- the tree ------------------------------------------------------------------------------------------------
 
@@ -92,7 +131,7 @@ class Program:
             if same < len(node.items):
                 self._split(node, same)
             if start == len(items):
-                raise DivergedError("a run is known already, or ends where another goes on")
+                raise KnownError("a run is known already, or ends where another goes on")
             child = next((child for child in node.children if child.items[0].key == items[start].key), None)
             if child is None:
                 break
@@ -131,6 +170,7 @@ class Program:
     def write(self, node: Node) -> None:
         """Write the function of a node, where it has changed."""
         if node.is_stale:
+            self.namespace["_here"] = Place(node)
             source = Writer(self, node).function()
             code = compile(source, f"<tintype {node.name}>", "exec")
             exec(code, self.namespace)  # noqa: S102  (written by us)
@@ -172,7 +212,7 @@ class Writer:
         self.defined = set(node.parameters)
         self.lines: list[str] = []
         self._in_guards = False
-        self.miss = f"return _miss(args, kwargs, locals(), {node.number})"
+        self.miss = "return _miss(args, kwargs, locals(), _here)"
 
     def function(self) -> str:
         """The source of the function."""
@@ -205,7 +245,9 @@ class Writer:
                 "    raise",
             ]
         body = "\n".join(f"    {line}" for line in self.lines)
-        return f"def {self.node.name}({', '.join(self.node.parameters)}):\n{body}\n"
+        # bound when it is written: another thread may run it when others of that name are written
+        bound = [f"{name}={name}" for name in ("_here", *(child.name for child in self.node.children))]
+        return f"def {self.node.name}({', '.join([*self.node.parameters, *bound])}):\n{body}\n"
 
     def emit(self, line: str, depth: int = 0) -> None:
         self.lines.append("    " * (depth + self._in_guards) + line)
@@ -239,9 +281,15 @@ class Writer:
             case Effect():
                 self._effect(item, position)
             case Return():
+                self._note_use()
                 self.emit(f"return {self.expression(item.value)}")
             case Eagerly():
+                self._note_use()
                 self.emit("return _eagerly(*args, **kwargs)")
+
+    def _note_use(self) -> None:
+        if self.program.count > FEW_RUNS:
+            self.emit(f"_used({self.node.number})")
 
     def _children(self) -> None:
         for child in self.node.children:

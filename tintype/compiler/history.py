@@ -1,0 +1,119 @@
+"""What happened to a compiled function: captures with their reasons and times, and whether there may be more.
+
+There is no limit on how often a function is captured, but on the time that it may cost: a capture takes several times
+as long as the call that it records, and pays off if the calls after it are many. The first eight are free.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+
+from tintype.compiler.sources import Guard, said
+from tintype.errors import Location
+
+# captures that are made whatever they cost
+LEAST_CAPTURES = 8
+# the share of the time in a function that captures may take beyond those
+LARGEST_SHARE = 0.25
+
+
+@dataclasses.dataclass
+class Captured:
+    """One capture: why, how long it took, and what became of it."""
+
+    reasons: list[str]
+    seconds: float
+    outcome: str
+
+
+@dataclasses.dataclass
+class Failed:
+    """A guard that no known run fits, with what it found and what would help."""
+
+    guard: Guard
+    words: str
+    remedy: str
+
+
+class History:
+    """The captures of one function, and the time that was spent in it."""
+
+    def __init__(self) -> None:
+        self.captured: list[Captured] = []
+        self.attempts = 0  # also of runs that raised an exception
+        self.capture_seconds = 0.0
+        # in all calls since the function has been captured eight times, and in captures before that
+        self.seconds = 0.0
+        self.not_captured = 0
+        self.has_warned = False
+
+    @property
+    def captures(self) -> int:
+        return len(self.captured)
+
+    def may_capture(self) -> bool:
+        """Whether another capture is worth its time."""
+        return self.attempts < LEAST_CAPTURES or self.capture_seconds < LARGEST_SHARE * self.seconds
+
+    def is_timed(self) -> bool:
+        """Whether it matters how long calls take."""
+        return self.attempts >= LEAST_CAPTURES
+
+    def add(self, captured: Captured) -> None:
+        if not self.is_timed():  # else the call as a whole is timed
+            self.seconds += captured.seconds
+        self.capture_seconds += captured.seconds
+        self.captured.append(captured)
+
+    def warning(self, name: str, failed: list[Failed]) -> str:
+        """Why there are no more captures, and what would help."""
+        share = self.capture_seconds / max(self.seconds, self.capture_seconds, 1e-9)
+        again = collections.Counter(
+            _without_values(reason) for captured in self.captured for reason in captured.reasons[:1]
+        )
+        took = f"{name!r} was captured {self.captures} times, which is {share:.0%} of the time spent in it"
+        lines = [f"{took}: calls that no capture fits run eagerly until it is less than {LARGEST_SHARE:.0%}"]
+        lines += [f"  now: {item.words}" for item in failed]
+        lines += [f"  {count} times: {reason}" for reason, count in again.most_common(3)]
+        lines += [f"  what helps: {remedy}" for remedy in dict.fromkeys(item.remedy for item in failed)]
+        return "\n".join(lines)
+
+
+def failed_guards(candidates: list[Guard], args: Any, kwargs: Any, values: Any) -> list[Failed]:
+    """The guards that do not hold, with words."""
+    return [
+        Failed(guard, guard.failure(args, kwargs, values), remedy_for(guard))
+        for guard in candidates
+        if not guard.holds(args, kwargs, values)
+    ]
+
+
+def remedy_for(guard: Guard) -> str:
+    """What a user can do so that another answer needs no capture."""
+    place = said(guard.source)
+    root = guard.source.root.kind
+    if root == "value":
+        return f"keep {place} a tensor: a number that the program looks at is part of the run"
+    if guard.kind == "tensor" or (guard.kind == "answer" and guard.expected[0] in (".shape", "size", "__len__")):
+        return f"say that sizes of {place} vary: dynamic=True, or tintype.compile.mark_dynamic(tensor, dimension)"
+    if guard.kind == "value" and type(guard.expected) in (int, float):
+        if root in ("argument", "keyword"):
+            return f"pass {place} as a tensor, torch.tensor({guard.expected!r})"
+        return f"keep {place} in a tensor (a buffer), or read it outside of the compiled function"
+    if guard.kind == "state":
+        return "call it in the same modes (torch.no_grad(), autocast) each time, or compile it once for each"
+    if guard.kind == "arguments":
+        return "pass the same arguments in the same way each time"
+    return f"let {place} be the same each time, or compile the function once for each"
+
+
+def _without_values(reason: str) -> str:
+    """A reason in which numbers are left out, so that two of the same kind are one."""
+    return " ".join("..." if part.strip("(),[]'.-").replace(".", "").isdigit() else part for part in reason.split())
+
+
+def line_of(location: Location | None) -> str:
+    """A line of the user's program, as reports have it."""
+    return "" if location is None else f"\n    {location}\n      {location.source_line()}"
