@@ -20,7 +20,6 @@ from tintype.export.constraints import (
     ContractLine,
     DynamicSize,
     check_constraints,
-    check_examples,
     complex_guards,
     contract_lines,
 )
@@ -210,20 +209,6 @@ def test_explicit_guards_may_be_assertions() -> None:
     assert capture.violation(complex_as_assertions=True) is None
     assert capture.asserted() == ["Ne(s0, s1)", "Ne(s0, s1**3)", "Eq(s0**2, 3*s1)"]
     assert capture.fixes() == {"dx": "6", "dy": "12"}
-
-
-def test_an_example_out_of_range() -> None:
-    dim = Dim("dim", min=3)
-    with pytest.raises(ConstraintViolationError) as caught:
-        check_examples([(dim, 2, "x.shape[0]"), (dim, 2, "y.shape[0]"), (2 * dim, 8, "z.shape[0]")])
-    assert str(caught.value) == (
-        f"Constraints violated (dim)! {HEAD}\n"
-        "  - x.shape[0] = 2 not in range [3, oo] of dim.\n"
-        "  - y.shape[0] = 2 not in range [3, oo] of dim.\n"
-        "Suggested fixes:\n"
-        "  dim = Dim('dim', min=2)"
-    )
-    check_examples([(dim, 3, "x.shape[0]"), (Dim.AUTO, 0, "y.shape[0]")])
 
 
 # -- fixes

@@ -35,7 +35,7 @@ from tintype.ir.operators import declaration_of
 from tintype.ir.signature import StateWrite
 from tintype.transforms.absent_tangents import leave_out
 from tintype.transforms.partition import Partition
-from tintype.transforms.views import base_of
+from tintype.transforms.rebasing import chain_of_views, make_again
 
 aten = torch.ops.aten
 
@@ -423,28 +423,24 @@ class Epilogue:
 
     def _chain(self, view: Node) -> tuple[list[Node], Node]:
         """The operators that lead to a view, last one first, and what they start from."""
-        chain: list[Node] = []
-        step = view
-        while step not in self._bases:
-            base = base_of(step)
-            if base is None:
-                raise AssertionError(f"the output {view.name!r} is no view of an input or a result")
-            chain.append(step)
-            step = base
-        return chain, step
+        chain, base = chain_of_views(view, self._bases)
+        if base is None:
+            raise AssertionError(f"the output {view.name!r} is no view of an input or a result")
+        return chain, base
 
     def _view(self, view: Node) -> Node:
         chain, base = self._chain(view)
         if not chain:  # another tensor that is the same view of the memory
             return append_call(self.graph, aten.alias.default, (self._bases[base][0],), {}, "alias", NodeMeta())
-        distance = self._bases[base][1]
-        made: dict[Node, Node] = {base: self._bases[base][0]}
-        for step in reversed(chain):
-            new = self.graph.node_copy(step, lambda node: made[node] if node in made else self._values[node])
-            if step.target is aten.as_strided.default and distance:
+        moved, distance = self._bases[base]
+        made: dict[Node, Node] = {base: moved}
+
+        def move(step: Node, new: Node) -> None:
+            if distance:
                 sizes, strides, offset = step.args[1:]
                 new.args = (new.args[0], sizes, strides, offset + distance // step.meta["val"].info.dtype.itemsize)
-            made[step] = new
+
+        make_again(self.graph, chain, made, self._values, move)
         return made[view]
 
 

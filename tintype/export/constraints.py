@@ -31,7 +31,7 @@ from tintype.symbolic.ranges import INFINITY
 
 from .dimensions import Dim, DimHint
 from .solution import Solution, Standing, Step, is_implied, parameter_of, scaled_symbol
-from .suggestions import Fixes, fix_lines, suggest
+from .suggestions import fix_lines, suggest
 
 _MORE = "For more information, see docs/dynamic_shapes.md."
 
@@ -76,33 +76,6 @@ def check_constraints(
     report = _Report(names, solution)
     if report.fixes:
         raise ConstraintViolationError(report.text(), suggested_fixes=report.fixes)
-
-
-def check_examples(examples: Sequence[tuple[Dim | DimHint, int, str]]) -> None:
-    """Raise one error for all example sizes outside the range of their dimension.
-
-    An example is a dimension, the size and where it is. For use before there are symbols: a symbol's example
-    size has to be in its range.
-    """
-    lines: dict[str, None] = {}
-    fixes: Fixes = {}
-    for dimension, size, source in examples:
-        if size in Range(dimension.min, dimension.max):
-            continue
-        name = dimension.name if isinstance(dimension, Dim) else repr(dimension)
-        lines[f"  - {source} = {size} not in range {Range(dimension.min, dimension.max)} of {name}."] = None
-        if isinstance(dimension, Dim) and (size - dimension.offset) % dimension.scale == 0:
-            root = dimension.root
-            wanted = (size - dimension.offset) // dimension.scale
-            before = fixes.get(root.name, root)
-            if wanted >= 0 and isinstance(before, Dim):
-                fixes[root.name] = _bounded_dim(root.name, min(before.min, wanted), max(before.max, wanted))
-    if lines:
-        header = _header("Constraints violated", dict.fromkeys(_example_names(examples)))
-        text = [header, *lines]
-        if fixes:
-            text += ["Suggested fixes:", *fix_lines(fixes, set(fixes))]
-        raise ConstraintViolationError("\n".join(text), suggested_fixes=fixes)
 
 
 def complex_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> list[Guard]:
@@ -405,13 +378,3 @@ def _range_text(name: str, bounds: Range) -> str:
     if upper == INFINITY:
         return f"{name} >= {lower}"
     return f"{lower} <= {name} <= {upper}" if lower else f"{name} <= {upper}"
-
-
-def _bounded_dim(name: str, lower: float, upper: float) -> Dim:
-    return Dim(name, min=int(lower) or None, max=None if upper == INFINITY else int(upper))
-
-
-def _example_names(examples: Sequence[tuple[Dim | DimHint, int, str]]) -> Iterator[str]:
-    for dimension, size, source in examples:
-        if size not in Range(dimension.min, dimension.max):
-            yield dimension.root.name if isinstance(dimension, Dim) else source

@@ -35,6 +35,7 @@ from tintype.ir.signature import (
 )
 from tintype.trace.buffer_assignments import REPLACES
 from tintype.transforms.layouts import take_any_layout
+from tintype.transforms.rebasing import chain_of_views, make_again
 from tintype.transforms.views import base_of
 
 if TYPE_CHECKING:
@@ -216,20 +217,16 @@ def _rebase(graph: Graph, node: Node, values: dict[Node, Node], rebased: dict[No
 
     ``rebased`` has what stands for new values, and for their views once they are made.
     """
-    chain: list[Node] = []
-    step = node
-    while step not in rebased:
-        base = base_of(step)
-        if base is None:
-            return values[node]
-        chain.append(step)
-        step = base
-    written = rebased[step]
-    for view in reversed(chain):
-        new = graph.node_copy(view, lambda argument: rebased[argument] if argument in rebased else values[argument])
-        if view.target is aten.as_strided.default and len(view.args) == 4:  # else it begins where its base does
+    chain, base = chain_of_views(node, rebased)
+    if base is None:
+        return values[node]
+    written, recorded = rebased[base], values[base]
+
+    def move(view: Node, new: Node) -> None:
+        if len(view.args) == 4:  # else it begins where its base does
             # an input may begin elsewhere in its memory than the example did
             new.target = strided_from
-            new.args = (*new.args, written, values[step])
-        rebased[view] = new
+            new.args = (*new.args, written, recorded)
+
+    make_again(graph, chain, rebased, values, move)
     return rebased[node]

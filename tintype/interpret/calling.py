@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tintype.interpret.machine import Machine
 
 HAS_REST = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-GENERATOR_FLAGS = inspect.CO_GENERATOR
 
 
 class Plan:

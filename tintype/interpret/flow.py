@@ -123,11 +123,6 @@ class Flow:
             waiting.append(self.handlers[index])
         return found
 
-    def exits_of(self, loop: Loop) -> list[int]:
-        """Where control goes when a loop is left; END: the function is left from inside."""
-        found = {target for index in loop.body for target in self.successors[index] if target not in loop.body}
-        return sorted(found)
-
     def loop_around(self, index: int) -> Loop | None:
         """The innermost loop that an operation is in."""
         return next((loop for loop in reversed(self.loops()) if index in loop.body), None)

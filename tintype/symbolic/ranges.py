@@ -51,7 +51,6 @@ class Range(NamedTuple):
 
 
 EVERYTHING = Range(-INFINITY, INFINITY)
-NONNEGATIVE = Range(0, INFINITY)
 
 
 def point(value: Bound) -> Range:

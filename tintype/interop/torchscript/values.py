@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import collections
-import re
 import sys
 from typing import Any
 
@@ -76,7 +75,6 @@ def memory_format_of(number: Any) -> Any:
 # --- types -----------------------------------------------------------------------------------------------
 
 
-_FIELD = re.compile(r"(\w+) : ")
 _named_tuples: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
