@@ -23,6 +23,7 @@ PAGES = [
     "docs/comparing.md",
     "docs/unflatten.md",
     "docs/interop.md",
+    "docs/from_torch_export.md",
     "docs/onnx.md",
     "docs/torchscript.md",
     "docs/generation.md",

@@ -28,6 +28,7 @@ from tintype.symbolic.environment import Environment
 from tintype.trace.answers import NeedsControlFlow
 from tintype.trace.argument_names import argument_names
 from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.example_answers import Decision, ExampleAnswers, assert_profiles
 from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
 from tintype.trace.recording import one_at_a_time
@@ -49,6 +50,7 @@ class ExampleCall:
         strict: bool = False,
         control_flow: str = "refuse",
         is_for_training: bool = False,
+        decisions: list[Decision] | None = None,
     ) -> None:
         self.module = module
         self.args = args
@@ -59,6 +61,8 @@ class ExampleCall:
         self._interpreted: Callable[[Capture], AbstractContextManager[Any]] = _by_machine if strict else _natively
         self._may_flow = control_flow == "auto"
         self._is_for_training = is_for_training
+        # of a draft: what the example decided
+        self._decisions = decisions
         self._watches_functions = False
         names = argument_names(module, args, kwargs)
         self._sources = [named_input(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
@@ -164,8 +168,20 @@ class ExampleCall:
             watches_functions=self._watches_functions,
         )
         capture.recorder.stops_at_branches = self._may_flow
+        answers = None if self._decisions is None else self._answered_by_example(capture, self._decisions)
         with signatures_preserved(capture.modules, self._preserved, capture.recorder), self._interpreted(capture):
-            return capture.run(after_inputs=inputs.finish)
+            captured = capture.run(after_inputs=inputs.finish)
+        if answers is not None:
+            assert_profiles(captured.graph, answers.profiled)
+        return captured
+
+    def _answered_by_example(self, capture: Capture, decisions: list[Decision]) -> ExampleAnswers:
+        """Let the example answer what only data can tell; what an earlier try decided is decided again."""
+        decisions.clear()
+        answers = ExampleAnswers(capture, decisions)
+        capture.recorder.example = answers
+        capture.context.environment.by_example = answers.number
+        return answers
 
 
 def new_environment() -> Environment:

@@ -37,6 +37,7 @@ from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import is_captured_program, positional_keywords
 from tintype.trace.capture import Capture, CapturedGraph
 from tintype.trace.conversions import settle_conversions
+from tintype.trace.example_answers import Decision
 from tintype.trace.state import ScriptInsideError
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
@@ -153,6 +154,7 @@ def _captured_program(
     forgets_assignments: bool = False,
     control_flow: str = "auto",
     tidy: Callable[[Graph], None] | None = None,
+    decisions: list[Decision] | None = None,
 ) -> ExportedProgram:
     """The program of a model: recorded, functional and then tidied up or for training with its regions wrapped; then
     the sizes that it needs are held against those that were promised."""
@@ -173,6 +175,7 @@ def _captured_program(
         strict=strict,
         control_flow=control_flow,
         is_for_training=stage is Stage.TRAINING,
+        decisions=decisions,
     )
     captured, inputs = call.capture()
     if captured.kept:
@@ -184,8 +187,7 @@ def _captured_program(
     _settle(captured, stage, tidy)
     _keep_promises(call, captured, inputs, complex_as_assertions)
     _write_assertions(captured, inputs)
-    positional = positional_keywords(module, args, kwargs)
-    program = _program_from(captured, stage, (args, kwargs), inputs.dynamic, positional)
+    program = _program_from(captured, stage, call, inputs.dynamic)
     program.validate()
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
@@ -348,9 +350,8 @@ def _given_memory(captured: CapturedGraph) -> set[Storage]:
 def _program_from(
     captured: CapturedGraph,
     stage: Stage,
-    example: Any,
+    call: ExampleCall,
     sizes: Sequence[DynamicSize],
-    positional: tuple[str, ...],
 ) -> ExportedProgram:
     if stage is Stage.TRAINING:
         paths = (*captured.state_dict, *captured.constants)
@@ -358,6 +359,7 @@ def _program_from(
     signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")
+    positional = positional_keywords(call.module, call.args, call.kwargs)
     call_spec = CallSpec(captured.in_spec, captured.out_spec, tuple(captured.returned), positional)
     signatures[""] = root_signature(call_spec, signature)
     return ExportedProgram(
@@ -367,7 +369,7 @@ def _program_from(
         captured.constants,
         call_spec,
         captured.argument_names,
-        example,
+        (call.args, call.kwargs),
         stage,
         captured.context,
         with_signatures(_modules(captured), signatures),

@@ -25,6 +25,7 @@ from tintype.export.codegen import (
     spell_arguments,
     write_call,
 )
+from tintype.export.flat_args import FlatArgsAdapter, adapted
 from tintype.export.module import attribute_of, callers_containers, put_back, submodule_at, write_arguments
 from tintype.export.own_attributes import Own, OwnAttributes, UnlessModels, table_of_constant, tables_of
 from tintype.export.owned_state import InitialValue, as_replacement
@@ -50,11 +51,23 @@ class CallableModule(OwnAttributes):
     graph = Own()
     _entry = Own()
     _root_name = Own()
+    _class_name = Own()
 
     def __init__(self, root_name: str = ROOT) -> None:
         super().__init__()
+        self._class_name = None
         self._entry = None
         self._root_name = root_name
+
+    def type_name(self) -> str | None:
+        """The class of the module in the model, where the program knows it.
+
+        >>> import torch, tintype
+        >>> model = torch.nn.Sequential(torch.nn.ReLU())
+        >>> tintype.unflatten(tintype.export(model, (torch.ones(2),))).get_submodule("0").type_name()
+        'torch.nn.modules.activation.ReLU'
+        """
+        return self._class_name
 
     def recompile(self) -> None:
         """Take an edit of the graph into account."""
@@ -149,6 +162,7 @@ class UnflattenedModule(StructuredModule):
     _constants = Own()
     _initial = Own()
     _replaced = Own()
+    _adapter = Own()
 
     def __init__(
         self,
@@ -165,6 +179,12 @@ class UnflattenedModule(StructuredModule):
         self._constants = list(constants)
         self._initial = {}
         self._replaced = frozenset()
+        self._adapter = None
+
+    def set_adapter(self, adapter: FlatArgsAdapter | None) -> None:
+        """Ask somebody what to do with arguments of another structure than the program's."""
+        self._adapter = adapter
+        self._entry = None
 
     def keep_initial(self, values: Mapping[str, torch.Tensor], replaced: Collection[str]) -> None:
         """Note state that calls change, as it is now; some is replaced by them, the rest written to."""
@@ -211,6 +231,10 @@ class UnflattenedModule(StructuredModule):
         return owner is not None and attribute in vars(owner).get(_CHANGING, ())
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
+        if self._adapter is not None:
+            writer.line(
+                f"_args, _kwargs = {writer.bind(adapted)}({writer.bind(self._adapter)}, _self, _args, _kwargs)"
+            )
         write_arguments(writer, self, inputs, "_self._state_of")
         if self._checks.looks_further:
             leaves = "".join(f"{variable(node)}, " for node in inputs)

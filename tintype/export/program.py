@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.fx import Graph, GraphModule
 
 from tintype import tree
-from tintype.export.checks import Expectation, InputChecks
+from tintype.errors import InvalidRequestError
+from tintype.export.checks import Expectation, InputChecks, flatten_call
 from tintype.export.constraints import DynamicSize, contract_lines
 from tintype.export.contract import Contract, control_flow_lines
 from tintype.export.dimensions import Dim
@@ -37,6 +38,9 @@ from tintype.transforms.doubts import asserted_layouts
 from tintype.transforms.memory import storages_of, written_storages
 
 aten = torch.ops.aten
+
+if TYPE_CHECKING:
+    from tintype.export.draft import DraftReport
 
 
 @dataclasses.dataclass
@@ -115,6 +119,8 @@ class ExportedProgram:
         self._module_call_graph = module_call_graph
         self._dynamic_sizes = list(dynamic_sizes)
         self._observations = list(observations)
+        # what the example decided, where this is a draft: see tintype.draft_export
+        self.report: DraftReport | None = None
 
     # --- what it is made of ----------------------------------------------------------------------------------
 
@@ -157,6 +163,21 @@ class ExportedProgram:
     def example_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The arguments the program was exported with."""
         return self._example_inputs
+
+    @example_inputs.setter
+    def example_inputs(self, example: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:
+        """Other inputs: a tuple of positional ones and a dictionary of keyword ones, as the program takes them."""
+        if example is not None:
+            is_call = isinstance(example, tuple) and len(example) == 2
+            if not is_call or not isinstance(example[0], tuple) or not isinstance(example[1], dict):
+                raise InvalidRequestError(
+                    "example_inputs are a tuple of positional arguments and a dictionary of keyword arguments",
+                    remedy="write program.example_inputs = (args, {}), with args a tuple",
+                )
+            checks = self._input_checks()
+            leaves = flatten_call(*example, checks.in_spec, checks.names, checks.ordered)
+            checks.check(leaves, lambda name: {**self.state_dict, **self.constants}[name])
+        self._example_inputs = example
 
     @property
     def module_call_graph(self) -> list[ModuleCallEntry]:

@@ -16,14 +16,16 @@ class Scope:
     """One call of a module: its graph, and where the program's values are in it."""
 
     __slots__ = (
-        "call", "closed", "depth", "graph", "inputs", "last", "last_input", "last_state", "name", "outputs", "parent",
-        "path", "signature", "sizes", "target", "values",
+        "call", "class_name", "closed", "depth", "graph", "inputs", "last", "last_input", "last_state", "name",
+        "outputs", "parent", "path", "signature", "sizes", "target", "values",
     )  # fmt: skip
 
     def __init__(self, parent: Scope | None, path: str, name: str) -> None:
         self.parent = parent
         self.path = path
         self.name = name
+        # the class of the module in the model, where the program knows it
+        self.class_name: str | None = None
         self.depth: int = parent.depth + 1 if parent is not None else 0
         self.graph = Graph()
         self.signature: ModuleCallSignature | None = None

@@ -52,7 +52,8 @@ class ModuleTree:
         self.modules[""] = root
         kept = self._choose_targets()
         for scope in kept:
-            self.modules[scope.target] = root if scope is self.root_scope else self._module_for(scope)
+            module = self.modules[scope.target] = root if scope is self.root_scope else self._module_for(scope)
+            module._class_name = scope.class_name
         self._place(root)
         attach_state(root, state)
         held = {**self.program.state_dict, **self.program.constants}

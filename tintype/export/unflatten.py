@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import InvalidRequestError
+from tintype.export.flat_args import FlatArgsAdapter
 from tintype.export.module_tree import ROOT, UnflattenedModule, build_tree, leaves_of, replace_buffer
 from tintype.export.owned_state import replace_state
 from tintype.export.program import ExportedProgram
@@ -47,13 +48,14 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SIZES = frozenset({aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default})
 
 
-def unflatten(program: ExportedProgram) -> UnflattenedModule:
+def unflatten(program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
     """The program as a module with the submodules of the original model, which can be replaced.
 
     Names and sharing of submodules and state are those of the original. A module that is called several times and
     does not do the same each time has a further module per way of calling it: ``block``, ``block@1``. Submodules take
     and return the tensors that cross their border, by position; those named in ``preserve_module_call_signature``
-    when the model was exported are called as the original calls them.
+    when the model was exported are called as the original calls them. A ``flat_args_adapter`` is asked where
+    arguments come in other containers than the program was exported with.
 
     >>> import torch, tintype
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
@@ -70,7 +72,9 @@ def unflatten(program: ExportedProgram) -> UnflattenedModule:
             remedy="export the model first: tintype.unflatten(tintype.export(model, args))",
         )
     with collector_paused():
-        return Unflattening(program).run()
+        module = Unflattening(program).run()
+    module.set_adapter(flat_args_adapter)
+    return module
 
 
 class Unflattening:
@@ -110,9 +114,10 @@ class Unflattening:
         if call is not None:
             return self._scope_of_call(call)
         scope = self.root
-        for name, (path, _) in (meta.get("nn_module_stack") or {}).items():
+        for name, (path, class_name) in (meta.get("nn_module_stack") or {}).items():
             if path:
                 scope = self._named(scope, path, name)
+                scope.class_name = class_name
         return scope
 
     def _scope_of_call(self, call: ModuleCall) -> Scope:
@@ -120,6 +125,7 @@ class Unflattening:
         if scope is None:
             parent = self._scope_of_call(call.parent) if call.parent is not None else self.root
             scope = parent if not call.path else self._named(parent, call.path, call.name)
+            scope.class_name = call.class_name
             self._by_call[call] = scope
         return scope
 

@@ -78,7 +78,7 @@ class Origin:
     the backward half has the number, the call and the frames of the forward step whose gradient it computes.
     """
 
-    __slots__ = ("backward", "call", "function", "sequence", "serial", "steps", "text")
+    __slots__ = ("annotations", "backward", "call", "function", "sequence", "serial", "steps", "text")
 
     def __init__(
         self,
@@ -95,11 +95,14 @@ class Origin:
         self.text = text
         self.sequence: int | None = None
         self.backward = False
+        # what the user's program says of this part of it (torch.fx.traceback.annotate)
+        self.annotations: dict[str, Any] | None = None
 
-    def of_function(self, function: str) -> Origin:
+    def of_function(self, function: str | None) -> Origin:
         """The same place, as that of another function."""
         origin = Origin(self.call, self.steps, function, self.serial, self.text)
         origin.sequence, origin.backward = self.sequence, self.backward
+        origin.annotations = self.annotations
         return origin
 
     def of_gradient(self, sequence: int) -> Origin:
@@ -107,6 +110,7 @@ class Origin:
         origin = Origin(self.call, self.steps, text=self.text)
         origin.sequence = sequence
         origin.backward = True
+        origin.annotations = self.annotations
         return origin
 
     def stack(self) -> Iterator[Step]:
@@ -250,8 +254,9 @@ _LAZY: dict[str, Callable[[Origin], Any]] = {
 }
 
 LAZY_ENTRIES = tuple(_LAZY)
-# what users add to a node's meta: a dictionary of plain values, which copies and files keep
+# what users add to a node's meta, or annotate their program with: plain values by name, which copies and files keep
 CUSTOM = "custom"
+_LAZY[CUSTOM] = lambda origin: dict(origin.annotations) if origin.annotations else None
 
 
 class NodeMeta(dict[str, Any]):
@@ -276,6 +281,15 @@ class NodeMeta(dict[str, Any]):
         self.region: Region = ()
         # while a program is recorded: whether something is to be asserted of the node's value
         self.asserted = False
+
+    def annotated_origin(self) -> Origin | None:
+        """The origin, with what somebody noted on this node (``meta["custom"]``)."""
+        origin = self.origin
+        if origin is None or not dict.__contains__(self, CUSTOM) or self[CUSTOM] == origin.annotations:
+            return origin
+        origin = origin.of_function(origin.function)
+        origin.annotations = self[CUSTOM]
+        return origin
 
     def _materialize(self, key: str) -> Any:
         origin = self.origin
@@ -357,13 +371,14 @@ class NodeMeta(dict[str, Any]):
     def given(self) -> dict[str, Any]:
         """What somebody gave the node that does not follow from its origin, without its value."""
         found = {}
-        for key in (*LAZY_ENTRIES, CUSTOM):
+        for key in LAZY_ENTRIES:
             if dict.__contains__(self, key):
                 value = dict.__getitem__(self, key)
-                derived = _LAZY[key](self.origin) if self.origin is not None and key in _LAZY else None
+                derived = _LAZY[key](self.origin) if self.origin is not None else None
                 if value != derived:
                     found[key] = value
-        return found
+        custom = self.get(CUSTOM)
+        return found if custom is None else {**found, CUSTOM: custom}
 
     def __reduce__(self) -> Any:
         return NodeMeta, (dict(self.items()),)

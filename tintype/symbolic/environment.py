@@ -107,6 +107,8 @@ class Environment(Table):
         # whether what is known holds for the example; not in a branch that the example does not take
         self.hints_hold = True
         self.before_plain = before_plain
+        # what an expression over numbers from data is for the example, where somebody has its data
+        self.by_example: Callable[[Expr, Location | None], Any] | None = None
         # whether the program that has these symbols is running: then it may look at the text of a number
         self.has_running_program = False
         self._next_number: dict[str, int] = {}
@@ -266,7 +268,7 @@ class Environment(Table):
         if hint is None:
             needed = needed_answer()
             if needed is None:
-                raise self._data_dependent(condition, location or user_location())
+                return self._answered_by_example(condition, location or user_location())
             self.require(condition if needed.answer else not_(condition), needed.message, location=location)
             return needed.answer
         self._record_guard(condition if hint else not_(condition), location)
@@ -430,7 +432,7 @@ class Environment(Table):
         hint = self.hint(expression)
         location = location or user_location()
         if hint is None:
-            raise self._data_dependent(reduced, location)
+            return self._answered_by_example(reduced, location)
         condition = eq(reduced, hint)
         before = len(self.specializations)
         if isinstance(condition, Expr):
@@ -440,6 +442,15 @@ class Environment(Table):
         return hint
 
     # -- recording
+
+    def _answered_by_example(self, asked: Expr, location: Location | None) -> Any:
+        """What only the data can tell: refused, unless somebody has the data of the example. Then it is asserted."""
+        if self.by_example is None:
+            raise self._data_dependent(asked, location)
+        answer = self.by_example(asked, location)
+        held = (asked if answer else not_(asked)) if asked.kind == "bool" else eq(asked, answer)
+        self.require(held, f"a draft rests on the example, for which {held} held", location=location)
+        return answer
 
     def _record_guard(self, condition: Condition, location: Location | None, message: str | None = None) -> None:
         assert isinstance(condition, Expr)

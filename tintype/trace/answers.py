@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tintype.fake.context import FakeContext
     from tintype.ir.node_info import Origin
+    from tintype.trace.example_answers import ExampleAnswers
     from tintype.trace.modes import Modes
     from tintype.trace.numbers import Numbers
     from tintype.trace.observing import Observer
@@ -50,6 +51,7 @@ class Answers:
         observer: Observer
         problems: list[TintypeError]
         constant_inputs: dict[Node, torch.Tensor]
+        example: ExampleAnswers | None
 
         @property
         def is_recording(self) -> bool: ...
@@ -63,6 +65,8 @@ class Answers:
     def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor:
         """The data of a fake that the program asks for; refused where it is not constant."""
         value = known_value(self.constant_of, fake)
+        if value is None and self.example is not None:
+            return self.example.data(fake, purpose)
         if value is None:
             raise DataDependentError(
                 f"the program asks for the data of a tensor ({purpose}), which is only known when it runs",

@@ -24,7 +24,7 @@ from tintype.interpret.stand_ins import FrameView
 from tintype.interpret.tracebacks import original_code
 from tintype.ir.node_info import ModuleCall, Origin, Step
 from tintype.symbolic.location import CallStack, is_internal
-from tintype.trace.origin import OriginTracker
+from tintype.trace.origin import OriginTracker, annotated
 
 _RUN = Machine.run.__code__
 _ROOM = os.path.dirname(os.path.abspath(sys.modules["tintype.interpret"].__file__ or "")) + os.sep
@@ -192,10 +192,10 @@ class InterpretedOrigins(OriginTracker):
         frames = self.frames(sys._getframe(depth + 1))
         for key, place, module in frames:
             if module is not None and id(module) in self.paths:
-                return Origin(self._call_among(key, module, frames), tuple(steps), function, serial)
+                return annotated(Origin(self._call_among(key, module, frames), tuple(steps), function, serial))
             steps.append(place)
         self._calls.clear()
-        return Origin(None, tuple(steps), function, serial)
+        return annotated(Origin(None, tuple(steps), function, serial))
 
     def _call_among(
         self, key: Any, module: torch.nn.Module, outer: Iterator[tuple[Any, Step, torch.nn.Module | None]]

@@ -33,7 +33,7 @@ def infer(recorder: Recorder, call: Call) -> Any:
         except RuntimeError as error:
             if "no fake impl registered" not in str(error):
                 raise
-            raise _unknown_result(operator, str(error)) from error
+            return _by_example(recorder, call, error)
     if call.plan.composite:
         return _infer_composite(recorder, call)
     try:
@@ -42,7 +42,14 @@ def infer(recorder: Recorder, call: Call) -> Any:
         decomposition = torch._decomp.decomposition_table.get(operator)
         if decomposition is not None:
             return _run_fake_kernel(recorder, decomposition, call)
-        raise _unknown_result(operator, str(error)) from error
+        return _by_example(recorder, call, error)
+
+
+def _by_example(recorder: Recorder, call: Call, error: Exception) -> Any:
+    """The results that an operator has for the example of a draft; in any other capture nobody knows them."""
+    if recorder.example is None or not recorder.is_recording:
+        raise _unknown_result(call.operator, str(error)) from error
+    return recorder.example.results(call, first_sentence(str(error)))
 
 
 def _run_fake_kernel(recorder: Recorder, kernel: Callable[..., Any], call: Call) -> Any:

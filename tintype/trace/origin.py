@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.fx import traceback
 
 from tintype.ir.node_info import Frame, ModuleCall, Origin, Step
 from tintype.symbolic.location import NATIVE
@@ -26,6 +27,14 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 def program_steps(origin: Origin) -> list[Step]:
     """The frames of an origin without those of the recorder, of which there are as many as its way was long."""
     return [step for step in origin.steps if isinstance(step, Frame) or not step[0].co_filename.startswith(_OWN)]
+
+
+def annotated(origin: Origin) -> Origin:
+    """An origin with what the program says of itself at this point."""
+    said = traceback.current_meta
+    if said and "custom" in said:
+        origin.annotations = dict(said["custom"])  # a statement inside of this one changes the dictionary itself
+    return origin
 
 
 class OriginTracker:
@@ -63,11 +72,11 @@ class OriginTracker:
         while frame is not None and frame is not entry:
             code = frame.f_code
             if code is _CALL and (call := self._call_of(frame)) is not None:
-                return Origin(call, tuple(steps), function, serial)
+                return annotated(Origin(call, tuple(steps), function, serial))
             steps.append((code, frame.f_lasti))
             frame = frame.f_back
         self._calls.clear()
-        return Origin(None, tuple(steps), function, serial)
+        return annotated(Origin(None, tuple(steps), function, serial))
 
     def _call_of(self, frame: FrameType) -> ModuleCall | None:
         """The call that a frame is, if it is one of the program's modules'; then it is the innermost that runs."""

@@ -53,6 +53,7 @@ from tintype.trace.plan import Plan, plan_for
 from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
 
 if TYPE_CHECKING:
+    from tintype.trace.example_answers import ExampleAnswers
     from tintype.trace.recording import Recording
 
 aten = torch.ops.aten
@@ -85,6 +86,8 @@ class Recorder(Answers, TorchDispatchMode):
     below_autograd = True
     # whether a conversion that changes nothing is recorded, so that the program can be moved to another device
     keeps_conversions = True
+    # answers from the example, where the capture is a draft
+    example: ExampleAnswers | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -481,8 +484,8 @@ class Recorder(Answers, TorchDispatchMode):
 
     def _origin(self, function: str) -> Origin:
         """Where in the user's program the operator that is being recorded was called."""
-        if self.replayed is not None and self.replayed.origin is not None:
-            return self.replayed.origin
+        if self.replayed is not None and (origin := self.replayed.annotated_origin()) is not None:
+            return origin
         return self.origins.origin(2, function)
 
     def origin_of(self, function: str) -> Origin:

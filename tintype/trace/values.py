@@ -38,6 +38,8 @@ def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         condition = fake if needed.answer else recorder.record(aten.logical_not.default, fake)
         recorder.record(aten._assert_async.msg, condition, needed.message)
         return needed.answer
+    if recorder.example is not None:
+        return recorder.example.truth("the program branches on the value of a tensor", fake)
     return recorder.data_dependent(
         "the program branches on the value of a tensor (if, while, bool(), assert)",
         "choose between values with torch.where, or move the branch out of the program",
@@ -52,6 +54,9 @@ def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     first, second = (known_value(recorder.constant_of, fake) for fake in fakes)
     if first is not None and second is not None:
         return torch.equal(first, second)
+    if recorder.example is not None:
+        same = recorder.inside(lambda: torch.all(torch.eq(*fakes)))
+        return recorder.example.truth("the program asks whether two tensors are equal", same)
     return recorder.data_dependent(
         "the program asks whether two tensors are equal (torch.equal)",
         "compare with (a == b).all() and use torch.where on the result",
@@ -64,6 +69,9 @@ def _allclose(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     first, second = (known_value(recorder.constant_of, fake) for fake in fakes)
     if first is not None and second is not None:
         return torch.allclose(first, second, *args[2:], **kwargs)
+    if recorder.example is not None:
+        close = recorder.inside(lambda: torch.all(torch.isclose(*fakes, *args[2:], **kwargs)))
+        return recorder.example.truth("the program asks whether two tensors are close", close)
     return recorder.data_dependent(
         "the program asks whether two tensors are close (torch.allclose)",
         "compare with torch.isclose(a, b).all() and use torch.where on the result",

@@ -99,7 +99,7 @@ class Decomposer(Recorder):
     def _origin(self, function: str) -> Origin:
         """That of the operator which is decomposed. One that a pass made has none: then what it consists of has none,
         either, and is nothing that the program said."""
-        origin = None if self.replayed is None else self.replayed.origin
+        origin = None if self.replayed is None else self.replayed.annotated_origin()
         return Origin(None, ()) if origin is None else origin
 
     def _contiguous(self, argument: Any, known: Layouts) -> Any:

@@ -95,7 +95,7 @@ class JointRecorder(Recorder):
         else:
             origin = super()._origin(function)
             if self.replayed is not None:
-                origin = Origin(origin.call, origin.steps, origin.function, origin.serial)
+                origin = origin.of_function(origin.function)
             origin.sequence = sequence
         # autograd numbers a step before its operator runs, so the first operator that is seen is the step's own
         self._forward_origins.setdefault(sequence, origin)
