@@ -152,7 +152,7 @@ class ExampleAnswers:
                     self._values[node] = subgraph_at(node)
                 else:
                     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
-                    self._values[node] = call_node(node, args, kwargs)  # type: ignore[arg-type]
+                    self._values[node] = call_node(node, args, kwargs)
         return self._values[wanted]
 
     def _given(self, node: Node) -> Any:

@@ -70,7 +70,7 @@ def _allclose(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     if first is not None and second is not None:
         return torch.allclose(first, second, *args[2:], **kwargs)
     if recorder.example is not None:
-        close = recorder.inside(lambda: torch.all(torch.isclose(*fakes, *args[2:], **kwargs)))
+        close = recorder.inside(lambda: torch.all(torch.isclose(fakes[0], fakes[1], *args[2:], **kwargs)))
         return recorder.example.truth("the program asks whether two tensors are close", close)
     return recorder.data_dependent(
         "the program asks whether two tensors are close (torch.allclose)",
