@@ -64,6 +64,19 @@ class Replay:
             return self.recorded.replay(inputs)
 
 
+def _try_to_record(run: Callable[..., Any], inputs: Sequence[Any], device: torch.device) -> None:
+    """Raise an error if a function can't be recorded. torch leaves the random generator of a failed recording where
+    nobody can draw from it any more, so another one stands in its place meanwhile."""
+    generator = torch.cuda.default_generators[device.index]
+    real = generator.graphsafe_get_state()
+    generator.graphsafe_set_state(generator.clone_state())
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            run(*inputs)
+    finally:
+        generator.graphsafe_set_state(real)
+
+
 class Recorded:
     """A CUDA graph with its inputs and outputs. ``addresses`` are those of inputs that stay, -1 for others."""
 
@@ -82,6 +95,7 @@ class Recorded:
                 run(*self.inputs)  # libraries get ready
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.set_rng_state(before, device)
+            _try_to_record(run, self.inputs, device)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 results = run(*self.inputs)
