@@ -597,3 +597,18 @@ def test_a_gradient_is_missing_for_a_result_whose_size_data_decide() -> None:
             run(x)[chosen].sum().backward()
             found.append(x.grad)
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_complex_gradient_of_a_real_number_is_refused_when_it_is_asked_for() -> None:
+    """Autograd has none for ``where`` of both kinds; its result is one all the same."""
+
+    def choose(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, x, z)
+
+    x, z = torch.randn(3, requires_grad=True), torch.randn(3, dtype=torch.complex64)
+    result = tintype.aot.function(choose)(x, z)
+    assert torch.equal(result, choose(x, z))
+    with pytest.raises(RuntimeError, match="isFloatingType"):
+        result.abs().sum().backward()
+    with pytest.raises(tintype.TintypeError, match="a joint graph needs it"):
+        tintype.export_joint(lambda x, z: choose(x, z).abs().sum(), (x, z))

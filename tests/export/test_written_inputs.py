@@ -215,3 +215,18 @@ def test_bits_that_are_no_number() -> None:
     module(given)
     model(wanted)
     assert torch.equal(given.view(torch.int32), wanted.view(torch.int32))
+
+
+def test_the_gradient_of_bits_that_are_no_number() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x.view(torch.int32).data.mul_(2)
+        return x.nan_to_num() + x
+
+    module = tintype.export(model, (torch.ones(2),)).module()
+    bits = torch.tensor([0x3FE00001, 0x3F800000], dtype=torch.int32)  # doubled, the first one is a quiet NaN
+    found = []
+    for function in (model, module):
+        leaf = bits.clone().view(torch.float32).requires_grad_()
+        found.append(torch.autograd.grad(function(leaf * 1).sum(), leaf)[0])
+    assert_same(*found)
+    assert found[0][0] == 1

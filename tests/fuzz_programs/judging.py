@@ -19,6 +19,7 @@ from tests.fuzz_programs.inputs import Case, can_share, other_layouts
 from tests.fuzz_programs.language import Input, Program
 from tests.fuzz_programs.programs import OTHERS
 from tests.fuzz_programs.running import Outcome, Runnable, State, copied, run, run_as_differentiated
+from tests.fuzz_programs.second_opinions import is_rounding, with_control_flow
 from tests.fuzz_programs.variants import (
     ANY_SIZES,
     BY_TABLE,
@@ -35,6 +36,8 @@ from tests.fuzz_programs.variants import (
 WRONG, FOREIGN, VARIANT, PROMISE, CHANGED = "WRONG", "FOREIGN", "VARIANT", "PROMISE", "CHANGED"
 FAULTS = [WRONG, FOREIGN, VARIANT, PROMISE, CHANGED]
 REFUSED, ACCEPTS, SHARES, NARROW, VARIANT_REFUSED = "refused", "accepts", "shares", "narrow", "variant refused"
+# differences that are no faults: see second_opinions.py
+ROUNDING, OF_BRANCHES = "rounding", "of branches"
 
 
 _DRAWS = (
@@ -309,14 +312,37 @@ def _judge_variant(
         state.put_back()
         judgement.calls += 1
         outcome = run(module, exported.runnable, case)
-        remark = judge_call(exported.runnable.program, variant, case, eager[i], outcome)
-        if remark is not None and _is_about_gradients(remark):
-            again = run_as_differentiated(exported.runnable.model(), exported.runnable, case)
-            remark = judge_call(exported.runnable.program, variant, case, again, outcome)
+        remark = _judge_again(exported.runnable, variant, case, eager[i], outcome)
         if remark is not None:
             remarks.append(remark)
             if remark.is_fault:
                 return
+
+
+def _judge_again(runnable: Runnable, variant: str, case: Case, eager: Outcome, outcome: Outcome) -> Remark | None:
+    """What is to be said about one call, with other references where eager mode as it is differs."""
+    program = runnable.program
+
+    def judged(reference: Outcome) -> Remark | None:
+        outcome.shares = reference.shares if variant == JOINT else outcome.shares
+        return judge_call(program, variant, case, reference, outcome)
+
+    remark = judged(eager)
+    if remark is not None and _is_about_gradients(remark):
+        eager = run_as_differentiated(runnable.model(), runnable, case)
+        remark = judged(eager)
+    if remark is None or remark.verdict != WRONG:
+        return remark
+    most = 0.5 if computes_roughly(program) else 1e-2
+    if "values differ" in remark.text and is_rounding(program, variant, case, eager, outcome, most):
+        return Remark(ROUNDING, variant, remark.text, case)
+    if with_control_flow(program, case, lambda wanted: _fault(judged(wanted))):
+        return Remark(OF_BRANCHES, variant, remark.text, case)
+    return remark
+
+
+def _fault(remark: Remark | None) -> Remark | None:
+    return remark if remark is not None and remark.is_fault else None
 
 
 def _is_about_gradients(remark: Remark) -> bool:
@@ -467,12 +493,7 @@ def _judge_joint(runnable: Runnable, cases: list[Case], eager: dict[int, Outcome
         state.put_back()
         judgement.calls += 1
         outcome = run_joint(module, runnable, cases[i])
-        outcome.shares = eager[i].shares
-        remark = judge_call(runnable.program, JOINT, cases[i], eager[i], outcome)
-        if remark is not None and _is_about_gradients(remark):
-            again = run_as_differentiated(runnable.model(), runnable, cases[i])
-            outcome.shares = again.shares
-            remark = judge_call(runnable.program, JOINT, cases[i], again, outcome)
+        remark = _judge_again(runnable, JOINT, cases[i], eager[i], outcome)
         if remark is not None and remark.verdict != PROMISE:
             judgement.remarks.append(remark)
             if remark.is_fault:

@@ -43,7 +43,7 @@ class Runnable:
         operators.register()
         self.program = program
         source = program.source()
-        file = f"<random program {program.seed}: {hash(source)}>"
+        file = f"<random program {program.seed}: {id(self)}>"
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         self._file = file
         self.namespace: dict[str, Any] = {"torch": torch, "tintype": tintype, "__name__": "random_program"}

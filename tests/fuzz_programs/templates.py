@@ -584,6 +584,7 @@ NARROWING = (
     " if ", " for ", "assert ", "chunk(", "unbind(", "split(", "range(", "max({z}", "min({a1}", "or 5", "bool({z}",
     "torch._check(", "stride(", "storage_offset(", "int(", ".numel() >", "hsplit(", "len(", "trapezoid(",
     "for row", "vsplit(", "sum({a}.shape)", "in (1, 2)", ".count(3)", "zip(", "stack(tuple(", "torch.diff(",
+    "] * {a1}.shape",
 )  # fmt: skip
 
 

@@ -592,3 +592,15 @@ def test_numbers_that_python_takes_for_equal_are_results_of_their_own() -> None:
     module = tintype.export(f, (X,)).module()
     for x in (X, -X):
         assert [(type(value), str(value)) for value in module(x)] == [(type(value), str(value)) for value in f(x)]
+
+
+def test_a_branch_that_is_decided_against_may_fail_in_any_way() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        total = sum(row.sum() for row in x)  # a plain 0 where there are no rows
+        return tintype.cond(x.shape[0] > 0, lambda x: x + total.detach(), lambda x: x * 2, (x,))
+
+    assert tintype.export(model, (torch.ones(0),)).module()(torch.ones(0)).shape == (0,)
+    with pytest.raises(tintype.TintypeError, match="AttributeError: 'int' object"):
+        tintype.export(
+            lambda x: tintype.cond(x.sum() > 0, lambda x: (3).detach(), lambda x: x, (x,)), (torch.ones(2),)
+        )

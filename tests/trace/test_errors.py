@@ -762,3 +762,19 @@ def test_the_length_of_a_tensor_without_dimensions_is_the_programs_own_error() -
     with pytest.raises(TypeError, match="0-d tensor") as caught:
         tintype.export(lambda value: value * len(value.sum()), (X,))
     assert not isinstance(caught.value, errors.TintypeError)
+
+
+def test_torchs_own_parts_that_want_plain_numbers() -> None:
+    def of_data(x: torch.Tensor) -> torch.Tensor:
+        return torch.combinations(x[x > 0])
+
+    error = refused(errors.DataDependentError, of_data)
+    assert_located(error, of_data, "torch.combinations")
+
+    def of_sizes(x: torch.Tensor) -> torch.Tensor:
+        size = (x.shape[2] - 1,)
+        return nn.functional.interpolate(x, size=size, mode="linear", align_corners=True).sum()
+
+    x = torch.randn(1, 2, 4, requires_grad=True)
+    with pytest.raises(errors.DataDependentError, match="wants to know a number that varies"):
+        tintype.export_joint(of_sizes, (x,), dynamic_shapes=({2: tintype.Dim("n", min=2)},))

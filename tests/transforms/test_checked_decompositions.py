@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -246,3 +247,55 @@ def test_a_loss_has_the_kind_that_eager_mode_gives_it(loss: Any, reduction: str,
         torch.testing.assert_close(variant.module()(*given), loss(*given, reduction=reduction))
         (output,) = variant.graph.find_nodes(op="output")
         assert output.args[0][0].meta["val"].dtype is loss(*given, reduction=reduction).dtype
+
+
+ZERO_DIVISIONS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], tuple[Any, ...]]] = {
+    "label smoothing": (
+        lambda x, i: F.cross_entropy(x, i, label_smoothing=0.1),
+        lambda n: (torch.randn(n, n), torch.zeros(n, dtype=torch.int64)),
+        ({0: tintype.Dim.AUTO, 1: tintype.Dim.AUTO}, {0: tintype.Dim.AUTO}),
+    ),
+    "label smoothing of probabilities": (
+        lambda x: F.cross_entropy(x, x.softmax(1), label_smoothing=0.1),
+        lambda n: (torch.randn(3, n),),
+        ({0: tintype.Dim.AUTO, 1: tintype.Dim.AUTO},),
+    ),
+    "attention": (
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+        lambda n: (torch.randn(1, 2, 3, n),),
+        ({3: tintype.Dim.AUTO},),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ZERO_DIVISIONS)
+@pytest.mark.parametrize("example", [4, 0])
+def test_kernels_divide_by_zero(name: str, example: int) -> None:
+    function, arguments, sizes = ZERO_DIVISIONS[name]
+    program = tintype.export(function, arguments(example), dynamic_shapes=sizes)
+    decomposed = program.run_decompositions()
+    joint = None
+    if name == "attention":
+        leaves = [value.requires_grad_() for value in arguments(example)]
+        loss = tintype.export_joint(lambda x: function(x).sum(), tuple(leaves), dynamic_shapes=sizes)
+        joint = loss.module()
+    file = io.BytesIO()
+    tintype.save(decomposed, file)
+    for module in (decomposed.module(), tintype.load(file).module()):
+        for size in (0, 5) if example else (0,):
+            given = arguments(size)
+            torch.testing.assert_close(module(*given), function(*given), equal_nan=True)
+            if joint is not None:
+                torch.testing.assert_close(joint(*given)[0], function(*given).sum(), equal_nan=True)
+
+
+def test_python_does_not_divide_by_zero() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * (2 / (x.shape[0] - 3))
+
+    program = tintype.export(model, (torch.ones(5),), dynamic_shapes=({0: tintype.Dim.AUTO},))
+    again = tintype.export(program.module(), (torch.ones(5),), dynamic_shapes=({0: tintype.Dim.AUTO},))
+    for made in (program, program.run_decompositions(), again):
+        torch.testing.assert_close(made.module()(torch.ones(7)), model(torch.ones(7)))
+        with pytest.raises(ZeroDivisionError):
+            made.module()(torch.ones(3))

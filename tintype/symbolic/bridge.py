@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+import os
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -139,13 +140,41 @@ def _division(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any]
     divide = _binary(function)
 
     def method(self: SymbolNode, other: Any) -> SymbolNode:
-        divisor = _from_node(other)
-        if isinstance(divisor, Expr) and self.environment.hint(divisor) == 0 and _is_users(native_caller(1)):
-            self.environment.note_failure(relations.eq(divisor, 0))
-            raise ZeroDivisionError("integer division or modulo by zero")
+        _refuse_zero(self.environment, _from_node(other), native_caller(1))
         return divide(self, other)
 
     return method
+
+
+def _quotient(function: Callable[[Any, Any], Any]) -> Callable[[SymbolNode, Any], SymbolNode]:
+    """True division, which notes who divides."""
+    divide = _binary(function)
+
+    def method(self: SymbolNode, other: Any) -> SymbolNode:
+        caller = native_caller(1)
+        _refuse_zero(self.environment, _from_node(other), caller)
+        result = divide(self, other)
+        if isinstance(result.value, Expr):
+            quotients = self.environment.kernel_quotients
+            (quotients.add if _is_kernels(caller) else quotients.discard)(result.value)
+        return result
+
+    return method
+
+
+def _refuse_zero(environment: Environment, divisor: Any, frame: FrameType | None) -> None:
+    if isinstance(divisor, Expr) and environment.hint(divisor) == 0 and _is_users(frame):
+        environment.note_failure(relations.eq(divisor, 0))
+        raise ZeroDivisionError("integer division or modulo by zero")
+
+
+def _is_kernels(frame: FrameType | None) -> bool:
+    """Whether a node's method was called by C++, or by a function that stands for a kernel."""
+    if frame is None or frame.f_code.co_filename not in OPERATIONS:
+        return True
+    while frame is not None and frame.f_code.co_filename in OPERATIONS:
+        frame = caller_of(frame)
+    return frame is not None and frame.f_code.co_filename.startswith(_INSTEAD_OF_KERNELS)
 
 
 def _is_users(frame: FrameType | None) -> bool:
@@ -400,9 +429,9 @@ class SymbolNode:
     mod = _division(operator.mod)
     floordiv = _division(operator.floordiv)
     int_floordiv = _division(operator.floordiv)
-    truediv = _division(operator.truediv)
-    int_truediv = _division(operator.truediv)
-    float_truediv = _binary(_float_quotient)
+    truediv = _quotient(operator.truediv)
+    int_truediv = _quotient(operator.truediv)
+    float_truediv = _quotient(_float_quotient)
     pow = _binary(operator.pow)
     pow_by_natural = _binary(extrema.power)
     float_pow = _binary(_float_power)
@@ -491,6 +520,11 @@ _SYMINT_MAXIMUM: CodeType = getattr(torch.SymInt, "__sym_max__").__code__  # noq
 _STRIDES_IN_PYTHON = make_contiguous_strides_for.__code__.co_filename
 # The files in which the operations of symbolic numbers are written down.
 OPERATIONS = {_SYMINT_MAXIMUM.co_filename, torch.SymInt.__floordiv__.__code__.co_filename}
+# Where functions are that are run in place of kernels: torch's decompositions, and ours.
+_INSTEAD_OF_KERNELS = (
+    *(os.path.join(os.path.dirname(torch.__file__), name) for name in ("_decomp", "_refs", "_prims")),
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), "transforms"),
+)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SYMBOLIC_TYPES: dict[str, Any] = {
     "int": torch.SymInt,

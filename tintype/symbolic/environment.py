@@ -99,6 +99,8 @@ class Environment(Table):
         self.assumptions: list[Guard] = []
         # what the capture could not do; a program that catches it and goes on is refused all the same
         self.refused: list[TintypeError] = []
+        # quotients that kernels compute and not the program: Python refuses to divide by zero, a kernel does not
+        self.kernel_quotients: set[Expr] = set()
         self.facts = Facts()
         # The same symbols, every size taken as 2 or more.
         self._general = Facts()

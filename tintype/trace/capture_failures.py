@@ -7,10 +7,14 @@ import traceback
 
 import torch
 
-from tintype.errors import CaptureError
+from tintype.errors import CaptureError, DataDependentError
 from tintype.symbolic.location import is_internal, location_in
 
 _SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
+# what C++ says when it is handed a symbolic number where it takes plain ones
+_PLAIN_NUMBER_WANTED = re.compile(
+    "Unable to cast Python instance of type <class 'torch.Sym|expected to contain only concrete integers"
+)
 _CALL = torch.nn.Module._call_impl.__code__
 
 
@@ -19,6 +23,13 @@ def explained(error: Exception) -> CaptureError | None:
     if isinstance(error, TypeError) and _SYMBOLIC_NUMBER.search(str(error)) is not None:
         fact = f"the program hands a size or number that varies to what takes only plain ones: {error}"
         remedy = "fix it with int(...) or float(...), or compute with operators and torch's functions"
+    elif isinstance(error, RuntimeError) and _PLAIN_NUMBER_WANTED.search(str(error)) is not None:
+        return DataDependentError(
+            "an operator of torch's that consists of others wants to know a number that varies, or depends on data",
+            location=location_in(error),
+            remedy="fix the number with int(...), or do this part outside of what is captured; tintype.export captures "
+            "many operators whole that a joint graph takes apart",
+        )
     elif _asked_for_length(error):
         fact = "the program makes a tensor from tensors in a list in a way that takes their data"
         remedy = "use torch.stack(...) or torch.tensor(...)"

@@ -20,9 +20,10 @@ from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import append_call, meta_of
 from tintype.ir.node_info import NodeMeta
-from tintype.symbolic import and_, maximum, minimum, or_
+from tintype.symbolic import and_, choose, eq, maximum, minimum, or_
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.expression import Expr, Size, Symbol
+from tintype.symbolic.expression import Expr, Size, Symbol, is_int
+from tintype.symbolic.floating import to_float
 from tintype.symbolic.location import user_location
 from tintype.symbolic.terms import ordered_terms
 from tintype.symbolic.text import sides
@@ -166,6 +167,8 @@ class Numbers:
             left, right, symbol = sides(number.arguments[0], ordered=number.operation == "le")
             comparison = _COMPARISONS[symbol if number.operation == "le" else number.operation]
             return self._call(comparison, (self.node(left, origin), self.node(right, origin)), number, origin)
+        if number.operation in _QUOTIENTS and _may_divide_by_zero(number):
+            return self.node(_quotient_of_kernel(*number.arguments), origin)
         arguments = tuple(self.node(argument, origin) for argument in number.arguments)
         function = _FUNCTIONS.get(number.operation)
         if function is None:
@@ -191,6 +194,22 @@ class Numbers:
         node.meta = NodeMeta({"val": to_torch(number)}, origin)
         return node
 
+
+def _may_divide_by_zero(quotient: Expr) -> bool:
+    """Whether a kernel divides by what may be zero: it does not raise then, as Python does."""
+    environment: Any = quotient.environment
+    return quotient in environment.kernel_quotients and 0 in environment.range(quotient.arguments[1])
+
+
+def _quotient_of_kernel(dividend: Any, divisor: Any) -> Any:
+    """A quotient that is infinite, or no number, where the divisor is zero."""
+    is_zero = eq(divisor, 0)
+    one = 1 if is_int(divisor) else 1.0
+    quotient = dividend / choose(is_zero, one, divisor)
+    return choose(is_zero, to_float(dividend) * math.inf, quotient)
+
+
+_QUOTIENTS = frozenset({"int_truediv", "float_truediv"})
 
 _FOLDED: dict[str, Callable[..., Any]] = {"min": minimum, "max": maximum, "and": and_, "or": or_}
 

@@ -180,6 +180,13 @@ def _instance_norm(image: torch.Tensor, *options: Any) -> Any:
     return NotImplemented
 
 
+def _cross_entropy(scores: torch.Tensor, target: torch.Tensor, *options: Any) -> Any:
+    """Of no classes it is no number in eager mode, for probabilities, which torch asks for no size that varies."""
+    if target.is_floating_point() and isinstance(scores.size(1 if scores.dim() > 1 else 0), torch.SymInt):
+        return NotImplemented
+    return aten.cross_entropy_loss.default.decompose(scores, target, *options)
+
+
 def _recurrent(operator: Any) -> Callable[..., Any]:
     """Recurrent layers: decomposed, dropout between layers would draw its numbers for elements in another order."""
     names = [argument.name for argument in operator._schema.arguments]
@@ -209,6 +216,7 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
     aten.dropout.default: _dropout,
     aten.scaled_dot_product_attention.default: attention,
     aten.instance_norm.default: _instance_norm,
+    aten.cross_entropy_loss.default: _cross_entropy,
     **{packet.vec: _upsample(packet.vec) for packet in _RESIZING},
     **{
         overload: _recurrent(overload)

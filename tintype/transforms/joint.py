@@ -22,7 +22,7 @@ from torch.autograd.graph import increment_version
 from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
-from tintype.errors import CaptureError, DataDependentError, InvalidRequestError, MutationError
+from tintype.errors import CaptureError, InvalidRequestError, MutationError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -42,7 +42,6 @@ from tintype.ir.running import call_node
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
-from tintype.symbolic.location import location_in
 from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
 from tintype.trace.metadata_writes import refuse_earlier_views
@@ -59,7 +58,11 @@ aten = torch.ops.aten
 _running_step = torch._C._current_autograd_node
 _next_sequence_number = torch.autograd._get_sequence_nr
 
-_NO_DERIVATIVE = re.compile(r"derivative for \S+ is not implemented")
+# what autograd says where it has no derivative: of some operators; a complex one of a real number (``where`` with
+# both); one of other sizes than the argument (``scatter_reduce`` of a part of its source)
+_NO_DERIVATIVE = re.compile(
+    r"derivative for \S+ is not implemented|Expected isFloatingType\(grad\.scalar_type|returned an invalid gradient"
+)
 
 
 class NoDerivativeError(CaptureError):
@@ -254,16 +257,7 @@ class JointCapture(Capture):
             raise _backward_called()
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            outputs = super()._call_root(args, kwargs)
-        except RuntimeError as error:
-            if "Unable to cast Python instance of type <class 'torch.Sym" not in str(error):
-                raise
-            raise DataDependentError(
-                "an operator of torch's that autograd takes apart wants to know a number that depends on data",
-                location=location_in(error),
-                remedy="do this part outside of what is differentiated; tintype.export captures it whole",
-            ) from error
+        outputs = super()._call_root(args, kwargs)
         if self.recorder.became_views:
             refuse_earlier_views(self.graph, self.recorder.became_views, tree.flatten(outputs)[0])
         self.gradients = self.differentiate(outputs)

@@ -90,10 +90,7 @@ class View:
         if new is None or not self.is_cut or not self.has_history:
             return new
         result = with_history(emit, base, new)
-        if self.target is aten.view.dtype:
-            # bits that are no number are not what they were after a computation
-            result = emit.call(aten.where.self, emit.call(aten.isnan.default, new), new, result)
-        return result
+        return _with_bits(emit, new, result) if self.target is aten.view.dtype else result
 
 
 def arguments_after_base(node: Node) -> tuple[Any, ...]:
@@ -377,6 +374,20 @@ def with_history(emit: Emitter, base: Node, value: Node) -> Node:
     if info is not None and not info.dtype.is_complex:
         nothing = emit.call(aten.nan_to_num.default, nothing)
     return emit.call(aten.sub.Tensor, emit.call(aten.detach.default, value), nothing)
+
+
+def _with_bits(emit: Emitter, value: Node, computed: Node) -> Node:
+    """A value that was computed anew where that has its bits, else the value: a computation changes bits that are no
+    number, if they stand for a signalling one."""
+    info = info_of(value)
+    integer = None if info is None else _INTEGERS.get(info.dtype.itemsize)
+    if integer is None:
+        return emit.call(aten.where.self, emit.call(aten.isnan.default, value), value, computed)
+    bits = [emit.call(aten.view.dtype, node, integer) for node in (emit.call(aten.detach.default, computed), value)]
+    return emit.call(aten.where.self, emit.call(aten.eq.Tensor, *bits), computed, value)
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @scatter(aten.permute.default)
