@@ -21,6 +21,7 @@ PAGES = [
     "docs/dynamic_shapes.md",
     "docs/aot.md",
     "docs/comparing.md",
+    "docs/rewriting.md",
     "docs/unflatten.md",
     "docs/interop.md",
     "docs/from_torch_export.md",

@@ -85,3 +85,192 @@ def test_what_is_no_edit_is_refused() -> None:
         _program().transform(lambda module: 3)
     with pytest.raises(InvalidRequestError, match="before run_decompositions"):
         _program().run_decompositions().transform(_to_gelu)
+
+
+# --- rewrite -------------------------------------------------------------------------------------------------
+
+
+def _names(program: Any) -> list[str]:
+    return [node.name for node in program.graph.nodes if node.op == "call_function"]
+
+
+def _layers() -> Any:
+    layers = [torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4), torch.nn.ReLU()]
+    shapes = {"input": {0: tintype.Dim("batch")}}
+    return tintype.export(torch.nn.Sequential(*layers), (torch.ones(5, 3),), dynamic_shapes=shapes)
+
+
+def test_an_operator_is_rewritten_everywhere_or_where_it_is_asked_for() -> None:
+    program = _layers()
+    gelu = torch.nn.functional.gelu
+    assert _names(program.rewrite(aten.relu.default, gelu)) == ["linear", "gelu", "linear_1", "gelu_1"]
+    assert _names(program.rewrite(aten.relu, gelu)) == ["linear", "gelu", "linear_1", "gelu_1"]
+    assert _names(program.rewrite(aten.relu.default, gelu, where="3")) == ["linear", "relu", "linear_1", "gelu"]
+    chosen = program.rewrite(aten.relu.default, gelu, where=lambda node: node.name == "relu")
+    assert _names(chosen) == ["linear", "gelu", "linear_1", "relu"]
+    assert _names(program) == ["linear", "relu", "linear_1", "relu_1"]
+    assert str(chosen.contract()) == str(program.contract())
+
+
+def test_a_pattern_of_several_operators() -> None:
+    program = _layers()
+    linear = torch.nn.functional.linear
+    made = program.rewrite(
+        lambda x, weight, bias: torch.relu(linear(x, weight, bias)),
+        lambda x, weight, bias: (x @ weight.mT + bias).clamp(min=0),
+    )
+    assert "linear" not in _names(made) and "clamp_1" in _names(made)
+    x = torch.randn(7, 3)
+    torch.testing.assert_close(made.module()(x), program.module()(x))
+    calls = [node for node in made.graph.nodes if node.op == "call_function"]
+    assert [node.meta["nn_module_stack"].popitem()[0] for node in calls] == ["1"] * 4 + ["3"] * 4
+
+
+def test_what_others_use_of_a_pattern_stays() -> None:
+    def model(x: torch.Tensor) -> Any:
+        y = x + 1
+        return y.relu(), y
+
+    program = tintype.export(model, (torch.randn(3),))
+    made = program.rewrite(lambda x: (x + 1).relu(), lambda x: torch.clamp(x + 1, min=0))
+    x = torch.randn(3)
+    for mine, theirs in zip(made.module()(x), model(x)):
+        assert torch.equal(mine, theirs)
+
+
+def test_what_a_pattern_says_of_arguments_counts() -> None:
+    program = tintype.export(lambda x: torch.add(x, x, alpha=2).sum(0) + x.sum(1), (torch.ones(3, 3),))
+    with pytest.raises(InvalidRequestError, match="occurs nowhere"):
+        program.rewrite(lambda x: torch.add(x, x), torch.neg)
+    with pytest.raises(InvalidRequestError, match="occurs nowhere"):
+        program.rewrite(lambda x, y: torch.add(x, y.sum(0)), lambda x, y: x)
+    assert "neg" in _names(program.rewrite(lambda x: torch.add(x, x, alpha=2), torch.neg))
+    assert "amax" in _names(program.rewrite(lambda x: x.sum([1]), lambda x: x.amax(1)))
+    with pytest.raises(InvalidRequestError, match="occurs nowhere"):  # not the same x
+        tintype.export(lambda x, y: x * y, (torch.ones(2), torch.ones(2))).rewrite(lambda x: x * x, torch.neg)
+
+
+def test_one_of_several_results() -> None:
+    program = tintype.export(lambda x: torch.topk(x, 2)[0] + 1, (torch.randn(5),))
+    made = program.rewrite(lambda x: aten.topk.default(x, 2)[0], lambda x: x.sort(descending=True).values[:2])
+    x = torch.randn(5)
+    torch.testing.assert_close(made.module()(x), program.module()(x))
+
+
+def test_rewrites_that_are_refused() -> None:
+    program = _layers()
+    for pattern, message in (
+        (lambda x: x, "returns one tensor"),
+        (lambda x: x.unheard_of(), "calls unheard_of, which is no operator"),
+        (3, "a pattern is an operator or a function"),
+        (aten.gelu.default, "occurs nowhere"),
+    ):
+        with pytest.raises(InvalidRequestError, match=message):
+            program.rewrite(pattern, torch.neg)
+    with pytest.raises(InvalidRequestError, match="a replacement is an operator"):
+        program.rewrite(aten.relu.default, 3)
+    with pytest.raises(tintype.ConstraintViolationError):
+        program.rewrite(aten.relu.default, lambda x: x.reshape(5, 4))
+    training = tintype.export_for_training(torch.nn.ReLU(), (torch.ones(2),))
+    with pytest.raises(InvalidRequestError, match="training stage"):
+        training.rewrite(aten.relu.default, torch.neg)
+
+
+def test_where_nodes_come_from() -> None:
+    program = _layers()
+    assert "from_node" not in next(node for node in program.graph.nodes if node.name == "linear").meta
+    made = program.rewrite(aten.relu.default, torch.nn.functional.silu).run_decompositions()
+    found = {node.name: node.meta["from_node"] for node in made.graph.nodes if node.op == "call_function"}
+    (source,) = found["addmm_1"]
+    assert (source.name, source.target, source.pass_name) == ("linear_1", "aten.linear.default", "run_decompositions")
+    (source,) = found["sigmoid"]
+    assert source.name == "silu" and source.from_node[0].name == "relu" and source.from_node[0].pass_name == "rewrite"
+    assert "from_node" in dict(next(node for node in made.graph.nodes if node.name == "addmm").meta)
+
+
+def test_programs_with_sources_are_saved_and_handed_on(tmp_path: Any) -> None:
+    made = _layers().run_decompositions()
+    for node in made.graph.nodes:
+        node.meta.get("from_node")
+    tintype.save(made, tmp_path / "model.tt")
+    assert tintype.load(tmp_path / "model.tt").same_structure(made)
+    torch.export.save(tintype.interop.to_torch(made), tmp_path / "model.pt2")
+
+
+def test_an_edited_graph_for_other_inputs() -> None:
+    program = tintype.export(lambda x: x.reshape(2, 8).sum(1), (torch.ones(16),))
+
+    def longer(module: Any) -> None:
+        (node,) = [node for node in module.graph.nodes if node.target is aten.reshape.default]
+        node.args = (node.args[0], [2, -1])
+
+    made = program.transform(longer, args=(torch.ones(32),))
+    assert made.module()(torch.ones(32)).tolist() == [16, 16]
+    shapes = {"x": {0: 2 * tintype.Dim("half", max=64)}}
+    varying = program.transform(longer, args=(torch.ones(32),), dynamic_shapes=shapes)
+    assert varying.module()(torch.ones(48)).tolist() == [24, 24]
+    with pytest.raises(RuntimeError):
+        program.transform(lambda module: None, args=(torch.ones(32),))
+    with pytest.raises(InvalidRequestError, match="belong to other inputs"):
+        program.transform(longer, dynamic_shapes=shapes)
+    with pytest.raises(tintype.InputMismatchError, match="dtype"):
+        program.transform(longer, args=(torch.ones(32, dtype=torch.int64),))
+
+
+# --- validate ------------------------------------------------------------------------------------------------
+
+
+def _edited(edit: Any) -> str:
+    program = _layers()
+    edit(program, {node.name: node for node in program.graph.nodes})
+    with pytest.raises(tintype.errors.VerificationError) as caught:
+        program.validate()
+    return str(caught.value)
+
+
+def test_validate_sees_what_an_edit_broke() -> None:
+    def other_operator(program: Any, nodes: Any) -> None:
+        nodes["relu"].target = aten.isnan.default
+
+    assert "'relu' says that it is f32[batch, 4], but aten.isnan.default gives b8[batch, 4]" in _edited(
+        other_operator
+    )
+
+    def other_shape(program: Any, nodes: Any) -> None:
+        nodes["linear_1"].args = (nodes["relu"], nodes["p_0_weight"], nodes["p_0_bias"])
+
+    assert "aten.linear.default can't be called so" in _edited(other_shape)
+
+    def wrong_value(program: Any, nodes: Any) -> None:
+        nodes["relu"].meta["val"] = nodes["input"].meta["val"]
+
+    assert "'relu' says that it is f32[batch, 3]" in _edited(wrong_value)
+
+    def missing_value(program: Any, nodes: Any) -> None:
+        del nodes["relu"].meta["val"]
+
+    assert "'relu' does not say what its value is" in _edited(missing_value)
+
+    def unknown_weight(program: Any, nodes: Any) -> None:
+        with program.graph.inserting_before(nodes["relu"]):
+            new = program.graph.create_node("get_attr", "somewhere.weight")
+        nodes["linear"].replace_input_with(nodes["p_0_weight"], new)
+        program.graph._root._next.prepend(new)
+
+    assert "somewhere" in _edited(unknown_weight)
+
+    def other_weight(program: Any, nodes: Any) -> None:
+        program.state_dict["0.weight"] = torch.ones(4, 4)
+
+    assert "the graph takes 0.weight as f32[4, 3], but the program has f32[4, 4]" in _edited(other_weight)
+
+    def no_weight(program: Any, nodes: Any) -> None:
+        del program.state_dict["0.weight"]
+
+    assert "no value for its state 0.weight" in _edited(no_weight)
+
+
+def test_validate_is_content_with_every_stage() -> None:
+    program = _layers()
+    for made in (program, program.run_decompositions(), program.rewrite(aten.relu.default, torch.sigmoid)):
+        made.validate()

@@ -17,6 +17,7 @@ from tintype.export.program import ExportedProgram, verified_copy
 from tintype.export.stage import Stage
 from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.names import free_name
+from tintype.ir.node_sources import note_sources
 from tintype.ir.operator_facts import facts_of
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
@@ -73,6 +74,14 @@ def decompose_program(
     """A decomposed copy of a program; the program itself stays as it is."""
     for operator in preserve:
         _check_preservable(operator)
+    made = _decomposed_by(program, table, preserve)
+    note_sources(program.graph, made.graph, "run_decompositions")
+    return made
+
+
+def _decomposed_by(
+    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]] | None, preserve: Sequence[Any]
+) -> ExportedProgram:
     if table is None:
         with collector_paused():
             return _decompose(program, None, preserve)

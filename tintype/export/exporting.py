@@ -188,7 +188,7 @@ def _captured_program(
     _keep_promises(call, captured, inputs, complex_as_assertions)
     _write_assertions(captured, inputs)
     program = _program_from(captured, stage, call, inputs.dynamic)
-    program.validate()
+    program._verify()
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
     return program

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import InvalidRequestError
@@ -386,12 +386,22 @@ class ExportedProgram:
 
         return program_with_state(self, state, strict)
 
-    def transform(self, edit: Callable[[ProgramModule], Any]) -> ExportedProgram:
+    def transform(
+        self,
+        edit: Callable[[ProgramModule], Any],
+        *,
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        dynamic_shapes: Any = None,
+    ) -> ExportedProgram:
         """Another program, by an edit of the graph; this one stays as it is.
 
         ``edit`` is given a module of the program, whose ``graph`` it changes (parameters are its attributes, calls
         are of operators). Values of new nodes are inferred, sizes that the edit needs are held against those that
-        were promised, nodes that stay keep where they came from, and the result is verified.
+        were promised, nodes that stay keep where they came from, and the result is verified. Weights that only what
+        was removed used are not part of it. With ``args`` or
+        ``kwargs``, the edited graph becomes a program for these inputs and ``dynamic_shapes``, which may have other
+        sizes; whatever the model decided by its sizes stays decided. docs/rewriting.md has five real edits.
 
         >>> import torch, tintype
         >>> ep = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
@@ -405,7 +415,32 @@ class ExportedProgram:
         """
         from tintype.export.rewriting import transform_program
 
-        return transform_program(self, edit)
+        return transform_program(self, edit, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
+
+    def rewrite(
+        self, pattern: Any, replacement: Callable[..., Any], *, where: str | Callable[[Node], bool] | None = None
+    ) -> ExportedProgram:
+        """Another program, in which ``replacement`` stands wherever ``pattern`` was.
+
+        Both are operators, or functions of tensors: what the pattern's function is given stands for anything, and the
+        replacement is called with that. ``where`` chooses among the places: the path of a module (``"encoder.*"``,
+        modules inside of it included), or a function of the last node of a place. What is new is captured like a
+        model, so that its values are inferred, and keeps the origin of what it replaces.
+
+        >>> import torch, tintype
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        >>> ep = tintype.export(model, (torch.ones(1, 3),))
+        >>> made = ep.rewrite(torch.ops.aten.relu.default, torch.nn.functional.gelu)
+        >>> [node.name for node in made.graph.nodes if node.op == "call_function"]
+        ['linear', 'gelu', 'linear_1']
+        >>> linear = torch.nn.functional.linear
+        >>> made = ep.rewrite(lambda x, w, b: linear(x, w, b), lambda x, w, b: x @ w.mT + b, where="2")
+        >>> [node.name for node in made.graph.nodes if node.op == "call_function"]
+        ['linear', 'relu', 'transpose', 'matmul', 'add']
+        """
+        from tintype.export.rewriting import rewrite_program
+
+        return rewrite_program(self, pattern, replacement, where)
 
     def output_paths(self) -> list[str]:
         """Where each of the program's outputs stands in the result.
@@ -426,7 +461,29 @@ class ExportedProgram:
         return Contract([*lines, *observed_lines(self._observations, names), *decided])
 
     def validate(self) -> None:
-        """Check that the program keeps the rules of its stage; raises a VerificationError that shows where not."""
+        """Check a program, after an edit by hand above all: raises a VerificationError that shows what is wrong.
+
+        The program must keep the rules of its stage, every value must be what its operator gives (shape and dtype),
+        and the weights must be those that the graph takes.
+
+        >>> import torch, tintype
+        >>> ep = tintype.export(lambda x: (x + 1).sum(0), (torch.ones(2, 3),))
+        >>> ep.validate()
+        >>> node = next(node for node in ep.graph.nodes if node.name == "sum_1")
+        >>> node.args = (node.args[0], [1])
+        >>> try:
+        ...     ep.validate()
+        ... except tintype.TintypeError as error:
+        ...     print(error.fact.splitlines()[0])
+        'sum_1' says that it is f32[3], but aten.sum.dim_IntList gives f32[2]
+        """
+        from tintype.export.value_checks import check_values
+
+        self._verify()
+        check_values(self)
+
+    def _verify(self) -> None:
+        """Check the rules of the stage alone, as for a program whose values were inferred."""
         from tintype.ir.verifier import verify
 
         verify(self.graph_module, self.graph_signature, self._stage.value, {*self._state_dict, *self._constants})
@@ -495,7 +552,7 @@ class ExportedProgram:
 def verified_copy(program: ExportedProgram, graph_module: GraphModule, **changes: Any) -> ExportedProgram:
     """What a pass makes of a program: like it, with some parts replaced, and checked."""
     new = copy_program(program, graph_module, **changes)
-    new.validate()
+    new._verify()
     return new
 
 

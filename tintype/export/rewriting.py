@@ -1,4 +1,4 @@
-"""``program.transform``: another program by an edit of the graph.
+"""``program.transform`` and ``program.rewrite``: another program by an edit of the graph.
 
 The edited graph is captured again, from the program's own example and with its own promises about sizes: so every new
 node gets its value from the rules of its operator, what an edit needs of sizes is held against what was promised, the
@@ -8,32 +8,50 @@ nodes that stay keep their origins, and the result is verified like any export.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from tintype.errors import InvalidRequestError
+from tintype.export.checks import Expectation, InputChecks
 from tintype.export.dimensions import Dim, DimHint
-from tintype.export.module import ProgramModule
+from tintype.export.module import ProgramModule, submodule_at
+from tintype.export.patterns import Match, matches
 from tintype.export.program import ExportedProgram
 from tintype.export.shape_spec import bound_arguments
 from tintype.export.spec_matching import is_number, spec_like
 from tintype.export.stage import Stage
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import placeholders
+from tintype.ir.graph import eliminate_dead_code, meta_of, placeholders
+from tintype.ir.node_info import module_names
+from tintype.ir.node_sources import note_sources
 from tintype.ir.signature import InputKind
 from tintype.symbolic import Expr
 from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.expression import Symbol
 
 
-def transform_program(program: ExportedProgram, edit: Callable[[ProgramModule], Any]) -> ExportedProgram:
+def transform_program(
+    program: ExportedProgram,
+    edit: Callable[[ProgramModule], Any],
+    pass_name: str = "transform",
+    *,
+    args: tuple[Any, ...] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> ExportedProgram:
     """See :meth:`tintype.ExportedProgram.transform`."""
     from tintype.export.exporting import capture_program
 
-    if program.example_inputs is None:
+    has_inputs = args is not None or kwargs is not None
+    if dynamic_shapes is not None and not has_inputs:
+        raise InvalidRequestError("dynamic_shapes belong to other inputs", remedy="give args, too")
+    if program.example_inputs is None and not has_inputs:
         raise InvalidRequestError(
             "the program has no example inputs, from which the values of an edited graph could be inferred",
-            remedy="transform it before it is saved without them, or after attach_weights of one that has them",
+            remedy="give some: program.transform(edit, args=(x,))",
         )
     if program.stage is Stage.CORE:
         raise InvalidRequestError(
@@ -41,6 +59,7 @@ def transform_program(program: ExportedProgram, edit: Callable[[ProgramModule], 
             remedy="transform the program before run_decompositions()",
         )
     module = program.module()
+    before = _used_state(module)
     result = edit(module)
     edited = module if result is None else result
     if not isinstance(edited, ProgramModule):
@@ -48,11 +67,102 @@ def transform_program(program: ExportedProgram, edit: Callable[[ProgramModule], 
             f"a transformation edits the module that it is given, but this one returned {type(result).__name__}",
             remedy="end the function without a return statement",
         )
+    _drop_unused(edited, before)
     edited.graph.lint()
     edited.recompile()
-    args, kwargs = program.example_inputs
-    shapes = _promises(program, edited, args, kwargs)
-    return capture_program(edited, args, kwargs, shapes, program.stage, complex_as_assertions=True)
+    if has_inputs:
+        args, kwargs, shapes = args or (), kwargs or {}, dynamic_shapes
+        edited._checks = _checks_without_sizes(program)
+    else:
+        assert program.example_inputs is not None
+        args, kwargs = program.example_inputs
+        shapes = _promises(program, edited, args, kwargs)
+    made = capture_program(edited, args, kwargs, shapes, program.stage, complex_as_assertions=True)
+    note_sources(program.graph, made.graph, pass_name)
+    return made
+
+
+def _used_state(module: ProgramModule) -> set[str]:
+    return {str(node.target) for node in module.graph.find_nodes(op="get_attr") if node.users}
+
+
+def _drop_unused(module: ProgramModule, before: set[str]) -> None:
+    """Remove what nobody would miss after an edit, and the weights that only that used."""
+    eliminate_dead_code(module.graph)
+    for name in before - _used_state(module):
+        path, _, attribute = name.rpartition(".")
+        owner = submodule_at(module, path)
+        if attribute in owner._parameters or attribute in owner._buffers:
+            delattr(owner, attribute)
+
+
+class _OfAnySize(Expectation):
+    """An input that may have other sizes than the program was exported for."""
+
+    def check(self, given: Any, symbols: dict[Symbol, int]) -> None:
+        """Raise unless it is a tensor of the right dtype, or the right value."""
+        if isinstance(given, torch.Tensor) and self.dtype is not None:
+            self.sizes = tuple(given.shape)
+            self.ranges = (None,) * len(self.sizes)
+        super().check(given, symbols)
+
+
+def _checks_without_sizes(program: ExportedProgram) -> InputChecks:
+    checks = program._input_checks()
+    expectations = [_OfAnySize(known.path, known.value, known.sizes, known.ranges) for known in checks.expectations]
+    spec = program.call_spec
+    names = program._argument_names
+    return InputChecks(expectations, spec.in_spec, program._observations, None, names, spec.positional)
+
+
+Where = str | Callable[[Node], bool] | None
+
+
+def rewrite_program(program: ExportedProgram, pattern: Any, replacement: Any, where: Where) -> ExportedProgram:
+    """See :meth:`tintype.ExportedProgram.rewrite`."""
+    if not callable(replacement):
+        raise InvalidRequestError(
+            f"a replacement is an operator or a function of tensors, but got {type(replacement).__name__}"
+        )
+    if program.stage is Stage.TRAINING:
+        raise InvalidRequestError(
+            "a program of the training stage can't be rewritten by patterns: its operators may write to what others "
+            "read",
+            remedy="rewrite what tintype.export returns, or edit the graph with transform()",
+        )
+
+    def edit(module: ProgramModule) -> None:
+        found = matches(list(module.graph.nodes), pattern, _chooser(where))
+        if not found:
+            raise InvalidRequestError(
+                "the pattern occurs nowhere in the program" + ("" if where is None else " where it may be replaced"),
+                remedy="print(program) shows its operators: those of a pattern are called with the same arguments",
+            )
+        for match in found:
+            _put_in_place(module, match, replacement)
+
+    return transform_program(program, edit, "rewrite")
+
+
+def _chooser(where: Where) -> Callable[[Node], bool]:
+    if where is None:
+        return lambda node: True
+    if callable(where):
+        return where
+    return lambda node: any(fnmatchcase(name, where) for name in module_names(meta_of(node)))
+
+
+def _put_in_place(module: ProgramModule, match: Match, replacement: Any) -> None:
+    """Let a function be called where a pattern occurs. What it calls is recorded when the graph is captured again."""
+    graph = module.graph
+    last = match.nodes[0]
+    with graph.inserting_before(last):
+        new = graph.call_function(replacement, match.args, match.kwargs)
+    new.meta = meta_of(last).copy()
+    last.replace_all_uses_with(new)
+    for node in match.nodes:  # what others use as well stays
+        if not node.users:
+            graph.erase_node(node)
 
 
 def _promises(program: ExportedProgram, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
@@ -78,4 +188,4 @@ def _entry(size: Any, dimensions: dict[Expr, Dim | DimHint]) -> Any:
     return dimensions.get(size, Dim.AUTO) if isinstance(size, Expr) else None
 
 
-__all__ = ["transform_program"]
+__all__ = ["rewrite_program", "transform_program"]

@@ -126,7 +126,7 @@ def _is_statistic(node: Node) -> bool:
 def _stage_of(program: ExportedProgram) -> Stage:
     program._stage = Stage.CORE
     try:
-        program.validate()
+        program._verify()
     except VerificationError:
         return Stage.FUNCTIONAL
     return Stage.CORE

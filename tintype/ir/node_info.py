@@ -242,6 +242,18 @@ def called_name(step: Step) -> str | None:
     return f"torch.{call.func.attr}" if is_module else call.func.attr
 
 
+class NodeSource(NamedTuple):
+    """A node of the program that a pass made this one of: what ``node.meta["from_node"]`` is a list of.
+
+    ``from_node`` are the nodes that it was made of itself, by an earlier pass.
+    """
+
+    name: str
+    target: str
+    pass_name: str
+    from_node: tuple[NodeSource, ...] = ()
+
+
 # what a node's meta says of its origin, computed when it is read
 _LAZY: dict[str, Callable[[Origin], Any]] = {
     "seq_nr": lambda origin: origin.sequence,
@@ -257,12 +269,15 @@ LAZY_ENTRIES = tuple(_LAZY)
 # what users add to a node's meta, or annotate their program with: plain values by name, which copies and files keep
 CUSTOM = "custom"
 _LAZY[CUSTOM] = lambda origin: dict(origin.annotations) if origin.annotations else None
+# the nodes that a pass made a node of: known in this process, not in files
+FROM_NODE = "from_node"
+_COMPUTED = frozenset({*_LAZY, FROM_NODE})
 
 
 class NodeMeta(dict[str, Any]):
     """The ``meta`` of a node: a dictionary whose origin entries are computed when they are read."""
 
-    __slots__ = ("asserted", "consumer", "origin", "region", "source")
+    __slots__ = ("asserted", "consumer", "origin", "region", "source", "sources")
 
     def __init__(
         self,
@@ -277,6 +292,8 @@ class NodeMeta(dict[str, Any]):
         self.consumer = consumer
         # of a constant that is no attribute of the model: the variable that it was found in, if it was in one
         self.source: Source | None = None
+        # the nodes of an earlier program that a pass made this one of
+        self.sources: tuple[NodeSource, ...] = ()
         # while a program is recorded: in which of torch's modes the node runs (see tintype.ir.regions)
         self.region: Region = ()
         # while a program is recorded: whether something is to be asserted of the node's value
@@ -292,6 +309,9 @@ class NodeMeta(dict[str, Any]):
         return origin
 
     def _materialize(self, key: str) -> Any:
+        if key == FROM_NODE and self.sources:
+            self[key] = list(self.sources)
+            return self[key]
         origin = self.origin
         if origin is None and key == "source_fn_stack":
             origin = self.consumer
@@ -310,7 +330,7 @@ class NodeMeta(dict[str, Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """As for a dictionary."""
-        if key in _LAZY and not dict.__contains__(self, key):
+        if key in _COMPUTED and not dict.__contains__(self, key):
             value = self._materialize(key)
             return default if value is None else value
         return dict.get(self, key, default)
@@ -318,11 +338,11 @@ class NodeMeta(dict[str, Any]):
     def __contains__(self, key: object) -> bool:
         if dict.__contains__(self, key):
             return True
-        return key in _LAZY and self._materialize(str(key)) is not None
+        return key in _COMPUTED and self._materialize(str(key)) is not None
 
     def _complete(self) -> None:
         """Make all entries real, for somebody who goes through them."""
-        for key in _LAZY:
+        for key in _COMPUTED:
             if not dict.__contains__(self, key):
                 self._materialize(key)
 
@@ -354,6 +374,7 @@ class NodeMeta(dict[str, Any]):
         meta = NodeMeta(dict(dict.items(self)), self.origin, self.consumer)
         meta.region = self.region
         meta.source = self.source
+        meta.sources = self.sources
         return meta
 
     __copy__ = copy
@@ -362,6 +383,7 @@ class NodeMeta(dict[str, Any]):
         """The meta of a node that replaces this one: the same origin, other values."""
         meta = NodeMeta(values, self.origin, self.consumer)
         meta.region = self.region
+        meta.sources = self.sources
         if dict.__len__(self) > dict.__contains__(self, "val"):
             for key in _LAZY:  # what was given explicitly rather than derived from the origin
                 if dict.__contains__(self, key):

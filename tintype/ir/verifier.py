@@ -75,7 +75,7 @@ def _check_subgraph(call: Node, position: Position, subgraph: GraphModule, stage
     shared = OPERATORS[call.target].shared_with(call, position)
     inputs = placeholders(subgraph.graph)
     if len(shared) != len(inputs):
-        raise _fault(call, f"{call.name!r} gives {len(shared)} values to a graph that takes {len(inputs)}")
+        raise fault(call, f"{call.name!r} gives {len(shared)} values to a graph that takes {len(inputs)}")
     _check_calls(subgraph.graph, stage)
 
 
@@ -87,7 +87,8 @@ def _check_state(signature: ExportGraphSignature, state: Collection[str]) -> Non
         raise VerificationError(f"the program has no value for its state {', '.join(missing)}")
 
 
-def _fault(node: Node, fact: str) -> VerificationError:
+def fault(node: Node, fact: str) -> VerificationError:
+    """An error about a node, with those around it."""
     return VerificationError(f"{fact}\n{_neighbourhood(node)}")
 
 
@@ -113,19 +114,19 @@ def _check_structure(graph: Graph) -> None:
     for node in nodes:
         if not seen.issuperset(node._input_nodes):
             argument = next(argument for argument in node._input_nodes if argument not in seen)
-            raise _fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
+            raise fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
         kind = node.op
         if kind == "placeholder":
             if calls_began:
-                raise _fault(node, f"the input {node.name!r} stands after the first call")
+                raise fault(node, f"the input {node.name!r} stands after the first call")
         elif kind in _KINDS_OF_NODES:
             calls_began = True
         else:
-            raise _fault(node, f"a program has no {kind} nodes, but {node.name!r} is one")
+            raise fault(node, f"a program has no {kind} nodes, but {node.name!r} is one")
         seen.add(node)
     if len({node.name for node in nodes}) != len(seen):
         name, node = _used_twice(graph)
-        raise _fault(node, f"two nodes are called {name!r}")
+        raise fault(node, f"two nodes are called {name!r}")
     if len(graph.find_nodes(op="output")) != 1 or nodes[-1].op != "output":
         raise VerificationError("a program's graph has exactly one output node, at its end")
 
@@ -182,24 +183,24 @@ def _check_arguments(node: Node) -> None:
     arguments = target._schema.arguments
     positional = [argument for argument in arguments if not argument.kwarg_only]
     if len(node.args) > len(positional):
-        raise _fault(node, f"{target} takes {len(positional)} positional arguments, but gets {len(node.args)}")
+        raise fault(node, f"{target} takes {len(positional)} positional arguments, but gets {len(node.args)}")
     given = {argument.name for argument in positional[: len(node.args)]}
     unknown = [name for name in node.kwargs if name not in {argument.name for argument in arguments}]
     if unknown:
-        raise _fault(node, f"{target} has no argument {unknown[0]!r}")
+        raise fault(node, f"{target} has no argument {unknown[0]!r}")
     for argument in arguments:
         if argument.name not in given and argument.name not in node.kwargs and not argument.has_default_value():
-            raise _fault(node, f"{target} needs its argument {argument.name!r}")
+            raise fault(node, f"{target} needs its argument {argument.name!r}")
 
 
 def _without_value(node: Node) -> VerificationError:
-    return _fault(node, f"{node.name!r} does not say what its value is")
+    return fault(node, f"{node.name!r} does not say what its value is")
 
 
 def _check_training(node: Node) -> bool:
     """Raise a fault; otherwise whether all calls of this kind are right."""
     if not _allowed_function(node):
-        raise _fault(node, f"{node.target} is no operator, so it can't be part of a program")
+        raise fault(node, f"{node.target} is no operator, so it can't be part of a program")
     _check_arguments(node)
     if "val" not in node.meta:
         raise _without_value(node)
@@ -221,10 +222,10 @@ def _check_functional(node: Node) -> bool:
     alike = _check_training(node)
     declaration = declaration_of(node)
     if declaration is not None and declaration.setting is not None:
-        raise _fault(node, f"{node.target} runs a region in another mode, which a functional program does not have")
+        raise fault(node, f"{node.target} runs a region in another mode, which a functional program does not have")
     target = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable and _writes_to_something(node):
-        raise _fault(node, f"{target} writes to its arguments, which a functional program does not")
+        raise fault(node, f"{target} writes to its arguments, which a functional program does not")
     return alike
 
 
@@ -243,7 +244,7 @@ def _check_core(node: Node) -> bool:
     if not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
         return alike
     if not _is_query(node) and not _varies(node):
-        raise _fault(node, f"{target} is composite, so it is not part of core ATen")
+        raise fault(node, f"{target} is composite, so it is not part of core ATen")
     return False
 
 

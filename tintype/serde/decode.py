@@ -299,7 +299,7 @@ class ProgramDecoder:
     def _check(self, program: ExportedProgram) -> None:
         """What the verifier does not look at: that state is what the graph takes it for."""
         try:
-            program.validate()
+            program._verify()
         except VerificationError as error:
             raise FileFormatError(f"the program in the file is not valid: {error}") from error
         state = {**program.state_dict, **program.constants}
