@@ -4,8 +4,8 @@
   run again in double precision, eager mode and variant: a difference that comes from rounding is gone there.
 - In a program, what a branch of ``cond`` or a loop returns is contiguous, and an operand of the branch that is not
   taken has a gradient of zeros, as with ``torch.cond``; in eager mode the branch is simply called. Where a program
-  draws random numbers into such a result, or an operand has an infinite slope in front of the branch, that shows. Such
-  a program is compared with eager mode that does both.
+  draws random numbers into such a result, or an operand has an infinite slope in front of the branch, that shows.
+  Such a program is compared with eager mode that does both.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def explained(error: Exception) -> CaptureError | None:
         return DataDependentError(
             "an operator of torch's that consists of others wants to know a number that varies, or depends on data",
             location=location_in(error),
-            remedy="fix the number with int(...), or do this part outside of what is captured; tintype.export captures "
-            "many operators whole that a joint graph takes apart",
+            remedy="fix the number with int(...), or do this part outside of what is captured; tintype.export "
+            "captures many operators whole that a joint graph takes apart",
         )
     elif _asked_for_length(error):
         fact = "the program makes a tensor from tensors in a list in a way that takes their data"
