@@ -24,6 +24,7 @@ _HOMES = {
     "list_backends": "tintype.compiler.backends",
     "set_stance": "tintype.compiler.stances",
     "RecompileError": "tintype.errors",
+    "StaleRunsWarning": "tintype.errors",
     "RecompileWarning": "tintype.errors",
     "cond": "tintype.ops.cond",
     "default_decompositions": "tintype.transforms.core_decompositions",

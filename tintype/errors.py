@@ -129,6 +129,13 @@ class RecompileWarning(UserWarning):
     id = "recompile-budget"
 
 
+class StaleRunsWarning(UserWarning):
+    """Runs of a compiled function that were loaded from a file rest on code or versions that have changed, and are
+    left out: such calls are captured again. The warning says what has changed."""
+
+    id = "stale-runs"
+
+
 class UnsupportedOperatorError(CaptureError):
     """An operator whose result can't be known without running it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,7 +73,40 @@ def compile_function(function: Callable[..., Any], options: Options) -> Callable
     made.original = function
     made.engine = engine
     made.explain = engine.explain
+    made.save = engine.save
     return compiled
+
+
+def load(path: str | os.PathLike[str], function: Any, *, backend: str | Callable[..., Any] | None = None) -> Any:
+    """A function or module that is compiled already: with the runs that ``save`` has written.
+
+    Nothing is captured for calls that one of those runs fits. The code that a run went through has to be what it was;
+    runs that rest on other code are left out, and a warning says what has changed. ``backend`` is that of the file,
+    unless one is given; a backend that is a function has to be given. Graphs are made when they first run.
+
+    >>> import tempfile, torch, tintype
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    >>> fast = tintype.compile(model)
+    >>> y = fast(torch.ones(4, 3))
+    >>> with tempfile.NamedTemporaryFile(suffix=".ttc") as file:
+    ...     fast.save(file.name)
+    ...     again = tintype.compile.load(file.name, model)
+    >>> torch.equal(again(torch.ones(4, 3)), y)
+    True
+    >>> print(again.explain().splitlines()[0])
+    Sequential: 0 captures, 1 run known
+    """
+    from tintype.compiler.saving import put_into, read
+
+    saved = read(path)
+    chosen = saved.backend if backend is None else backend
+    if chosen is None:
+        raise InvalidRequestError(
+            f"{path} was compiled with a backend that is a function", remedy="give that function as backend="
+        )
+    made = compile(function, backend=chosen, fullgraph=saved.fullgraph)
+    put_into(made._tintype_engine if isinstance(made, CompiledModule) else made.engine, saved)
+    return made
 
 
 def reset() -> None:
@@ -91,3 +125,4 @@ compile.graph_break = graph_break  # type: ignore[attr-defined]
 compile.is_compiling = is_capturing  # type: ignore[attr-defined]
 compile.reset = reset  # type: ignore[attr-defined]
 compile.register_backend = register_backend  # type: ignore[attr-defined]
+compile.load = load  # type: ignore[attr-defined]

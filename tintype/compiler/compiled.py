@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import functools
+import os
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
-from types import FunctionType, MethodType
+from collections.abc import Callable, Collection, Mapping
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -87,6 +88,8 @@ class Engine:
         self.given_up: list[tuple[str, Location | None]] = []
         self.is_eager = False
         self.why_eager = ""
+        # what code runs went through, by their ends
+        self.codes: weakref.WeakKeyDictionary[Item, list[tuple[str, CodeType]]] = weakref.WeakKeyDictionary()
         self.taken_over = 0
         self.has_waited = False
         self._stand_ins: dict[Any, Engine] = {}
@@ -103,6 +106,12 @@ class Engine:
     def explain(self) -> Explanation:
         """What became of the calls so far: graphs, breaks, captures, each with its line and its reason."""
         return explained(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all runs that are known into a file, for :func:`tintype.compile.load`."""
+        from tintype.compiler.saving import save
+
+        save(self, path)
 
     # --- who is called ---------------------------------------------------------------------------------------------
 
@@ -207,7 +216,8 @@ class Engine:
                 capture.given_answers.setdefault(key, collections.deque()).append(answer)
         for listener in self.options.listeners if failed else ():
             listener([item.guard for item in failed])
-        machine = capture.machine = Machine(CapturePolicy(capture))
+        policy = WatchingPolicy(capture)
+        machine = capture.machine = Machine(policy)
         prepare(machine)
         self._read_arguments(capture)
         self.history.attempts += is_kept
@@ -220,7 +230,7 @@ class Engine:
             capture.is_over = True
             _thread.depth -= 1
         if is_kept:
-            outcome = self._keep(capture, result)
+            outcome = self._keep(capture, result, policy.codes)
             reasons = [item.words for item in failed]
             self.history.add(Captured(reasons, time.perf_counter() - started, outcome))
             log_capture(self.name, capture, self.history.captured[-1])
@@ -266,7 +276,7 @@ class Engine:
         else:
             capture.register(Source("constant", function), function)
 
-    def _keep(self, capture: Capture, result: Any) -> str:
+    def _keep(self, capture: Capture, result: Any, codes: Collection[tuple[str, CodeType]]) -> str:
         """Add a run to the program; says what became of it."""
         capture.machine = None
         value: Any = None
@@ -293,12 +303,27 @@ class Engine:
         except DivergedError as problem:
             self._run_eagerly(str(problem))
             return f"runs eagerly: {problem}"
+        self.codes[items[-1]] = list(codes)
         if self.options.make is not None and capture.reason is None:
             make_graphs(new.items, self.options.make, capture.value_of)
         if self.program.count > MOST_RUNS:
             drop_unused(self.program, new)
         self.entry = self.program.compiled()
         return "kept" if capture.reason is None else f"such calls run eagerly: {capture.reason[0]}"
+
+
+class WatchingPolicy(CapturePolicy):
+    """Notes the code that a run went through, too."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__(capture)
+        self.codes: set[tuple[str, CodeType]] = set()
+
+    def interprets(self, function: FunctionType) -> bool:
+        is_interpreted = super().interprets(function)
+        if is_interpreted:
+            self.codes.add((str(function.__module__), function.__code__))
+        return is_interpreted
 
 
 class Options:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 
 from tintype.compiler.compiled import Engine, Options
+from tintype.compiler.explaining import Explanation
 
 
 class CompiledModule(torch.nn.Module):
@@ -31,7 +33,11 @@ class CompiledModule(torch.nn.Module):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return compile_module, (self.original, self._tintype_engine.options)
 
-    def explain(self) -> str:
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all runs that are known into a file, for :func:`tintype.compile.load`."""
+        self._tintype_engine.save(path)
+
+    def explain(self) -> Explanation:
         """What became of the calls so far: graphs, breaks, captures, each with its line and its reason."""
         return self._tintype_engine.explain()
 
