@@ -275,6 +275,113 @@ def has_a_region_without_gradients(x):
     return x * scale
 
 
+@program()
+def makes_lists_in_arms(x):
+    if x.sum() > 0:
+        found = [x]
+        found.append(x + 1)
+    else:
+        found = [x, x * 3]
+    return torch.stack(found)
+
+
+@program()
+def makes_a_list_in_one_arm(x):
+    if x.sum() > 0:
+        found = []
+        found.append(x + 1)
+        found += [value * 2 for value in (x, x - 1)]
+        x = torch.stack(found).sum(0)
+    return x
+
+
+@program()
+def makes_dictionaries_in_arms(x):
+    if x.sum() > 0:
+        found = {"a": x}
+        found["a"] = x + 5
+        found["b"] = x
+    else:
+        found = dict(zip(("a",), (x * 2,), strict=True))
+        found["b"] = x + 7
+    return found["a"] * found["b"]
+
+
+class Pair:
+    def __init__(self, first):
+        self.first = first
+        self.second = first
+
+
+@program()
+def makes_objects_in_arms(x):
+    if x.sum() > 0:
+        pair = Pair(x)
+        pair.second = pair.second + 1
+        x = pair.first * pair.second
+    return x
+
+
+@program()
+def has_a_closure_in_an_arm(x):
+    def doubled(value):
+        count = 0
+
+        def add():
+            nonlocal count
+            count += 1
+            return value * count
+
+        return add() + add()
+
+    if x.sum() > 0:
+        x = doubled(x)
+    return x
+
+
+@program()
+def swaps_in_an_arm(x):
+    rows = [x, x + 1]
+    if x.sum() > 0:
+        rows[0], rows[1] = rows[1], rows[0]
+    return rows[0] - rows[1] * 2
+
+
+@program()
+def deletes_in_both_arms(x):
+    found = {"a": x, "b": x + 1}
+    if x.sum() > 0:
+        y = found.pop("a")
+    else:
+        y = found.pop("a") * 2
+    return y, found["b"], len(found)
+
+
+@program()
+def tries(x):
+    try:
+        if x.sum() > 0:
+            x = x + 1
+        else:
+            x = x - 1
+    finally:
+        x = x * 2
+    return x
+
+
+@program()
+def branches_on_an_element(x):
+    if x[0] > x[1]:
+        return x.flip(0)
+    return x
+
+
+@program()
+def chooses_a_function(x):
+    y = torch.sin(x) if x.max() > 1 else torch.cos(x)
+    return y * (x.sum() if x.sum() > y.sum() else y.sum())
+
+
 # --- while -------------------------------------------------------------------------------------------------------
 
 
@@ -439,3 +546,25 @@ def breaks_out_of_a_for_and_a_while(x):
             continue
         break
     return x
+
+
+@program()
+def makes_containers_in_a_loop(x):
+    while x.sum() < 20:
+        found = [x]
+        found.append(x + 1)
+        table = {"sum": torch.stack(found).sum(0)}
+        table["sum"] = table["sum"] + 1
+        x = table["sum"]
+    return x
+
+
+@program()
+def collects_into_a_tensor(x):
+    found = torch.zeros(8)
+    i = 0
+    while x.sum() < 20 and i < 8:
+        found[i] = x.sum()
+        x = x + 1
+        i += 1
+    return found, i

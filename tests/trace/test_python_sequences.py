@@ -94,7 +94,7 @@ def test_what_needs_every_element_fixes_the_size(function: Any) -> None:
     x = torch.randn(4)
     torch.testing.assert_close(program.module()(x), function(x))
     with pytest.raises(tintype.ConstraintViolationError, match="must be specialized to 4"):
-        tintype.export(function, (x,), dynamic_shapes={"x": {0: LENGTH}})
+        tintype.export(function, (x,), dynamic_shapes={"x": {0: LENGTH}}, control_flow="refuse")
 
 
 def test_functions_get_their_code_back() -> None:

@@ -9,8 +9,13 @@ import torch
 from tintype.export.constraints import ContractLine
 from tintype.ir.graph import location_of
 
-# operators of which the data decide what they run
-_DECIDED = {"cond": "the data decide which way it goes", "while_loop": "the data decide how many steps it makes"}
+# operators of which only a run decides what they run
+_DECIDED = {
+    "cond": "the data decide which way it goes",
+    "while_loop": "the data decide how many steps it makes",
+    "scan": "it makes as many steps as there are rows",
+    "map_impl": "it makes as many steps as there are rows",
+}
 
 
 def control_flow_lines(module: torch.nn.Module) -> list[ContractLine]:

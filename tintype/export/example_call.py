@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import DataDependentError
+from tintype.errors import DataDependentError, TintypeError
 from tintype.export.input_sizes import InputSizes
 from tintype.export.kept_tensors import TwoCalls
 from tintype.export.key_order import Reordered
@@ -60,6 +60,8 @@ class ExampleCall:
         self._preserved = preserved
         self._interpreted: Callable[[Capture], AbstractContextManager[Any]] = _by_machine if strict else _natively
         self._may_flow = control_flow == "auto"
+        self._has_varying_sizes = any(entry is not None for leaf in entries for entry in leaf or ())
+        self.refused_loop: TintypeError | None = None  # why a loop was not recorded
         self._is_for_training = is_for_training
         # of a draft: what the example decided
         self._decisions = decisions
@@ -90,11 +92,25 @@ class ExampleCall:
         return self._capture_flow()
 
     def _capture_flow(self) -> tuple[CapturedGraph, InputSizes]:
-        """Interpret the program: where it branches on data, both arms are captured."""
+        """Interpret the program: where it branches on data, both arms are captured; loops over sizes that vary are
+        recorded. Where a loop can't be, it has the example's number of steps."""
+        self._may_flow = False
+        try:
+            return self._capture_interpreted(unrolls=False)
+        except TintypeError as error:
+            if not self._has_varying_sizes:
+                raise
+            self.refused_loop = error
+        try:
+            return self._capture_interpreted(unrolls=True)
+        except TintypeError:
+            raise self.refused_loop from self.refused_loop.__cause__
+
+    def _capture_interpreted(self, *, unrolls: bool) -> tuple[CapturedGraph, InputSizes]:
         from tintype.flow.policy import NeedsLoop, flowing  # few programs need it
 
         loops: set[Any] = set()
-        self._interpreted, self._may_flow = functools.partial(flowing, loops=loops), False
+        self._interpreted = functools.partial(flowing, loops=loops, unrolls=unrolls)
         while True:
             try:
                 return self.capture()
@@ -102,6 +118,16 @@ class ExampleCall:
                 if need.loop in loops:
                     raise AssertionError("a loop is met again") from need
                 loops.add(need.loop)
+
+    def capture_loops(self) -> tuple[CapturedGraph, InputSizes]:
+        """Capture a program that fixes a size which was to vary once more: with loops over it recorded."""
+        self._may_flow = False
+        return self._capture_interpreted(unrolls=False)
+
+    @property
+    def may_record_loops(self) -> bool:
+        """Whether :meth:`capture_loops` could make a difference."""
+        return self._may_flow and self._has_varying_sizes
 
     def _capture(self) -> tuple[CapturedGraph, InputSizes]:
         return _with_symbolic_sequences(lambda: self._run(self.entries, FakeContext(new_environment())), self._flags)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph
@@ -12,7 +12,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
-from tintype.errors import ConstraintViolationError, InvalidRequestError
+from tintype.errors import ConstraintViolationError, InvalidRequestError, TintypeError
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.example_call import ExampleCall
 from tintype.export.given import container_observations
@@ -177,21 +177,59 @@ def _captured_program(
         is_for_training=stage is Stage.TRAINING,
         decisions=decisions,
     )
-    captured, inputs = call.capture()
-    if captured.kept:
-        settle_kept_tensors(captured, call.capture_twice, forgets=forgets_assignments)
-    else:
-        warn_of_lost_state(module, captured, lambda: call.capture()[0])
-    captured.observations += order_observations(module, args, kwargs, captured, call.capture_reordered)
-    captured.observations += container_observations(module, captured)
-    _settle(captured, stage, tidy)
-    _keep_promises(call, captured, inputs, complex_as_assertions)
-    _write_assertions(captured, inputs)
+    demands = Demands(stage, tidy, complex_as_assertions, forgets_assignments)
+    try:
+        captured, inputs = _recorded(call, call.capture, demands)
+    except ConstraintViolationError as error:
+        captured, inputs = _recorded_with_loops(call, demands, error)
     program = _program_from(captured, stage, call, inputs.dynamic)
     program._verify()
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
     return program
+
+
+class Demands(NamedTuple):
+    """What was asked for besides the call."""
+
+    stage: Stage
+    tidy: Callable[[Graph], None] | None
+    complex_as_assertions: bool
+    forgets_assignments: bool
+
+
+def _recorded(
+    call: ExampleCall, capture: Callable[[], tuple[CapturedGraph, InputSizes]], demands: Demands
+) -> tuple[CapturedGraph, InputSizes]:
+    """A capture that is of its stage, keeps what was promised of sizes, and asserts what only a run can tell."""
+    captured, inputs = capture()
+    if captured.kept:
+        settle_kept_tensors(captured, call.capture_twice, forgets=demands.forgets_assignments)
+    else:
+        warn_of_lost_state(call.module, captured, lambda: call.capture()[0])
+    captured.observations += order_observations(call.module, call.args, call.kwargs, captured, call.capture_reordered)
+    captured.observations += container_observations(call.module, captured)
+    _settle(captured, demands.stage, demands.tidy)
+    _keep_promises(call, captured, inputs, demands.complex_as_assertions)
+    _write_assertions(captured, inputs)
+    return captured, inputs
+
+
+def _recorded_with_loops(
+    call: ExampleCall, demands: Demands, error: ConstraintViolationError
+) -> tuple[CapturedGraph, InputSizes]:
+    """The same with loops over sizes recorded, where a loop may be what fixed a size; else the error."""
+    refused = call.refused_loop
+    if call.may_record_loops:
+        try:
+            return _recorded(call, call.capture_loops, demands)
+        except ConstraintViolationError:
+            raise error from None
+        except TintypeError as reason:
+            refused = reason
+    if refused is not None:
+        error.add_note(f"A loop over it could not be recorded: {refused}")
+    raise error
 
 
 def _own_shapes(dynamic_shapes: Any, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -308,9 +308,10 @@ class Branch:
             raise Refused(self._not_merged(what, error, first, second, None)) from error
 
     def _check_sharing(self, first: Arm, second: Arm) -> None:
-        known: list[Any] = [self.frame.locals, self.frame.stack]
+        known: list[Any] = [self.frame.locals, self.frame.stack, *self.policy.journal.holders()]
         for arm in (first, second):
             known += (arm.frame, arm.frame.locals, arm.frame.stack, *arm.notes.after.values(), arm.notes.after)
+            known.append(arm.notes.made)
         shared = self.merger.held_elsewhere(known)
         if shared is not None:
             raise refuse(

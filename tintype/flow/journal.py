@@ -106,6 +106,8 @@ class ContentPlace(Place):
         return f"the content of a {type(self.owner).__name__}"
 
     def read(self) -> Any:
+        if isinstance(self.owner, list):
+            return list.copy(self.owner)  # as it is, whatever its class says
         return type(self.owner)(self.owner) if type(self.owner) in CONTAINERS else _copied(self.owner)
 
     def write(self, value: Any) -> None:
@@ -164,12 +166,14 @@ class Notes:
         self.frame = frame  # as it was before the arm
         # what can be reached, where code runs that nobody sees
         self.watched: Any = None
+        # what was made meanwhile: nobody else has it, so writes to it are nobody else's affair
+        self.made: dict[int, Any] = {}
         self.places: dict[Any, Place] = {}
         self._before: dict[Any, Any] = {}
         self.after: dict[Any, Any] = {}
 
     def note(self, place: Place) -> None:
-        if place.key not in self.places:
+        if place.key not in self.places and id(place.owner) not in self.made:
             self.places[place.key] = place
             self._before[place.key] = place.save()
 
@@ -210,6 +214,14 @@ class Journal:
     def note(self, place: Place) -> None:
         if self._open:
             self._open[-1].note(place)
+
+    def note_made(self, value: Any) -> None:
+        if self._open:
+            self._open[-1].made[id(value)] = value
+
+    def holders(self) -> list[Any]:
+        """Who holds values only to know them."""
+        return [notes.made for notes in self._open]
 
     def write(self, place: Place, value: Any) -> None:
         """Write to a place, which is noted where somebody takes notes."""

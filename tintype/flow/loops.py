@@ -11,11 +11,12 @@ from tintype.errors import BranchMismatchError, CaptureError, TintypeError
 from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame, write_merged
 from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
 from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
-from tintype.flow.journal import MISSING, Place
+from tintype.flow.journal import MISSING, Notes, Place
+from tintype.flow.loop_exits import LoopExits
+from tintype.flow.memory import Memory
 from tintype.flow.merging import KINDS, like
 from tintype.interpret import NULL, Frame
 from tintype.interpret.flow import END, Flow, Loop, flow_of
-from tintype.interpret.machine import stop
 from tintype.ops.while_loop import while_loop
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ class AgainError(Exception):
 class Variables:
     """What a loop changes: locals, places, and the value that the function returns."""
 
-    def __init__(self, frame: Frame, flow: Flow, loop: Loop, exits: Sequence[int]) -> None:
+    def __init__(self, frame: Frame, flow: Flow, loop: Loop, exits: LoopExits) -> None:
         self.frame = frame
         live = flow.live_before(loop.header)
-        for label in exits:
+        for label in exits.labels:
             live |= flow.live_before(label)
-        stored = flow.stored_in(loop.body)
+        stored = flow.stored_in(loop.body | exits.on_the_way)
         self.slots = [slot for slot in sorted(stored) if live >> slot & 1]
         self.dead = [slot for slot in sorted(stored) if not live >> slot & 1]
         self.places: dict[Any, Place] = {}
@@ -74,48 +75,19 @@ class RecordedLoop:
         self.frame = frame
         self.flow = flow_of(frame.code)
         self.loop = loop
-        self.exits = sorted(self._find_exits())
-        self.variables = Variables(frame, self.flow, loop, self.exits)
+        self.found = LoopExits(frame, self.flow, loop)
+        self.exits = sorted(self.found.labels)
+        self.variables = Variables(frame, self.flow, loop, self.found)
         # where it goes on if there is no step at all; None: there is one
-        self.without_steps = stays if stays is None else self._past_cleanup(stays)
+        self.without_steps = stays if stays is None else self.found.settled(stays)
         self.left_at: list[int] = [] if self.without_steps is None else [self.without_steps]
         self.location = location_of(frame, loop.header)
         self.forms: dict[Any, Form] = {}
         self.leaves: list[Any] = []
         self.positions: list[int] = []  # of the leaves that are carried
         self._entered: list[Any] = []  # the leaves, as the step has them that runs
+        self.memory = Memory()
         self._values: dict[Any, Any] = {}
-
-    def _find_exits(self) -> set[int]:
-        """Where a step stops that leaves the loop. From inside of a ``for`` in it, a ``return`` finds that one's
-        iterator on the stack, which no frame has outside: there the step goes on until the function is left."""
-        flow, body = self.flow, self.loop.body
-        inner = [loop for loop in flow.loops() if loop.header in body and flow.name_of(loop.header) == "for_iterator"]
-        found: set[int] = set()
-        for index in body:
-            iterators = sum(index in loop.body and index != loop.header for loop in inner)
-            for target in flow.successors[index]:
-                if target not in body:
-                    label, dropped = self._cleaned_up(target)
-                    found.add(END if dropped < iterators else label)
-        return found
-
-    def _past_cleanup(self, label: int) -> int:
-        return self._cleaned_up(label)[0]
-
-    def _cleaned_up(self, label: int) -> tuple[int, int]:
-        """Where an exit leads to, and how many values are dropped on the way: a comparison chain in a condition
-        leaves a value on the stack, which is dropped on the way out; behind that, all exits have the same stack."""
-        dropped = 0
-        while label != END and label not in self.loop.body and self.flow.name_of(label) in ("pop_top", "jump"):
-            if self.frame.instructions[label][0] is stop:  # an arm around ends there
-                break
-            (following,) = self.flow.successors[label]
-            if following in self.loop.body:
-                break
-            dropped += self.flow.name_of(label) == "pop_top"
-            label = following
-        return label, dropped
 
     def run(self, goes_on: Any, branch: int | None = None) -> End:
         """Record the loop; the frame stands where it is left. ``branch`` decides about a first step."""
@@ -129,7 +101,7 @@ class RecordedLoop:
         leaving = [i for i in loop.body if any(target not in loop.body for target in flow.successors[i])]
         if len(leaving) != 1:
             return None
-        if {self._past_cleanup(target) for target in flow.successors[leaving[0]]} != {
+        if {self.found.settled(target) for target in flow.successors[leaving[0]]} != {
             loop.header,
             self.without_steps,
         }:
@@ -235,7 +207,7 @@ class RecordedLoop:
                 end = self.policy.run_region(step, begin if start is None else start, stops, again=True)
         finally:
             self.policy.steps.pop()
-        self._learn(end, notes.places)
+        self._learn(end, notes)
         after: dict[Any, Any] = {slot: step.locals[slot] for slot in self.variables.slots}
         for key in self.variables.places:
             value = notes.after[key]
@@ -261,10 +233,10 @@ class RecordedLoop:
         self._values = values
         return values
 
-    def _learn(self, end: End, places: dict[Any, Place]) -> None:
+    def _learn(self, end: End, notes: Notes) -> None:
         """Take notice of what a step does; raises if that is news."""
         news = False
-        for key, place in places.items():
+        for key, place in self.written_places(notes).items():
             if key not in self.variables.places:
                 self.variables.places[key] = place
                 news = True
@@ -275,6 +247,22 @@ class RecordedLoop:
         if news:
             raise AgainError
 
+    def written_places(self, notes: Notes) -> dict[Any, Place]:
+        """The places that a step wrote to and that the next one finds so."""
+        return notes.places
+
+    def differs(self, refused: Refused) -> BaseException:
+        """What to raise for a variable that is something else after a step."""
+        return refused
+
+    def is_read_later(self, key: Any) -> bool:
+        """Whether a variable without a value before the loop must have one after it."""
+        return False
+
+    def further_results(self) -> list[Any]:
+        """Tensors of a step that are results besides what it carries on."""
+        return []
+
     def _following(self, after: dict[Any, Any]) -> list[Any]:
         following: list[Any] = []
         news = False
@@ -284,15 +272,17 @@ class RecordedLoop:
             found = take_apart(after[key], following)
             if found is NOTHING and form is not NOTHING:
                 if key != "result" and key not in self.variables.fillings:
-                    raise self._differs(key, form, found, following[count:])
+                    raise self.differs(self._differs(key, form, found, following[count:]))
                 # nobody will look at what it is in this case
                 del following[count:]
                 following += self._entered[position : position + _count(form)]
             elif form is NOTHING and found is not NOTHING:
+                if key != "result" and self.is_read_later(key):
+                    raise self.differs(Refused(self._unbound(key)))
                 self.variables.fillings[key] = _filling(after[key])
                 news = True
             elif not found.is_like(form):
-                raise self._differs(key, form, found, following[count:])
+                raise self.differs(self._differs(key, form, found, following[count:]))
             position += _count(form)
         if news:
             raise AgainError
@@ -300,12 +290,18 @@ class RecordedLoop:
         if unchanged:
             self.variables.fixed |= unchanged
             raise AgainError
+        self.memory.note(
+            [self._entered[position] for position in self.positions],
+            [*(following[position] for position in self.positions), *self.further_results()],
+        )
         return [self._as_carried(following[position]) for position in self.positions]
 
     # --- afterwards ------------------------------------------------------------------------------------------
 
-    def leave(self, results: Sequence[Any]) -> None:
+    def leave(self, results: Sequence[Any], further: Sequence[Any] = ()) -> None:
         """Let the frame have the values after the last step."""
+        initial = [self.leaves[position] for position in self.positions]
+        self.memory.share(initial, [*results, *further], may_be_initial=self.without_steps is not None)
         values = self._together(list(results), self.frame)
         missing = dict(self.frame.missing or {})
         for slot in self.variables.dead:
@@ -314,8 +310,9 @@ class RecordedLoop:
             if key in self.variables.fillings and self.without_steps is not None:
                 raise Refused(self._unbound(key))
             write_merged(self.policy, place, MISSING if values[key] is NULL else values[key])
+        unset = 0 if self.without_steps is None else self.flow.live_before(self.without_steps)
         for slot in self.variables.slots:
-            if slot in self.variables.fillings and self.without_steps is not None:
+            if slot in self.variables.fillings and unset >> slot & 1:
                 self.frame.locals[slot] = NULL
                 missing[slot] = Refused(self._unbound(slot))
         self.frame.missing = missing or None

@@ -33,6 +33,8 @@ from tintype.flow.journal import (
 )
 from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
+from tintype.flow.rows_loops import RecordedFor
+from tintype.flow.sequences import SEQUENCES, VaryingIterator, elements_of, varies
 from tintype.flow.unseen import UsersClasses, Watched
 from tintype.interpret import Frame
 from tintype.interpret.decode import Bound
@@ -53,10 +55,14 @@ _SETTERS = ("__setattr__", "__delattr__")
 class FlowPolicy(TorchPolicy):
     """Strict capture's policy; a branch or a loop that only a run can decide becomes an operator."""
 
-    def __init__(self, loops: Collection[tuple[CodeType, int]] = (), *, carries_tensors: bool = False) -> None:
+    def __init__(
+        self, loops: Collection[tuple[CodeType, int]] = (), *, carries_tensors: bool = False, unrolls: bool = False
+    ) -> None:
         self.loops = loops  # that are recorded when they are come to: code and header
         # whether loops carry numbers as tensors, since gradients go through them
         self.carries_tensors = carries_tensors
+        # whether loops over sizes that vary have the example's number of steps; those over data never have
+        self.unrolls = unrolls
         self.journal = Journal()
         self.classes = UsersClasses()
         self.root: Any = None  # the model
@@ -109,6 +115,23 @@ class FlowPolicy(TorchPolicy):
         if around is not None and join not in around.body:
             raise NeedsLoop(frame.code, around.header)
         return outcome_of(self, frame, branch.run(join))
+
+    # --- for -------------------------------------------------------------------------------------------------
+
+    def on_iterate(self, frame: Frame, value: Any) -> Any:
+        elements = elements_of(value)
+        if elements is None or not varies(elements) or (self.unrolls and is_decidable(elements.count)):
+            return NotImplemented
+        return value if type(value) is VaryingIterator else VaryingIterator(elements, lambda: iter(value))
+
+    def on_loop(self, frame: Frame, iterator: Any, body: int, after: int) -> Outcome:
+        if type(iterator) is not VaryingIterator or iterator.is_begun:
+            return NotImplemented
+        loop = flow_of(frame.code).loop_at(frame.pc)
+        if loop is None:  # there is no second step
+            return NotImplemented
+        end = RecordedFor(self, frame, loop, iterator, after).record()
+        return None if end is None else outcome_of(self, frame, end)
 
     def operations(self, code: CodeType, bound: Bound) -> Bound:
         headers = [header for known, header in self.loops if known is code]
@@ -185,6 +208,9 @@ class FlowPolicy(TorchPolicy):
         if self.journal and isinstance(owner, CONTAINERS):
             self.journal.note(ContentPlace(owner, None, location_of(frame)))
 
+    def on_create(self, frame: Frame, value: Any) -> None:
+        self.journal.note_made(value)
+
     def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None:
         if self.journal:
             self.journal.note(CellPlace(cell, name, location_of(frame)))
@@ -216,10 +242,18 @@ class FlowPolicy(TorchPolicy):
         else:
             for argument in (*arguments, *keywords.values()):
                 self.note_content(frame, argument)
-        return callable(*arguments, **keywords)
+        value = callable(*arguments, **keywords)
+        if kind is type and type(value) is callable and is_made_anew(callable):
+            self.journal.note_made(value)
+        return value
 
     def stand_ins(self) -> Mapping[Any, Caller]:
-        return {bool: make_bool}
+        return {bool: make_bool, **SEQUENCES}
+
+
+def is_made_anew(kind: Any) -> bool:
+    """Whether a call of a class gives an object that nobody has yet."""
+    return kind in CONTAINERS or kind.__new__ is object.__new__
 
 
 class NeedsLoop(BaseException):
@@ -295,9 +329,9 @@ def refuse_kept_number(capture: Any, change: Change) -> StateChangedError | None
 
 
 @contextmanager
-def flowing(capture: Any, loops: Collection[tuple[CodeType, int]]) -> Iterator[None]:
+def flowing(capture: Any, loops: Collection[tuple[CodeType, int]], *, unrolls: bool = False) -> Iterator[None]:
     """Within it, a capture interprets its program, and branches on data become control flow."""
-    policy = FlowPolicy(loops, carries_tensors=not capture.recorder.below_autograd)
+    policy = FlowPolicy(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls)
     policy.root = capture.root
     capture.judge_change = partial(refuse_kept_number, capture)
     limit = sys.getrecursionlimit()

@@ -62,6 +62,8 @@ class UsersClasses:
             return self._is_users(value)
         if isinstance(value, (list, tuple, dict)) and deepest > 0:
             held = list(value.values()) if isinstance(value, dict) else value
+            if isinstance(value, list):
+                held = list.copy(value)  # as it is, whatever its class says
             if self.any_in(held, deepest - 1):
                 return True
         return self._is_users(kind)

@@ -202,6 +202,8 @@ def call_class(frame: Frame, kind: type, arguments: list[Any], keywords: dict[st
     if not issubclass(type(instance), kind):
         frame.stack.append(instance)
         return None
+    if machine.tells_of_objects and new is object.__new__:
+        machine.policy.on_create(frame, instance)
     initialize = find_in_class(type(instance), "__init__")
     if not machine.interprets(initialize):
         type(instance).__init__(instance, *arguments, **named)

@@ -54,6 +54,7 @@ class Machine:
         self.frame: Frame | None = None  # the innermost one
         self.handled: BaseException | None = None  # what `raise` raises again
         self.reraised: BaseException | None = None  # raised again: its line is in its traceback already
+        self.tells_of_objects = "on_create" in hooks
         self.call_native: Caller = call_native_hooked if "on_native_call" in hooks else call_native
         self.plans: dict[int, tuple[CodeType, Plan | None]] = {}  # by the identity of code objects
         self.callers = Callers(self)

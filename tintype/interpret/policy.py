@@ -116,8 +116,12 @@ class Policy:
         """Before an item is written; ``NULL``: deleted."""
         raise NotImplementedError
 
+    def on_create(self, frame: Frame, value: Any) -> None:
+        """After the program has made a container, a cell, or an object whose ``__init__`` is interpreted."""
+        raise NotImplementedError
+
     def on_update(self, frame: Frame, owner: Any) -> None:
-        """Before an operator such as ``+=`` that may change its left operand."""
+        """Before an operator such as ``+=`` may change its left operand, or a comprehension adds to what it makes."""
         raise NotImplementedError
 
     def on_read_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> Any:

@@ -18,7 +18,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import functional_graphs, functionalizes, refuse_writes
 from tintype.ops.gradients import chosen, differentiable, having_effect, with_gradient
-from tintype.ops.rows import as_fakes, check_rows, name_of, row_of, stack, stacked
+from tintype.ops.rows import as_fakes, check_rows, empty_results, name_of, row_of, stack, stacked
 from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
 from tintype.symbolic.location import user_location
@@ -63,7 +63,11 @@ def run(body: Callable[..., Any], xs: Sequence[torch.Tensor], args: Sequence[Any
 
 
 def _of_no_rows(body: Callable[..., Any], xs: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
-    """Without rows there is nothing to stack; what a row of zeros gives tells what there would be."""
+    """Without rows there is nothing to stack; what a row of zeros gives tells what there would be, where the function
+    itself doesn't."""
+    known = empty_results(body, 0, xs)
+    if known is not None:
+        return tuple(known)
     leaves, spec = tree.flatten(body(*(x.new_zeros(x.shape[1:]) for x in xs), *args))
     return tree.unflatten([leaf.new_empty((0, *leaf.shape)) for leaf in leaves], spec)
 

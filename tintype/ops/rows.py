@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
 
 from tintype.errors import InvalidRequestError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import output_node
 from tintype.ops.subgraphs import Body
 from tintype.symbolic import eq
 from tintype.symbolic.location import user_location
@@ -79,6 +81,19 @@ def stacked(body: Body, index: int, length: Any) -> TensorInfo:
 def stack(rows: list[torch.Tensor]) -> torch.Tensor:
     """Rows as one tensor, contiguous in memory whatever they are."""
     return torch.stack(rows).contiguous()
+
+
+def empty_results(function: Any, first: int, xs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """What the results of a function from some position on give when those of no call are stacked: known of captured
+    functions, whose checks would not hold for rows that nobody has. None where sizes vary."""
+    module = function if isinstance(function, GraphModule) else getattr(function, "graph_module", None)
+    if module is None:
+        return None
+    results: Any = output_node(module.graph).args[0]
+    values: list[Any] = [node.meta.get("val") if isinstance(node, Node) else None for node in results[first:]]
+    if any(type(value) is not FakeTensor or not all(type(s) is int for s in value.info.sizes) for value in values):
+        return None
+    return [torch.empty((0, *value.info.sizes), dtype=value.info.dtype, device=xs[0].device) for value in values]
 
 
 def laid_out(carried: Sequence[Any]) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ from tintype.ops.gradients import (
     with_gradient,
     without_results,
 )
-from tintype.ops.rows import as_fakes, check_rows, laid_out, name_of, own, row_of, stack, stacked
+from tintype.ops.rows import as_fakes, check_rows, empty_results, laid_out, name_of, own, row_of, stack, stacked
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
 from tintype.symbolic.location import user_location
 from tintype.trace.plan import captures
@@ -124,11 +124,22 @@ def run(
         carry = laid_out(results[: len(init)])
         rows.append(results[len(init) :])
     if not rows:
-        results = tuple(combine(*init, *(x.new_zeros(x.shape[1:]) for x in xs), *additional))
-        outputs = [row.new_empty((0, *row.shape)) for row in results[len(init) :]]
+        outputs = _of_no_rows(combine, init, xs, additional)
     else:
         outputs = [stack(list(column)) for column in zip(*rows, strict=True)]
     return (*own(carry, (*init, *xs, *additional)), *outputs)
+
+
+def _of_no_rows(
+    combine: Callable[..., Any], init: Sequence[Any], xs: Sequence[torch.Tensor], additional: Sequence[Any]
+) -> list[torch.Tensor]:
+    """The outputs where there is nothing to stack; a function that doesn't tell what there would be is called on rows
+    of zeros."""
+    known = empty_results(combine, len(init), xs)
+    if known is not None:
+        return known
+    results = tuple(combine(*init, *(x.new_zeros(x.shape[1:]) for x in xs), *additional))
+    return [row.new_empty((0, *row.shape)) for row in results[len(init) :]]
 
 
 # --- capture ---------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ the new value of another buffer - gets a copy of its own first.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -35,7 +36,7 @@ def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[str,
 
     def apart(node: Node) -> Node:
         info = _info_of(node)
-        if info is None or info.storage not in storages:
+        if info is None or not _may_lie_in(info.storage, storages):
             return node
         if node not in copies:
             copies[node] = _clone(graph, context, node, info)
@@ -95,6 +96,13 @@ def _clone(graph: Graph, context: FakeContext, node: Node, info: TensorInfo) -> 
     copy = TensorInfo(info.sizes, strides, info.dtype, info.device, requires_grad=info.requires_grad)
     meta = NodeMeta({"val": make_fake(copy, context)}, meta_of(node).origin)
     return append_call(graph, aten.clone.default, (node,), {}, "clone", meta)
+
+
+def _may_lie_in(storage: Storage | None, storages: set[Any]) -> bool:
+    """Whether memory is one of some, or may be: a branch or a loop decides what its result is."""
+    if storage is None or storage in storages:
+        return storage is not None
+    return any(_may_lie_in(source, storages) for source in storage.sources)
 
 
 def _info_of(node: Node) -> TensorInfo | None:

@@ -168,13 +168,6 @@ def _power_of(*arguments: Any, **options: Any) -> Any:
     return pow(*arguments, **options)
 
 
-def _len_of(value: Any) -> Any:
-    """``len``: Python's own gives a plain number, which would fix the size of a tensor."""
-    if type(value) is FakeTensor and value.info.sizes:
-        return value.shape[0]
-    return length_of(value)
-
-
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "float": _float_of,
@@ -182,7 +175,7 @@ _REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "hasattr": _has_attribute,
     "id": _id_of,
     "int": _int_of,
-    "len": _len_of,
+    "len": length_of,
     "pow": _power_of,
     "type": _type_of,
 }

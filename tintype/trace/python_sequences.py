@@ -25,7 +25,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, ge
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import caller_of, is_internal, program_caller
-from tintype.trace.tensor_rows import rows_of
+from tintype.trace.tensor_rows import TensorRows, rows_of
 
 _INDEX = torch.SymInt.__index__.__code__
 _ITERATE = torch.Tensor.__iter__.__code__
@@ -48,18 +48,23 @@ class SymbolicSequence:
     Taken for what it is by ``isinstance``; C code that wants a real list refuses it.
     """
 
-    __slots__ = ("_count", "_kind", "_plain", "_start", "_step")
+    __slots__ = ("_count", "_kind", "_plain", "start", "step")
 
     def __init__(self, kind: type, start: Any, step: Any, count: Any) -> None:
         self._kind = kind
-        self._start = start
-        self._step = step
+        self.start = start
+        self.step = step
         self._count = count
         self._plain: Any = None
 
     @property  # type: ignore[misc]  # what isinstance() asks where the type says no
     def __class__(self) -> Any:
         return self._kind
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether somebody has looked at it as the example's."""
+        return self._plain is not None
 
     def length(self) -> Any:
         """How many elements there are."""
@@ -71,16 +76,16 @@ class SymbolicSequence:
         """The list or range of the example, which the sequence is from now on."""
         if self._plain is None:
             count = max(int(self._count), 0)
-            elements = [self._start + self._step * i for i in range(count)]
+            elements = [self.start + self.step * i for i in range(count)]
             whole = self._kind is list or not all(type(element) is int for element in elements)
-            self._plain = elements if whole else range(self._start, self._start + self._step * count, self._step)
+            self._plain = elements if whole else range(self.start, self.start + self.step * count, self.step)
         return self._plain
 
     def as_list(self) -> Any:
         """``list(self)``."""
         if self._plain is not None:
             return list(self._plain)
-        return SymbolicSequence(list, self._start, self._step, self._count)
+        return SymbolicSequence(list, self.start, self.step, self._count)
 
     def __getitem__(self, index: Any) -> Any:
         if self._plain is None and type(index) is slice:
@@ -90,7 +95,7 @@ class SymbolicSequence:
         if self._plain is None and type(index) is int:
             if not self.length() >= (index + 1 if index >= 0 else -index):
                 raise IndexError(f"{self._kind.__name__} index out of range")
-            return self._start + self._step * (index if index >= 0 else self._count + index)
+            return self.start + self.step * (index if index >= 0 else self._count + index)
         return self.plain()[index]
 
     def _slice(self, first: Any, last: Any, step: Any) -> SymbolicSequence | None:
@@ -101,13 +106,13 @@ class SymbolicSequence:
             return None
         remaining = self._count - first + (last or 0)
         count = remaining if step == 1 else (remaining + step - 1) // step
-        return SymbolicSequence(self._kind, self._start + first * self._step, self._step * step, count)
+        return SymbolicSequence(self._kind, self.start + first * self.step, self.step * step, count)
 
     def __radd__(self, other: Any) -> Any:
         if self._plain is None and type(other) is list and len(other) == 1 and other[0] is not None:
-            before = self._start - self._step
+            before = self.start - self.step
             if type(before) is int and type(other[0]) is int and other[0] == before:  # it goes on where they begin
-                return SymbolicSequence(list, before, self._step, self.length() + 1)
+                return SymbolicSequence(list, before, self.step, self.length() + 1)
         return other + self.plain()
 
     def __len__(self) -> int:
@@ -164,7 +169,8 @@ def _never_negative(count: Any) -> bool:
 # --- what calls of builtins become -----------------------------------------------------------------------------
 
 
-def _range(*arguments: Any) -> Any:
+def symbolic_range(*arguments: Any) -> Any:
+    """``range``."""
     if not any(type(argument) is torch.SymInt for argument in arguments):
         return range(*arguments)
     start, stop, step = {1: (0, *arguments, 1), 2: (*arguments, 1), 3: arguments}[len(arguments)]
@@ -174,7 +180,8 @@ def _range(*arguments: Any) -> Any:
     return SymbolicSequence(range, start, step, count)
 
 
-def _list(*arguments: Any) -> Any:
+def symbolic_list(*arguments: Any) -> Any:
+    """``list``."""
     kind = type(arguments[0]) if arguments else None
     if kind is FakeTensor:
         return rows_of(*arguments)
@@ -182,11 +189,15 @@ def _list(*arguments: Any) -> Any:
 
 
 def length_of(value: Any) -> Any:
-    """``len``."""
+    """``len``: Python's own gives a plain number, which would fix the size of a tensor."""
+    if type(value) is FakeTensor and value.info.sizes:
+        return value.shape[0]
+    if type(value) is TensorRows and value.tensor is not None:
+        return value.tensor.shape[0]
     return value.length() if type(value) is SymbolicSequence else len(value)
 
 
-_REPLACEMENTS: dict[str, Any] = {"range": _range, "list": _list, "len": length_of}
+_REPLACEMENTS: dict[str, Any] = {"range": symbolic_range, "list": symbolic_list, "len": length_of}
 # A call of a string can't be meant: such a constant stands for a function until the code is made.
 _MARKS = {f"<tintype {name}>": function for name, function in _REPLACEMENTS.items()}
 

@@ -82,6 +82,20 @@ for _name, _value in vars(list).items():
         setattr(TensorRows, _name, _looking(_name))
 
 
+def _row(self: TensorRows, index: Any) -> Any:
+    """One of them, by a plain number: there is no need to know how many there are."""
+    if self.tensor is None or type(index) is not int:
+        self.look()
+        return list.__getitem__(self, index)
+    if not self.tensor.shape[0] >= (index + 1 if index >= 0 else -index):
+        raise IndexError("list index out of range")
+    with torch.set_grad_enabled(self.gradients):
+        return self.tensor[index]
+
+
+TensorRows.__getitem__ = _row  # type: ignore[method-assign,assignment]
+
+
 def _reflected(self: TensorRows, other: Any) -> Any:
     self.look()
     return other + list(self)

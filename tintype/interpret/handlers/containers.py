@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tintype.interpret.frame import NULL, Frame
-from tintype.interpret.handlers.registry import handler
+from tintype.interpret.handlers.registry import Handler, handler, hooked
 from tintype.interpret.native import native_opcode, native_unpack
 
 
@@ -73,6 +73,38 @@ def map_add(frame: Frame, depth: int) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
     frame.stack[-depth][key] = value
+
+
+def telling(make: Handler) -> Handler:
+    """A handler that tells of what it has made, which lies on top of the stack."""
+
+    def tell(frame: Frame, argument: Any) -> None:
+        make(frame, argument)
+        frame.machine.policy.on_create(frame, frame.stack[-1])
+
+    return tell
+
+
+for _maker in (build_list, build_set, build_map, build_constant_key_map):
+    hooked("on_create", _maker.__name__)(telling(_maker))
+
+
+@hooked("on_update", "list_append")
+def list_append_hooked(frame: Frame, depth: int) -> None:
+    frame.machine.policy.on_update(frame, frame.stack[-depth - 1])
+    list_append(frame, depth)
+
+
+@hooked("on_update", "set_add")
+def set_add_hooked(frame: Frame, depth: int) -> None:
+    frame.machine.policy.on_update(frame, frame.stack[-depth - 1])
+    set_add(frame, depth)
+
+
+@hooked("on_update", "map_add")
+def map_add_hooked(frame: Frame, depth: int) -> None:
+    frame.machine.policy.on_update(frame, frame.stack[-depth - 2])
+    map_add(frame, depth)
 
 
 @handler

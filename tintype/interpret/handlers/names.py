@@ -160,6 +160,12 @@ def make_cell(frame: Frame, index: int) -> None:
     frame.locals[index] = CellType() if value is NULL else CellType(value)
 
 
+@hooked("on_create", "make_cell")
+def make_cell_hooked(frame: Frame, index: int) -> None:
+    make_cell(frame, index)
+    frame.machine.policy.on_create(frame, frame.locals[index])
+
+
 @handler
 def copy_free_variables(frame: Frame, count: int) -> None:
     assert frame.function is not None and frame.function.__closure__ is not None

@@ -1,0 +1,119 @@
+"""A list that only grows in a loop whose number of steps varies: what a step appends is a row of the loop's results.
+
+While such a loop is recorded a :class:`GrowingList` stands in the list's place, which takes new items and shows none;
+afterwards the rows do (:mod:`tintype.trace.tensor_rows`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tintype.errors import Location
+from tintype.flow.ends import Refused, refuse
+from tintype.flow.journal import ContentPlace, Place
+from tintype.interpret import Frame
+from tintype.symbolic.location import is_internal, user_location
+
+
+class GrowingList(list[Any]):
+    """Holds what one step appends."""
+
+    def __init__(self, before: list[Any], location: Location) -> None:
+        super().__init__()
+        self.before = before  # items from before the loop
+        self.location = location
+
+
+_GROWS = {"append", "extend", "__iadd__"}
+_HARMLESS = {
+    "__init__", "__new__", "__getattribute__", "__class_getitem__", "__hash__", "__doc__", "__init_subclass__",
+    "__subclasshook__",
+}  # fmt: skip
+
+
+def _looking(name: str) -> Callable[..., Any]:
+    def look(self: GrowingList, *args: Any, **kwargs: Any) -> Any:
+        raise refuse(
+            "the program looks into a list that grows in a loop whose number of steps varies",
+            user_location() or self.location,
+            "append to the list and do nothing else with it in the loop; keep what a step needs in a variable",
+        )
+
+    look.__name__ = name
+    return look
+
+
+for _name, _value in vars(list).items():
+    if callable(_value) and _name not in _GROWS | _HARMLESS:
+        setattr(GrowingList, _name, _looking(_name))
+
+
+def has_grown(place: Place, before: Any, after: Any) -> bool:
+    """Whether a step appended tensors to a list and did nothing else to it."""
+    if not isinstance(place, ContentPlace) or type(place.owner) is not list or len(after) <= len(before):
+        return False
+    kept = all(one is other for one, other in zip(before, after, strict=False))
+    return kept and all(isinstance(item, torch.Tensor) for item in after)
+
+
+def holders_in(frame: Frame, owner: list[Any], known: Sequence[Any]) -> list[tuple[list[Any], int]] | None:
+    """The variables and places on the stack, of a frame and of those that called it, that hold a list; None if
+    somebody else does, too. ``known`` are those that hold it only to know it."""
+    stores = _stores_of(frame)
+    found: list[tuple[list[Any], int]] = []
+    for store in stores:  # no comprehension, which would hold the list itself
+        for position, value in enumerate(store):
+            if value is owner:
+                found.append((store, position))
+    value = None
+    if found and _is_held_elsewhere([*stores, *known], owner):
+        gc.collect()  # frames of steps that have run
+    return None if not found or _is_held_elsewhere([*stores, *known], owner) else found
+
+
+def _stores_of(frame: Frame | None) -> list[list[Any]]:
+    stores: list[list[Any]] = []
+    while frame is not None:
+        stores += (frame.locals, frame.stack)
+        frame = frame.back
+    return stores
+
+
+def _is_held_elsewhere(allowed: Sequence[Any], owner: list[Any]) -> bool:
+    mine = set(map(id, allowed))
+    for holder in gc.get_referrers(owner):
+        if id(holder) in mine or isinstance(holder, Place):
+            continue
+        if isinstance(holder, FrameType) and is_internal(holder.f_code.co_filename):
+            continue
+        return True
+    return False
+
+
+def in_place_of(holders: Sequence[tuple[list[Any], int]], value: Any) -> None:
+    """Let variables and places on the stack hold something else."""
+    for holder, position in holders:
+        holder[position] = value
+
+
+def joined_rows(growing: GrowingList, columns: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All items as the rows of one tensor: those from before the loop, then what each step appended."""
+    rows = columns[0] if len(columns) == 1 else torch.stack(list(columns), 1).flatten(0, 1)
+    if not growing.before:
+        return rows
+    if any(item.shape != rows.shape[1:] or item.dtype != rows.dtype for item in growing.before):
+        raise differ(growing.location)
+    return torch.cat([torch.stack(growing.before), rows])
+
+
+def differ(location: Location) -> Refused:
+    return refuse(
+        "the items of a list that grows in a loop whose number of steps varies differ in size or dtype",
+        location,
+        "let all items have one size and dtype",
+    )
