@@ -28,7 +28,8 @@ class LoopExits:
         self._find()
 
     def _find(self) -> None:
-        waiting = self.flow.exits_of(self.loop)
+        body, successors = self.loop.body, self.flow.successors
+        waiting = [target for index in body for target in successors[index] if target not in body]
         while waiting:
             label = waiting.pop()
             if self._is_outside(label):
