@@ -7,6 +7,7 @@ break them; all of them are reported in one error, with definitions that would k
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -90,6 +91,7 @@ def complex_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> li
     scratch = Environment()
     free: dict[Symbol, Symbol] = {}
 
+    @functools.cache
     def checked(symbol: Symbol) -> Size:
         """The symbol over symbols whose declared range is what the input checks make sure of."""
         unnamed = names.standing.get(symbol, Standing.NAMED) is not Standing.NAMED

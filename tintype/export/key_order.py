@@ -10,7 +10,6 @@ is as good as a list: its order is one of the program's observations, and nothin
 from __future__ import annotations
 
 import collections
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,11 +17,11 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import InputMismatchError, Location, TintypeError
+from tintype.errors import InputMismatchError, InvalidRequestError, Location, TintypeError
 from tintype.export.same_program import difference
 from tintype.ir.observations import KEYS, Observation
 from tintype.ir.sources import place_in_call
-from tintype.trace.argument_names import is_captured_program
+from tintype.trace.argument_names import is_captured_program, signature_of
 from tintype.trace.capture import CapturedGraph
 
 # a dictionary among the arguments: the numbers of the children that lead to it
@@ -135,8 +134,8 @@ def keys_of(spec: tree.TreeSpec) -> list[Any]:
 def _named_parameters(module: torch.nn.Module) -> set[str] | None:
     """The parameters that keyword arguments go to; None where no others are taken."""
     try:
-        parameters = inspect.signature(module.forward).parameters.values()
-    except (TypeError, ValueError):  # of a function that does not tell
+        parameters = signature_of(module.forward).parameters.values()
+    except (TypeError, InvalidRequestError):  # of a function that does not tell
         return set()
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -23,7 +24,41 @@ def is_captured_program(root: Any) -> bool:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function, or of what it wraps."""
+    """The signature of a function, or of what it wraps: which parameters there are, and which may be left out."""
+    key = _signature_key(function)
+    found = None if key is None else _signatures.get(key)
+    if found is None:
+        found = _signature(function)
+        if key is not None:
+            if len(_signatures) >= _MOST_SIGNATURES:
+                _signatures.clear()
+            _signatures[key] = found
+    return found
+
+
+# An export asks for the signature of its model several times, and models are exported several times.
+_signatures: dict[tuple[Any, ...], inspect.Signature] = {}
+_MOST_SIGNATURES = 100
+# Attributes of a function that have a say in its signature.
+_SAYS_OTHERWISE = frozenset({"__signature__", "__text_signature__", "_partialmethod", "__partialmethod__"})
+
+
+def _signature_key(function: Any) -> tuple[Any, ...] | None:
+    """What a signature follows from; None for what is no plain function or method."""
+    key: list[Any] = []
+    while True:
+        if type(function) is MethodType:
+            key.append(MethodType)
+            function = function.__func__
+        if type(function) is not FunctionType or len(key) > 50 or not _SAYS_OTHERWISE.isdisjoint(function.__dict__):
+            return None
+        key += (function.__code__, len(function.__defaults__ or ()), tuple(function.__kwdefaults__ or ()))
+        if "__wrapped__" not in function.__dict__:
+            return tuple(key)
+        function = function.__wrapped__
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except ValueError:  # it says that it wraps itself, or is written in C and says nothing

@@ -35,6 +35,8 @@ class AssertionWriter:
         self.homes: dict[Symbol, Node] = {}
         self.numbers = Numbers(graph)
         for node in graph.nodes:
+            if node.op != "placeholder" and len(self.homes) == len(environment.symbols):
+                break  # inputs tell all there is to know
             self._note(node)
 
     def _note(self, node: Node) -> None:
