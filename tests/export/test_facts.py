@@ -219,3 +219,30 @@ def test_examples_without_elements_in_any_layout(function: Callable[..., Any], e
     ).module()
     other = torch.ones((4, 5) if columns else (3, 4), dtype=torch.int64)
     torch.testing.assert_close(module(other.clone()), function(other.clone()))
+
+
+def test_sizes_that_are_known_to_be_equal_are_written_alike() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([y, x], 1).relu().sum(1)
+
+    exported = tintype.export(program, (torch.randn(3, 4, 8), torch.randn(3, 5, 8)), dynamic_shapes="auto")
+    first, second = (node.meta["val"].info.sizes for node in exported.graph.nodes if node.op == "placeholder")
+    results = {node.name: node.meta["val"].info.sizes for node in exported.graph.nodes if node.op == "call_function"}
+    assert results["relu"] == (first[0], first[1] + second[1], first[2])
+    assert results["sum_1"] == (first[0], first[2])
+
+
+def test_decompositions_copy_nothing_because_equal_sizes_are_written_in_two_ways() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.softmax(F.layer_norm(y, [8]).transpose(1, 2), -1)
+        h = h.unsqueeze(0).view(1, *h.shape)
+        return h[0].transpose(1, 2) + x, h  # here the sizes of both turn out to be equal
+
+    exported = tintype.export(program, (torch.randn(3, 5, 8), torch.randn(3, 5, 8)), dynamic_shapes="auto")
+    decomposed = exported.run_decompositions()
+    assert aten.clone.default not in {node.target for node in decomposed.graph.nodes}
+    for batch, length in ((3, 5), (1, 1), (4, 9)):
+        given = torch.randn(batch, length, 8), torch.randn(batch, length, 8)
+        for result, expected in zip(decomposed.module()(*given), program(*given), strict=True):
+            torch.testing.assert_close(result, expected)
+            assert result.stride() == expected.stride()

@@ -160,6 +160,22 @@ class TensorInfo:
             self.negative,
         )
 
+    def use_equalities(self, replace: Callable[[Any], Any]) -> None:
+        """Write a new description in the symbols that others are known to be equal to: then what is equal is the same
+        object, and nobody has to work it out."""
+        sizes = tuple([size if type(size) is int else replace(size) for size in self.sizes])
+        if sizes != self.sizes:
+            self.sizes = sizes
+        self.strides = tuple([stride if type(stride) is int else replace(stride) for stride in self.strides])
+        if type(self.offset) is not int:
+            self.offset = replace(self.offset)
+
+    def lies_like(self, other: TensorInfo, replace: Callable[[Any], Any]) -> bool:
+        """Whether a tensor of the same size has the same strides, by whatever symbols these are written."""
+        if self.strides == other.strides:
+            return True
+        return [replace(stride) for stride in self.strides] == [replace(stride) for stride in other.strides]
+
     def is_contiguous(self) -> bool:
         """Whether the elements lie in memory in the order of the indices, without gaps."""
         return has_contiguous_strides(self.sizes, self.strides)

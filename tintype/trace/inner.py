@@ -37,6 +37,9 @@ class InnerRecorder(Recorder):
     that stands for none of them.
     """
 
+    # a symbol of the surroundings would have to be handed in
+    uses_equalities = False
+
     def __init__(self, parent: Recorder) -> None:
         super().__init__(
             parent.context,

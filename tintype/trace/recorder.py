@@ -88,6 +88,8 @@ class Recorder(Answers, TorchDispatchMode):
     keeps_conversions = True
     # answers from the example, where the capture is a draft
     example: ExampleAnswers | None = None
+    # whether results are described by as few symbols as there need to be
+    uses_equalities = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -209,6 +211,9 @@ class Recorder(Answers, TorchDispatchMode):
                         return given
             if grad:
                 results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
+            facts = self.context.environment.facts
+            if facts.replacements and self.uses_equalities and self.context.environment.hints_hold:
+                results.use_equalities(facts.replace)
             fake = make_fake(results, self.context)
             if self._recording:
                 name = plan.name

@@ -37,7 +37,7 @@ from tintype.ir.printing import describe_value
 from tintype.symbolic import eq
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.evaluation import Translation
-from tintype.symbolic.expression import Expr, Size, Symbol
+from tintype.symbolic.expression import Expr, Symbol
 from tintype.transforms.attention import with_right_statistics
 from tintype.transforms.checked_decompositions import Table, with_checks
 from tintype.transforms.core_decompositions import core_table
@@ -255,6 +255,9 @@ class Decomposition:
         """The description of an old value in terms of the new graph's symbols."""
         return old.info if self.translation is None else old.info.translated(self.translation)
 
+    def _replace(self, number: Any) -> Any:
+        return self.context.environment.facts.replace(number)
+
     def _info_of(self, node: Node) -> TensorInfo | None:
         value = node.meta.get("val")
         return self._info(value) if type(value) is FakeTensor else None
@@ -282,7 +285,7 @@ class Decomposition:
 
     def _restrided(self, fake: FakeTensor, wanted: TensorInfo | None) -> FakeTensor:
         """A tensor laid out in memory as it was before decomposition."""
-        if wanted is None or fake.info.strides == wanted.strides or not is_dense(wanted.sizes, wanted.strides):
+        if wanted is None or fake.info.lies_like(wanted, self._replace) or not is_dense(wanted.sizes, wanted.strides):
             return fake
         # a copy of the dimensions in the order in which they lie in memory, seen in their own order again
         order = memory_order(wanted.sizes, [wanted.strides])
@@ -360,10 +363,13 @@ class Decomposition:
             result = self.recorder.inside(lambda: aten._to_copy.default(result, dtype=old.dtype))
         self._check_result(node, old, result)
         self.storages[old.storage] = result.info.storage
-        if old.sizes != result.info.sizes:  # equal, but written otherwise: what follows was recorded with the old
-            result = make_fake(_with_sizes(result.info, old.sizes), self.context, result.node)
-        if old.strides != result.info.strides:
+        alike = result.info.lies_like(old, self._replace)
+        if not alike:
             self.moved.add(place)
+        if old.sizes != result.info.sizes or (alike and old.strides != result.info.strides):
+            # equal, but written otherwise: what follows was recorded with the old
+            strides = old.strides if alike else result.info.strides
+            result = make_fake(result.info.view(old.sizes, strides), self.context, result.node)
         return result
 
     def _check_result(self, node: Node, old: TensorInfo, new: FakeTensor) -> None:
@@ -425,12 +431,6 @@ def exposed_nodes(graph: Graph) -> set[Node]:
             node, base = base, base_of(base)
         exposed.add(node)
     return exposed
-
-
-def _with_sizes(info: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
-    new = info.with_storage(info.storage)
-    new.sizes = sizes
-    return new
 
 
 def _takes_graphs(before: Node) -> bool:

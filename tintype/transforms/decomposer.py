@@ -32,6 +32,8 @@ class Decomposer(Recorder):
     """A recorder that decomposes what it can."""
 
     keeps_conversions = False
+    # what results are compared with was recorded as facts were learned, one after the other
+    uses_equalities = False
 
     def __init__(
         self,
