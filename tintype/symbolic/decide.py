@@ -52,7 +52,7 @@ def _decide(condition: Condition, facts: Facts) -> bool | None:
     if operation == "not":
         inner = _decide(condition.arguments[0], facts)
         return None if inner is None else not inner
-    if not_(condition) in facts.truths:
+    if facts.tell_of(condition.symbols) and not_(condition) in facts.truths:
         return False
     if operation == "eq":
         return _decide_equality(condition.arguments[0], facts)
@@ -106,9 +106,10 @@ def _decide_float(condition: Expr, facts: Facts) -> bool | None:
 
 
 def _decide_equality(difference: Size, facts: Facts) -> bool | None:
-    difference = facts.reduce(difference)
-    if isinstance(difference, Expr):
-        difference = canonical(difference)
+    if type(difference) is int or not _is_sum_of_symbols(difference):  # which are as simple as they can be
+        difference = facts.reduce(difference)
+        if isinstance(difference, Expr):
+            difference = canonical(difference)
     if type(difference) is int:
         return difference == 0
     assert isinstance(difference, Expr)
@@ -131,8 +132,10 @@ def _decide_equality(difference: Size, facts: Facts) -> bool | None:
 
 def _divides_never(difference: Expr, facts: Facts) -> bool:
     """Whether some modulus that the facts mention shows that ``difference`` is not 0."""
-    moduli = {facts.congruences[symbol].modulus for symbol in difference.symbols if symbol in facts.congruences}
-    moduli.update(abs(coefficient) for coefficient in difference.terms.values())
+    moduli = {abs(coefficient) for coefficient in difference.terms.values()}
+    if facts.congruences:
+        known = [facts.congruences.get(symbol) for symbol in difference.symbols]
+        moduli.update(congruence.modulus for congruence in known if congruence is not None)
     return any(modulus > 1 and facts.residue(difference, modulus) not in (None, 0) for modulus in moduli)
 
 
@@ -154,9 +157,11 @@ def _decide_nonpositive(difference: Size, facts: Facts) -> bool | None:
 def _only_ranges_tell(difference: Expr, facts: Facts) -> bool:
     """Whether a search for a proof can't find more than intervals do: a sum of symbols in no known inequality."""
     terms = difference.terms.keys()
-    return all(type(term) is Symbol for term in terms) and all(
-        terms.isdisjoint(known.terms) for known in facts.inequalities
-    )
+    return _is_sum_of_symbols(difference) and all(terms.isdisjoint(known.terms) for known in facts.inequalities)
+
+
+def _is_sum_of_symbols(difference: Any) -> bool:
+    return all(type(term) is Symbol for term in difference.terms)
 
 
 def _nonpositive(difference: Size, facts: Facts) -> bool:

@@ -205,6 +205,10 @@ class Facts:
             result = (minimum if smaller else maximum)(result, argument)
         return result
 
+    def tell_of(self, symbols: frozenset[Symbol]) -> bool:
+        """Whether there are conditions about all of these symbols among the facts; not if they were replaced."""
+        return self._truths_with.keys() >= symbols
+
     def residue(self, expression: Any, modulus: int) -> int | None:
         """``expression % modulus`` where the congruences tell it; None otherwise."""
         if not isinstance(expression, Expr):
@@ -333,12 +337,24 @@ class Facts:
                 self.narrow(coefficient * monomial, limit)
 
     def _learn_zero(self, difference: Expr) -> None:
+        symbols = [term for term in difference.terms if type(term) is Symbol]
+        if len(symbols) == 2 == len(difference.terms) and difference.constant == 0:
+            if sum(difference.terms.values()) == 0:
+                self._learn_same(*symbols)
+                return
         self.narrow(difference, point(0))
         self._learn_congruences(difference)
         if len(difference.terms) > 1:
             self._propagate(difference)
             self._propagate(-difference)
             self._learn_replacement(difference)
+
+    def _learn_same(self, left: Symbol, right: Symbol) -> None:
+        """That two symbols are equal: what is known of one holds for the other, which stands for both."""
+        left, right = sorted((left, right), key=_gives_way)
+        common = self.range(left).intersect(self.range(right))
+        self.narrow(right, common)
+        self._replace_symbol(left, self.replace(right))
 
     def _learn_congruences(self, difference: Expr) -> None:
         for monomial, coefficient in difference.terms.items():
@@ -382,8 +398,7 @@ class Facts:
             for monomial, coefficient in difference.terms.items()
             if isinstance(monomial, Symbol) and abs(coefficient) == 1
         ]
-        # Unbacked symbols give way to backed ones, later ones to earlier ones.
-        candidates.sort(key=lambda symbol: (symbol.hint is not None, -symbol.serial))
+        candidates.sort(key=_gives_way)
         for symbol in candidates:
             value = solve_linear(difference, symbol)
             if value is None:
@@ -429,6 +444,11 @@ class Facts:
             return
         assert isinstance(value, Expr)
         self._learn_modulus(value, congruence.modulus, congruence.remainder)
+
+
+def _gives_way(symbol: Symbol) -> tuple[bool, int]:
+    """The order of replacement: unbacked symbols give way to backed ones, later ones to earlier ones."""
+    return symbol.hint is not None, -symbol.serial
 
 
 def _divided(bounds: Range, factor: int) -> Range:

@@ -24,7 +24,10 @@ def interval(expression: Any, lookup: Lookup, cache: dict[Expr, Range]) -> Range
         return point(expression)
     found = cache.get(expression)
     if found is None:
-        found = _structural(expression, lambda part: interval(part, lookup, cache))
+        if type(expression) is Symbol:
+            found = expression.declared
+        else:
+            found = _structural(expression, lambda part: interval(part, lookup, cache))
         extra = lookup(expression)
         if extra is not None:
             found = found.intersect(extra)
@@ -50,7 +53,8 @@ def _structural(expression: Expr, of: Callable[[Any], Range]) -> Range:
     if operation == "sum":
         total = point(expression.constant)
         for monomial, coefficient in expression.terms.items():
-            total = ranges.add(total, ranges.scale(of(monomial), coefficient))
+            part = of(monomial)
+            total = ranges.add(total, part if coefficient == 1 else ranges.scale(part, coefficient))
         return total
     if operation == "product":
         return _product(expression, of)

@@ -55,7 +55,7 @@ def _signature_key(function: Any) -> tuple[Any, ...] | None:
         key += (function.__code__, len(function.__defaults__ or ()), tuple(function.__kwdefaults__ or ()))
         if "__wrapped__" not in function.__dict__:
             return tuple(key)
-        function = function.__wrapped__
+        function = function.__dict__["__wrapped__"]
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

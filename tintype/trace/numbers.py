@@ -113,6 +113,10 @@ class Numbers:
                 if source is not None:
                     meta_of(source[0] if isinstance(source, tuple) else source).asserted = True
 
+    def known_node(self, number: Expr) -> Node | None:
+        """The node that computes a number, if it is there already."""
+        return self._nodes.get(number)
+
     def node(self, number: Any, origin: Any) -> Any:
         """The node that computes a number; a plain number as it is."""
         if not isinstance(number, Expr):

@@ -275,6 +275,10 @@ class Recorder(Answers, TorchDispatchMode):
             elif kind in _PLAIN:
                 infos.append(value)
                 nodes.append(value)
+            elif kind in _SYMBOLIC:  # before all that it is not, which it is slow to tell
+                number = from_torch(value)
+                infos.append(number)
+                nodes.append(self.number_node(number) if isinstance(number, Expr) else number)
             elif isinstance(value, (list, tuple)):
                 inner_infos, inner_nodes = self.convert(value)
                 infos.append(inner_infos)
@@ -283,10 +287,6 @@ class Recorder(Answers, TorchDispatchMode):
                 fake = self.fake_of(value)
                 infos.append(fake.info)
                 nodes.append(fake.node)
-            elif isinstance(value, _SYMBOLIC):
-                number = from_torch(value)
-                infos.append(number)
-                nodes.append(self.number_node(number) if isinstance(number, Expr) else number)
             elif isinstance(value, torch.Generator):
                 raise UnsupportedInputError(
                     "a torch.Generator was passed to an operator; a captured program can't hold one",
@@ -335,7 +335,10 @@ class Recorder(Answers, TorchDispatchMode):
 
     def number_node(self, number: Expr) -> Node:
         """The node that computes a symbolic number."""
-        return self.numbers.node(number, self._origin("number")) if self._recording else None  # type: ignore[return-value]
+        if not self._recording:
+            return None  # type: ignore[return-value]
+        known = self.numbers.known_node(number)
+        return known if known is not None else self.numbers.node(number, self._origin("number"))
 
     # --- results -------------------------------------------------------------------------------------------
 

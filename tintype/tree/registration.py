@@ -142,7 +142,9 @@ def register_attributes(
     def flatten(value: Any) -> tuple[Parts, Any]:
         parts, structure = {}, []
         for attribute, item in sorted(attributes_of(value).items()):
-            if isinstance(item, _SETTINGS) or (attribute in settings and _is_plain(item)):
+            if isinstance(item, torch.Tensor):  # first: a fake is slow to tell what it is not
+                parts[attribute] = item
+            elif isinstance(item, _SETTINGS) or (attribute in settings and _is_plain(item)):
                 structure.append((attribute, _copied(item)))
             else:
                 parts[attribute] = item
