@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -679,3 +680,44 @@ def test_arrays_of_the_models_tensors_hold_their_data_or_are_refused(function: A
         else:
             torch.testing.assert_close(result, expected)
     assert TABLE.numpy().sum() == 6
+
+
+OF_CONSTANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mask": lambda index: index[index != 4],
+    "nonzero": lambda index: torch.nonzero(index % 2)[:, 0],
+    "masked_select": lambda index: torch.masked_select(index, index > 2),
+    "repeat_interleave": lambda index: torch.repeat_interleave(index.flatten() % 3),
+    "bincount": lambda index: torch.bincount(index.flatten() % 3),
+    "unique": lambda index: torch.unique(index % 4),
+    "unique_consecutive": lambda index: torch.unique_consecutive(index // 2),
+    "unique rows": lambda index: torch.unique(index % 2, dim=0)[:, 0],
+}
+
+
+@pytest.mark.parametrize("name", OF_CONSTANTS)
+def test_sizes_that_follow_from_constants_are_known(name: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        found = OF_CONSTANTS[name](torch.arange(6).reshape(2, 3))
+        return [x[index] for index in found.tolist()], x[: found.shape[0]], torch.eye(6)[found] @ x
+
+    x = torch.randn(6, 2)
+    exported = tintype.export(program, (x,))
+    assert not exported.range_constraints
+    retraced = tintype.export(exported.module(), (x,))
+    for captured in (exported, retraced, exported.run_decompositions(), retraced.run_decompositions()):
+        torch.testing.assert_close(captured.module()(x), program(x))
+
+
+def test_sizes_that_follow_from_buffers_are_not_known() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.tensor([True, False, True]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[self.mask].sum(0)
+
+    model, x = Model(), torch.randn(3, 2)
+    exported = tintype.export(model, (x,))
+    exported.state_dict["mask"].fill_(True)
+    torch.testing.assert_close(exported.module()(x), x.sum(0))

@@ -1,24 +1,57 @@
 """Operators whose results have sizes that only the data decide: ``nonzero``, boolean masks, ``unique``, ...
 
-Such a size is a new symbol without a value; it is read off the result when the program needs it.
+Such a size is a new symbol without a value; it is read off the result when the program needs it. Where the data are
+constants of the program, the operator is run for real and its result has the size that it has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tintype.fake.info import TensorInfo, fresh, strides_in_order
 from tintype.fake.rules.elementwise import broadcast
-from tintype.fake.tensor import FakeTensor
+from tintype.fake.tensor import FakeTensor, describe
 from tintype.symbolic import Size
 from tintype.symbolic.sizes import product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.intercepts import intercept
+from tintype.trace.known_values import known_value
 from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
+
+
+def sized_by_data(*operators: Any) -> Callable[[Any], Any]:
+    """Register a function that records operators whose data are only known when the program runs."""
+
+    def register(function: Any) -> Any:
+        def record(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+            known = _known_results(recorder, func, args, kwargs)
+            if known is None:
+                return function(recorder, func, args, kwargs)
+            return recorder.record_as(func, args, kwargs, known)
+
+        intercept(*operators)(record)
+        return function
+
+    return register
+
+
+def _known_results(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """What the results of an operator look like if it is given nothing but constants; None for any other."""
+    values = []
+    for argument in (*args, *kwargs.values()):
+        if isinstance(argument, torch.Tensor):
+            argument = known_value(recorder.constant_of, recorder.as_fake(argument))
+            if argument is None:
+                return None
+        values.append(argument)
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        results = func(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
+    return describe(results) if isinstance(results, torch.Tensor) else [describe(result) for result in results]
 
 
 def _new_size(recorder: Recorder, limit: Size | None) -> Size:
@@ -26,7 +59,7 @@ def _new_size(recorder: Recorder, limit: Size | None) -> Size:
     return recorder.context.environment.unbacked_int(lower=0, upper=upper)
 
 
-@intercept(aten.nonzero.default)
+@sized_by_data(aten.nonzero.default)
 def _nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info,), _ = recorder.convert(args)
     count = _new_size(recorder, product(info.sizes))
@@ -35,7 +68,7 @@ def _nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record_as(func, args, kwargs, result)
 
 
-@intercept(aten.masked_select.default)
+@sized_by_data(aten.masked_select.default)
 def _masked_select(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, mask), _ = recorder.convert(args)
     count = _new_size(recorder, product(broadcast([info.sizes, mask.sizes])))
@@ -62,7 +95,7 @@ def _positions(recorder: Recorder, mask: Any) -> list[Any]:
     return recorder.inside(lambda: aten.unbind.int(aten.nonzero.default(mask), 1))
 
 
-@intercept(aten.repeat_interleave.Tensor)
+@sized_by_data(aten.repeat_interleave.Tensor)
 def _repeat_interleave(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, *_), _ = recorder.convert(args)
     size = kwargs.get("output_size")
@@ -72,7 +105,7 @@ def _repeat_interleave(recorder: Recorder, func: Any, args: Any, kwargs: Any) ->
     return recorder.record_as(func, args, kwargs, result)
 
 
-@intercept(aten.bincount.default)
+@sized_by_data(aten.bincount.default)
 def _bincount(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     infos, _ = recorder.convert(args)
     weights = infos[1] if len(infos) > 1 else kwargs.get("weights")
@@ -110,7 +143,7 @@ def _ctc_loss(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record_as(func, args, kwargs, results)
 
 
-@intercept(aten._unique2.default, aten._unique.default)
+@sized_by_data(aten._unique2.default, aten._unique.default)
 def _unique(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, *options), _ = recorder.convert(args)
     names = ("sorted", "return_inverse", "return_counts")
@@ -125,7 +158,7 @@ def _unique(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record_as(func, args, kwargs, results[: len(func._schema.returns)])
 
 
-@intercept(aten.unique_consecutive.default)
+@sized_by_data(aten.unique_consecutive.default)
 def _unique_consecutive(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, *options), _ = recorder.convert(args)
     names = ("return_inverse", "return_counts", "dim")
@@ -141,7 +174,7 @@ def _unique_consecutive(recorder: Recorder, func: Any, args: Any, kwargs: Any) -
     return recorder.record_as(func, args, kwargs, results)
 
 
-@intercept(aten.unique_dim.default)
+@sized_by_data(aten.unique_dim.default)
 def _unique_dim(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, dim, *options), _ = recorder.convert(args)
     names = ("sorted", "return_inverse", "return_counts")
