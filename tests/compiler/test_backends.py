@@ -147,6 +147,28 @@ def test_inputs_that_steps_gave_are_part_of_the_key(monkeypatch: pytest.MonkeyPa
     assert shapes.count([(2,)]) == 1 and shapes.count([(3,)]) == 1
 
 
+def test_numbers_and_tuples_are_constants_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tintype.interop import compile_backends
+
+    inputs_of: list[list[Any]] = []
+
+    def compiler(graph_module: Any, inputs: list[Any]) -> Any:
+        inputs_of.append(inputs)
+        return graph_module
+
+    monkeypatch.setattr(compile_backends, "compiler_of_torch", lambda *options: compiler)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    compiled = tintype.compile(model, backend="inductor")
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        torch.testing.assert_close(compiled(x), model(x))
+    assert len(inputs_of) == 1 and all(isinstance(value, torch.Tensor) for value in inputs_of[0])
+    model[1] = torch.nn.LayerNorm((2, 4))
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        torch.testing.assert_close(compiled(x), model(x))
+
+
 def test_a_backend_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from tintype.interop import compile_backends
 

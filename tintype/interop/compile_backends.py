@@ -10,16 +10,19 @@ kept.
 from __future__ import annotations
 
 import copy
+import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.fx.node import map_arg
 
 from tintype.compiler.sources import description
 from tintype.errors import BackendError, InvalidRequestError, TintypeError
 from tintype.ir.call_description import sharing_key
+from tintype.ir.call_values import PLAIN, value_key
 
 
 def names_of_torch() -> list[str]:
@@ -37,9 +40,8 @@ def of_torch(
     mode: str | None,
 ) -> Callable[..., Any]:
     """A graph in the hands of one of torch's backends."""
-    if not _takes_tensors(example_inputs):
-        return graph_module
-    return CompiledGraph(name, graph_module, compiler_of_torch(name, options, mode))
+    compiler = compiler_of_torch(name, options, mode)
+    return of_tensors(graph_module, example_inputs, lambda module: CompiledGraph(name, module, compiler))
 
 
 def compiler_of_torch(name: str, options: Mapping[str, Any] | None, mode: str | None) -> Any:
@@ -64,9 +66,10 @@ def on_onnxruntime(
     graph_module: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
     """A graph as an ONNX model. Options are those of :func:`tintype.onnx.export`, and ``providers``."""
-    if not _takes_tensors(example_inputs):
-        return graph_module
-    return CompiledGraph("onnxruntime", graph_module, OnnxCompiler(dict(options or {})), is_pure=True)
+    compiler = OnnxCompiler(dict(options or {}))
+    return of_tensors(
+        graph_module, example_inputs, lambda module: CompiledGraph("onnxruntime", module, compiler, is_pure=True)
+    )
 
 
 class OnnxCompiler:
@@ -155,9 +158,72 @@ class CompiledGraph:
         return run
 
 
-def _takes_tensors(inputs: Sequence[Any]) -> bool:
-    """Whether a graph is one that backends take: others get what a function returned as a whole, as a tuple."""
-    return bool(inputs) and all(isinstance(value, torch.Tensor) for value in inputs)
+Maker = Callable[[GraphModule], Callable[..., Any]]
+
+
+def of_tensors(graph_module: GraphModule, example_inputs: Sequence[Any], make: Maker) -> Callable[..., Any]:
+    """What backends take are graphs of tensors. Numbers, and tuples of such (the sizes of a ``LayerNorm``), become
+    constants of the graph; one that is given anything else runs as it is."""
+    others = [position for position, value in enumerate(example_inputs) if not isinstance(value, torch.Tensor)]
+    if len(others) == len(example_inputs) or not all(_is_constant(example_inputs[position]) for position in others):
+        return graph_module
+    return ByConstants(graph_module, others, make) if others else make(graph_module)
+
+
+class ByConstants:
+    """A graph with inputs that are no tensors: one graph of tensors for all values that they have together."""
+
+    def __init__(self, graph_module: GraphModule, positions: list[int], make: Maker) -> None:
+        self.graph_module = graph_module
+        self.positions = positions
+        self.make = make
+        self.graphs: dict[Any, Callable[..., Any]] = {}
+        # the objects of the call before, which can't have changed if they are the same
+        self.before: tuple[list[Any], Callable[..., Any]] = ([], graph_module)
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = [inputs[position] for position in self.positions]
+        before, run = self.before
+        if len(before) != len(given) or not all(map(operator.is_, before, given)):
+            run = self._graph(given)
+        return run(*[value for position, value in enumerate(inputs) if position not in self.positions])
+
+    def _graph(self, given: list[Any]) -> Callable[..., Any]:
+        if not all(map(_is_constant, given)):
+            raise BackendError("an input of a graph that was a number or a tuple is something else now")
+        key = tuple(map(_constant_key, given))
+        if key not in self.graphs:
+            self.graphs[key] = self.make(with_constants(self.graph_module, self.positions, given))
+        self.before = (given if not any(type(value) is list for value in given) else [], self.graphs[key])
+        return self.graphs[key]
+
+
+def with_constants(graph_module: GraphModule, positions: list[int], values: list[Any]) -> GraphModule:
+    """A graph in which some inputs are constants."""
+    made = copy.deepcopy(graph_module)
+    inputs = [node for node in made.graph.nodes if node.op == "placeholder"]
+    constants = {inputs[position]: value for position, value in zip(positions, values, strict=True)}
+    for node in list(made.graph.nodes):
+        if constants.keys() & set(node.all_input_nodes):
+            node.args = map_arg(node.args, lambda used: constants.get(used, used))
+            node.kwargs = map_arg(node.kwargs, lambda used: constants.get(used, used))
+    for node in constants:
+        made.graph.erase_node(node)
+    made.recompile()
+    kept = [position for position in range(len(inputs)) if position not in positions]
+    unchecked = graph_module.meta.get("unchecked_inputs", ())
+    made.meta["unchecked_inputs"] = tuple(kept.index(position) for position in unchecked if position in kept)
+    return made
+
+
+def _is_constant(value: Any) -> bool:
+    return type(value) in PLAIN or (type(value) in (tuple, list, torch.Size) and all(map(_is_constant, value)))
+
+
+def _constant_key(value: Any) -> Any:
+    if type(value) in (tuple, list, torch.Size):
+        return (type(value), tuple(map(_constant_key, value)))
+    return value_key(value)
 
 
 def _state(tensor: torch.Tensor) -> Any:
