@@ -109,6 +109,7 @@ round-trips: $(VENV)/stamp-test $(VENV)/stamp-bench
 # Other people's tools on our programs; docs/interop.md has the table. They pin much, so they live apart.
 clients: $(CLIENTS)/stamp-clients
 	$(CLIENTS)/bin/python -m tests.clients
+	$(CLIENTS)/bin/python -m tests.clients.quantized_weights
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

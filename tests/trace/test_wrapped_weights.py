@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.utils._pytree import tree_map, tree_map_only
 
 import tintype
 from tintype.errors import UnsupportedInputError
@@ -64,10 +66,37 @@ def layer() -> nn.Linear:
     return linear
 
 
-def test_such_a_weight_is_refused_with_what_to_do() -> None:
-    with pytest.raises(UnsupportedInputError, match="Quantized can't be captured") as caught:
-        tintype.export(layer(), (torch.ones(4, 3),))
-    assert "unwrap_tensor_subclass" in str(caught.value)
+@pytest.mark.parametrize("stage", ["exported", "saved", "decomposed", "unflattened", "torch's", "captured again"])
+def test_such_a_weight_is_the_tensors_it_consists_of(stage: str, tmp_path: Any) -> None:
+    model, x = layer(), torch.randn(5, 3)
+    program = tintype.export(model, (torch.ones(4, 3),), dynamic_shapes="auto")
+    assert list(program.state_dict) == ["weight.numbers", "weight.scale", "bias"]
+    assert program.state_dict["weight.numbers"] is model.weight.numbers
+    torch.testing.assert_close(FORMS[stage](program, tmp_path)(x), model(x))
+
+
+def saved(program: tintype.ExportedProgram, folder: Any) -> Any:
+    tintype.save(program, folder / "program.tt")
+    return tintype.load(folder / "program.tt").module()
+
+
+FORMS: dict[str, Any] = {
+    "exported": lambda program, folder: program.module(),
+    "saved": saved,
+    "decomposed": lambda program, folder: program.run_decompositions().module(),
+    "unflattened": lambda program, folder: tintype.unflatten(program),
+    "torch's": lambda program, folder: tintype.interop.to_torch(program).module(),
+    "captured again": lambda program, folder: tintype.export(
+        program.module(), (torch.ones(4, 3),), dynamic_shapes="auto"
+    ).module(),
+}
+
+
+def test_other_weights_of_the_same_class() -> None:
+    model, other, x = layer(), layer(), torch.randn(4, 3)
+    other.weight = nn.Parameter(Quantized(torch.ones(2, 3, dtype=torch.int8), torch.ones(2)), requires_grad=False)
+    program = tintype.export(model, (x,)).with_state(other.state_dict())
+    torch.testing.assert_close(program.module()(x), other(x))
 
 
 @pytest.mark.parametrize("stage", ["exported", "saved", "decomposed"])
@@ -83,3 +112,129 @@ def test_a_module_that_makes_its_weight_is_captured(stage: str, tmp_path: Any) -
     elif stage == "decomposed":
         program = program.run_decompositions()
     torch.testing.assert_close(program.module()(x), expected)
+
+
+# --- a class that leaves everything to __torch_dispatch__ ---------------------------------------------------------
+
+
+class Both(torch.Tensor):
+    """Two tensors to which everything is done alike."""
+
+    @staticmethod
+    def __new__(cls, first: torch.Tensor, second: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, first.size(), strides=first.stride(), dtype=first.dtype, requires_grad=first.requires_grad
+        )
+
+    def __init__(self, first: torch.Tensor, second: torch.Tensor) -> None:
+        self.first, self.second = first, second
+
+    def __tensor_flatten__(self) -> Any:
+        return ["first", "second"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return Both(inner["first"], inner["second"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = [
+            func(*tree_map_only(Both, lambda t, n=name: getattr(t, n), args), **(kwargs or {}))
+            for name in ("first", "second")
+        ]
+        return tree_map(lambda a, b: Both(a, b) if isinstance(a, torch.Tensor) else a, *results)
+
+
+def both(*sizes: int) -> Both:
+    return Both(torch.randn(*sizes), torch.randn(*sizes))
+
+
+def plain(value: Any) -> Any:
+    """What a result consists of, with its classes."""
+    if isinstance(value, Both):
+        return {"first of both": plain(value.first), "second": plain(value.second)}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+class Keeping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(both(4, 4), requires_grad=False)
+        self.register_buffer("sums", both(4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = nn.functional.linear(x, self.weight)
+        self.sums.add_(y.sum(0))
+        return y.first + self.sums.second
+
+
+PROGRAMS: dict[str, tuple[Any, Any]] = {
+    "weights": (Keeping, lambda: (torch.randn(3, 4),)),
+    "input": (lambda: lambda t, x: (t * x).first + t.second, lambda: (both(3), torch.randn(3))),
+    "result": (lambda: lambda x: [Both(x, x + 1).sin(), x], lambda: (torch.randn(3),)),
+    "both": (lambda: lambda t: {"a": t.relu(), "b": (t, 3)}, lambda: (both(3, 2),)),
+    "nested": (lambda: lambda t: t * 2, lambda: (Both(both(3), both(3)),)),
+    "inside": (lambda: lambda x: torch.matmul(Both(x, -x), x.t()).second, lambda: (torch.randn(3, 4),)),
+    "in place": (lambda: lambda t: t.mul_(2).first, lambda: (both(3),)),
+}
+
+
+@pytest.mark.parametrize("form", ["exported", "saved", "decomposed", "unflattened"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_classes_say_what_operators_do(name: str, form: str, tmp_path: Any) -> None:
+    make, inputs = PROGRAMS[name]
+    program = tintype.export(make(), inputs())
+    program.validate()
+    args = inputs()
+    copies = copy.deepcopy(args)
+    got, wanted = FORMS[form](program, tmp_path)(*args), make()(*copies)
+    torch.testing.assert_close(tree_map(plain, got), tree_map(plain, wanted))
+    torch.testing.assert_close(plain(args), plain(copies))  # what it wrote to its inputs
+
+
+def test_the_model_keeps_its_own() -> None:
+    model, x = Keeping(), torch.randn(3, 4)
+    before = plain(copy.deepcopy(model.sums))
+    module = tintype.export(model, (x,)).module()
+    first, second = module(x), module(x)
+    torch.testing.assert_close(plain(model.sums), before)
+    torch.testing.assert_close([first, second], [model(x), model(x)])
+
+
+def test_sizes_that_vary() -> None:
+    program = tintype.export(lambda t: t * 2, (both(3),), dynamic_shapes=({0: tintype.Dim("n")},))
+    value = both(7)
+    torch.testing.assert_close(plain(program.module()(value)), plain(value * 2))
+    with pytest.raises(tintype.InputMismatchError):
+        tintype.export(lambda t: t * 2, (both(3),)).module()(value)
+
+
+def test_calls_with_another_class_are_refused() -> None:
+    program = tintype.export(lambda t: t * 2, (both(3),))
+    with pytest.raises(tintype.InputStructureError):
+        program.module()(torch.ones(3))
+    assert isinstance(program.example_inputs[0][0], Both)
+
+
+def test_gradients_of_such_tensors_are_refused() -> None:
+    model = Keeping()
+    model.weight.requires_grad_()
+    with pytest.raises(UnsupportedInputError, match=r"'weight' is a .*Both, which consists of other tensors"):
+        tintype.export_joint(model, (torch.ones(3, 4),))
+    with pytest.raises(UnsupportedInputError, match="consists of other tensors"):
+        tintype.aot.module(Keeping())(torch.ones(3, 4))
+
+
+class Mute(torch.Tensor):
+    """Does not say what it consists of."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return NotImplemented
+
+
+def test_a_class_that_does_not_say_what_it_consists_of_is_refused() -> None:
+    value = torch.Tensor._make_subclass(Mute, torch.ones(3))
+    with pytest.raises(UnsupportedInputError, match="Mute can't be captured: it does not say of which tensors"):
+        tintype.export(lambda t: t * 2, (value,))

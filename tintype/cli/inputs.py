@@ -133,7 +133,7 @@ def _leaves(program: ExportedProgram, given: dict[str, Any], example: bool) -> l
     given = _by_leaf(program, given, [spec.arg.name for _, spec in inputs])
     examples: list[Any] = []
     if example and program.example_inputs is not None:
-        examples = tree.flatten(program.example_inputs)[0]
+        examples = tree.flatten(program._example_inputs)[0]
     leaves = []
     for position, (node, spec) in enumerate(inputs):
         value = node.meta.get("val")

@@ -21,6 +21,7 @@ from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
 from tintype.ir.writing import spell, variable
 from tintype.tree import TreeSpec, put
+from tintype.tree.subclasses import SubclassParts, as_tensor
 
 
 class Writer(writing.Writer):
@@ -128,4 +129,5 @@ def _container(writer: Writer, spec: TreeSpec, children: list[str]) -> str:
     if spec.type is torch.Size:  # the registered function makes a plain tuple of it
         return f"{writer.bind(torch.Size)}([{', '.join(children)}])"
     rebuild = pytree.SUPPORTED_NODES[spec.type].unflatten_fn
-    return f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"
+    made = f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"
+    return f"{writer.bind(as_tensor)}({made})" if spec.type is SubclassParts else made

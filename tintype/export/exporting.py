@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import is_captured_program, positional_keywords
-from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.capture import Capture, CapturedGraph, ReturnsSubclass
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.example_answers import Decision
 from tintype.trace.state import ScriptInsideError
@@ -43,6 +44,7 @@ from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.regions import wrap_regions
+from tintype.tree.subclasses import with_parts, with_tensors
 
 
 def export(
@@ -138,6 +140,8 @@ def capture_program(mod: Any, *args: Any, **options: Any) -> ExportedProgram:
 
         with scripts_as_modules(as_module(mod)):
             return _captured_program(mod, *args, **options)
+    except ReturnsSubclass:
+        return _captured_program(TakenApart(as_module(mod)), *args, **options)
 
 
 def _captured_program(
@@ -160,7 +164,7 @@ def _captured_program(
     the sizes that it needs are held against those that were promised."""
     _check_request(args, kwargs, control_flow)
     args, kwargs = tuple(args), dict(kwargs or {})  # plain ones: a named tuple is a tuple too
-    module = as_module(mod)
+    module, args, kwargs = taken_apart(as_module(mod), args, kwargs)
     dynamic_shapes = _own_shapes(dynamic_shapes, module, args, kwargs)
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
     if has_uninitialized_state(module):
@@ -348,6 +352,32 @@ class EntryPoint(torch.nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Hooks on all modules are for the user's, not for this one."""
         return self.forward(*args, **kwargs) if _has_any_global_hook() else super().__call__(*args, **kwargs)
+
+
+class TakenApart(EntryPoint):
+    """A model whose arguments or results have tensors in them that consist of others, in terms of their parts."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        if not isinstance(model, TakenApart):
+            super().__init__(_by_parts(model), model)
+
+
+def taken_apart(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """A call in which tensors that consist of others are taken apart, and the model that takes it so."""
+    given = (args, kwargs)
+    apart = with_parts(given)
+    return (model, args, kwargs) if apart is given else (TakenApart(model), *apart)
+
+
+def _by_parts(model: torch.nn.Module) -> Callable[..., Any]:
+    @functools.wraps(model.forward)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = with_tensors((args, kwargs))
+        return with_parts(model(*args, **kwargs))
+
+    return call
 
 
 def as_module(mod: Any) -> torch.nn.Module:

@@ -42,6 +42,7 @@ from tintype.ir.writing import spell, variable
 from tintype.symbolic.location import replaying
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.trace.replaying import replay_graph
+from tintype.tree.subclasses import has_parts, with_parts, with_tensors
 
 _modes_active = torch._C._len_torch_dispatch_stack
 
@@ -268,7 +269,8 @@ class ProgramModule(OwnAttributes, GraphModule):
             callers = callers_containers(self)
             containers = callers.of_call(args, kwargs) if callers.is_needed else []
             results = self._interpret(recorder, given)
-            return callers.put_into(containers, results)
+            results = callers.put_into(containers, results)
+            return with_tensors(results) if has_parts(self._out_spec) else results
 
     def _state_of(self, name: str) -> torch.Tensor:
         return attribute_of(self, name)
@@ -386,6 +388,7 @@ def compile_entry(module: ProgramModule) -> Callable[..., Any]:
     writer = Writer()
     nodes = list(module.graph.nodes)
     inputs = placeholders(module.graph)
+    write_parts(writer, module._in_spec)
     writer.line(f"if {writer.bind(_modes_active)}():")
     writer.line(f"    _recorder = {writer.bind(active_recorder)}()")
     writer.line("    if _recorder is not None:")
@@ -478,6 +481,12 @@ def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
     else:
         arguments = spell_arguments(writer, node.args[1:], node.kwargs)
         writer.line(f"{variable(node)} = {spell(writer, node.args[0])}.{node.target}({arguments})")
+
+
+def write_parts(writer: Writer, in_spec: tree.TreeSpec) -> None:
+    """Take tensors among the arguments apart that consist of others, where the program takes some."""
+    if has_parts(in_spec):
+        writer.line(f"_args, _kwargs = {writer.bind(with_parts)}((_args, _kwargs))")
 
 
 def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: str) -> None:

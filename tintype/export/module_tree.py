@@ -26,7 +26,14 @@ from tintype.export.codegen import (
     write_call,
 )
 from tintype.export.flat_args import FlatArgsAdapter, adapted
-from tintype.export.module import attribute_of, callers_containers, put_back, submodule_at, write_arguments
+from tintype.export.module import (
+    attribute_of,
+    callers_containers,
+    put_back,
+    submodule_at,
+    write_arguments,
+    write_parts,
+)
 from tintype.export.own_attributes import Own, OwnAttributes, UnlessModels, table_of_constant, tables_of
 from tintype.export.owned_state import InitialValue, as_replacement
 from tintype.ir.graph import output_node, placeholders, subgraph_at
@@ -231,6 +238,7 @@ class UnflattenedModule(StructuredModule):
         return owner is not None and attribute in vars(owner).get(_CHANGING, ())
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
+        write_parts(writer, self._in_spec)
         if self._adapter is not None:
             writer.line(
                 f"_args, _kwargs = {writer.bind(adapted)}({writer.bind(self._adapter)}, _self, _args, _kwargs)"

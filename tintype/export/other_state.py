@@ -9,6 +9,7 @@ import torch
 
 from tintype.errors import InvalidRequestError
 from tintype.export.program import ExportedProgram, verified_copy
+from tintype.tree.subclasses import is_wrapper, plain_parts
 
 
 def program_with_state(program: ExportedProgram, state: Mapping[str, torch.Tensor], strict: bool) -> ExportedProgram:
@@ -18,6 +19,7 @@ def program_with_state(program: ExportedProgram, state: Mapping[str, torch.Tenso
             f"state is a dictionary of tensors by name, but got {type(state).__name__}",
             remedy="tintype.attach_weights takes files",
         )
+    state = _with_parts(state)
     values: dict[str, Any] = {**program.state_dict, **program.constants}
     names: dict[int, list[str]] = {}  # tied ones are one tensor under several names
     for name, value in values.items():
@@ -75,3 +77,14 @@ def report(missing: Sequence[str], unused: Sequence[str]) -> str:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _with_parts(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A dictionary with the parts of tensors that consist of others, by the names that programs have for them."""
+    found: dict[str, torch.Tensor] = {}
+    for name, value in state.items():
+        if is_wrapper(type(value)):
+            found.update({f"{name}.{place}": part for place, part in plain_parts(value)})
+        else:
+            found[name] = value
+    return found

@@ -36,6 +36,7 @@ from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
 from tintype.transforms.doubts import asserted_layouts
 from tintype.transforms.memory import storages_of, written_storages
+from tintype.tree.subclasses import with_parts, with_tensors
 
 aten = torch.ops.aten
 
@@ -162,7 +163,7 @@ class ExportedProgram:
     @property
     def example_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The arguments the program was exported with."""
-        return self._example_inputs
+        return None if self._example_inputs is None else with_tensors(self._example_inputs)
 
     @example_inputs.setter
     def example_inputs(self, example: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:
@@ -174,8 +175,9 @@ class ExportedProgram:
                     "example_inputs are a tuple of positional arguments and a dictionary of keyword arguments",
                     remedy="write program.example_inputs = (args, {}), with args a tuple",
                 )
+            args, kwargs = example = with_parts(example)
             checks = self._input_checks()
-            leaves = flatten_call(*example, checks.in_spec, checks.names, checks.ordered)
+            leaves = flatten_call(args, kwargs, checks.in_spec, checks.names, checks.ordered)
             checks.check(leaves, lambda name: {**self.state_dict, **self.constants}[name])
         self._example_inputs = example
 

@@ -106,6 +106,9 @@ class Translation:
         # a module of torch's program writes to the program's own state
         owned = OwnedState(program._written_tensors())
         state = {name: owned.own(value) for name, value in (*program.state_dict.items(), *program.constants.items())}
+        for name in program.graph_signature.parameters:  # parts of a parameter that consists of several tensors
+            if not isinstance(state[name], torch.nn.Parameter):
+                state[name] = torch.nn.Parameter(state[name], requires_grad=False)
         verifier = TrainingIRVerifier if program.stage is Stage.TRAINING else Verifier
         translated = _verified(
             root=attributes,

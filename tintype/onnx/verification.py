@@ -75,7 +75,7 @@ class Verification:
         if self.program.example_inputs is None:
             report.notes.append("not verified: the program has no example inputs")
             return
-        example = tree.flatten(self.program.example_inputs)[0]
+        example = tree.flatten(self.program._example_inputs)[0]
         self._compare(example, "the example")
         checks = self.program._input_checks()
         for leaves in other_inputs(checks, example, self.made._state_of):

@@ -41,6 +41,7 @@ from tintype.serde.weights import TensorTable
 from tintype.symbolic import Expr, text
 from tintype.symbolic.bridge import from_torch
 from tintype.trace.buffer_assignments import REPLACES
+from tintype.tree.subclasses import with_parts
 
 _OPERATIONS = {
     "placeholder": schema.PLACEHOLDER,
@@ -134,7 +135,7 @@ class _ProgramEncoder:
         self.graph(program.graph_module)
         state = self.named("weights", program.state_dict)
         constants = self.named("constants", program.constants)
-        examples = self.examples(program.example_inputs)
+        examples = self.examples(with_parts(program.example_inputs))
         signature, spec = program.graph_signature, program.call_spec
         inputs = [self.input(entry) for entry in signature.input_specs]
         outputs = [self.output(entry) for entry in signature.output_specs]

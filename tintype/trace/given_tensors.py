@@ -10,6 +10,7 @@ from tintype.errors import UnsupportedInputError
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic.expression import Size
 from tintype.symbolic.sizes import contiguous_strides
+from tintype.tree.subclasses import is_wrapper
 
 
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -27,14 +28,17 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
         return plain(tensor)
     if kind is FakeTensor or not changes_operators(kind):
         return tensor
-    remedy = "pass the plain tensors it consists of, or convert it with as_subclass(torch.Tensor)"
-    if isinstance(tensor, torch.nn.Parameter) and hasattr(kind, "__tensor_flatten__"):
-        remedy = (
-            "let its module make it from the tensors it consists of: torchao.utils.unwrap_tensor_subclass(model) "
-            "does so for quantized weights, torch.nn.utils.parametrize for your own"
+    if is_wrapper(kind):
+        raise UnsupportedInputError(
+            f"the tensor subclass {kind.__module__}.{kind.__qualname__} can't be captured here: only tintype.export "
+            "takes tensors that consist of others",
+            remedy="pass the plain tensors it consists of",
         )
     raise UnsupportedInputError(
-        f"the tensor subclass {kind.__module__}.{kind.__qualname__} can't be captured", remedy=remedy
+        f"the tensor subclass {kind.__module__}.{kind.__qualname__} can't be captured: it does not say of which "
+        "tensors it consists (__tensor_flatten__, __tensor_unflatten__) and what operators do with them "
+        "(__torch_dispatch__)",
+        remedy="pass the plain tensors it consists of, or convert it with as_subclass(torch.Tensor)",
     )
 
 

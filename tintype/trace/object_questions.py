@@ -121,10 +121,14 @@ class _UsersAttribute:
         return found
 
 
+# What torch notes on tensors for its compiler (mark_dynamic and its kin).
+_MARKS_FOR_COMPILERS = ("_dynamo_", "_specialize_on", "_has_symbolic_sizes_strides")
+
+
 def hear_attributes(example: torch.Tensor) -> None:
     """Have tensors without data ask for the attributes that an example input was given by its user."""
     for name in vars(example):
-        if not hasattr(FakeTensor, name):
+        if not hasattr(FakeTensor, name) and not name.startswith(_MARKS_FOR_COMPILERS):
             setattr(FakeTensor, name, _UsersAttribute(name))
 
 

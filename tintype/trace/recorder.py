@@ -50,7 +50,9 @@ from tintype.trace.observing import Observer
 from tintype.trace.odd_results import plain_item, plain_result, returns_list
 from tintype.trace.origin import OriginTracker, program_steps
 from tintype.trace.plan import Plan, plan_for
+from tintype.trace.subclasses import call_by_subclass
 from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
+from tintype.tree.subclasses import is_wrapper
 
 if TYPE_CHECKING:
     from tintype.trace.example_answers import ExampleAnswers
@@ -151,6 +153,9 @@ class Recorder(Answers, TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        for kind in types:
+            if kind is not FakeTensor and is_wrapper(kind):
+                return call_by_subclass(self, func, types, args, kwargs)
         modes = self.modes
         if modes.region or modes.entered or _is_grad_enabled() is not modes.gradients:
             self.follow_modes()

@@ -15,6 +15,7 @@ import torch
 from tintype.errors import UnsupportedInputError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.signature import InputKind
+from tintype.tree.subclasses import is_wrapper, plain_parts
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,6 +77,8 @@ class ModelState:
         # every name of every tensor, aliases included: this becomes the program's state dict
         self.names: dict[str, tuple[InputKind, torch.Tensor, bool | None]] = {}
         self.by_id: dict[int, StateEntry] = {}
+        # tensors that consist of others, which are the state in their place
+        self.wrapped: dict[str, torch.Tensor] = {}
         self._attributes: dict[int, list[str]] | None = None
         self._collect(modules)
 
@@ -94,6 +97,11 @@ class ModelState:
                         self._add(InputKind.BUFFER, path, buffer, name not in module._non_persistent_buffers_set)
 
     def _add(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> None:
+        if is_wrapper(type(tensor)):
+            self.wrapped[name] = tensor
+            for place, part in plain_parts(tensor):
+                self._add(kind, f"{name}.{place}", part, persistent)
+            return
         self.names[name] = (kind, tensor, persistent)
         if id(tensor) not in self.by_id:
             grad = tensor.grad if tensor.is_leaf else None

@@ -22,7 +22,7 @@ from torch.autograd.graph import increment_version
 from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
-from tintype.errors import CaptureError, InvalidRequestError, MutationError
+from tintype.errors import CaptureError, InvalidRequestError, MutationError, UnsupportedInputError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -212,6 +212,7 @@ class JointCapture(Capture):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._refuse_wrapped_state()
         # the user's inputs that gradients are wanted for: placeholder -> leaf of autograd's graph
         self.leaves: dict[Node, FakeTensor] = {}
         # the tensors that the program gets for the user's inputs, and those of its own that stand for other inputs
@@ -219,6 +220,19 @@ class JointCapture(Capture):
         self.state_tensors: dict[Node, torch.Tensor] = {}
         self.with_gradients = True
         self.gradients: list[FakeTensor | None] = []
+
+    def _refuse_wrapped_state(self) -> None:
+        """A gradient of a tensor that consists of others is one too, for which a joint graph has no place; and who
+        runs in eager mode's place is given the model's state tensor by tensor."""
+        for name, tensor in self.state.wrapped.items():
+            if tensor.requires_grad or self.runs_in_eager_modes_place:
+                kind = type(tensor)
+                raise UnsupportedInputError(
+                    f"{name!r} is a {kind.__module__}.{kind.__qualname__}, which consists of other tensors: it can't "
+                    "be part of a graph with gradients",
+                    remedy="freeze it (requires_grad_(False)) and use tintype.export or tintype.export_joint, or let "
+                    "its module make it from plain parameters (torch.nn.utils.parametrize)",
+                )
 
     def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
         """Record gradients of what the program returned; the results become further outputs of the graph."""

@@ -1,0 +1,45 @@
+"""Operators on tensors that consist of others: their class says what happens, in terms of the parts."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tintype.errors import UnsupportedOperatorError
+from tintype.fake.tensor import FakeTensor
+from tintype.ir.operator_facts import facts_of
+from tintype.symbolic.location import user_location
+
+if TYPE_CHECKING:
+    from tintype.trace.recorder import Recorder
+
+
+def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What an operator returns where an argument is of such a class. Composite operators are taken apart before, as
+    in eager mode, where autograd does so."""
+    if isinstance(func, torch._ops.OpOverload) and recorder.below_autograd and facts_of(func).composite:
+        result = recorder.inside(lambda: func.decompose(*args, **kwargs))
+        if result is not NotImplemented:
+            return result
+    for kind in _derived_first(types):
+        result = recorder.inside(functools.partial(kind.__torch_dispatch__, func, types, args, kwargs))
+        if result is not NotImplemented:
+            return result
+    names = ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in types if kind is not FakeTensor)
+    raise UnsupportedOperatorError(
+        f"{func} is not defined for tensors of {names}",
+        location=user_location(),
+        remedy="define it in __torch_dispatch__ of the class",
+    )
+
+
+def _derived_first(types: Any) -> list[Any]:
+    """The classes in the order in which torch asks them."""
+    ordered: list[Any] = []
+    for kind in types:
+        if kind is not FakeTensor:
+            before = [n for n, other in enumerate(ordered) if issubclass(kind, other)]
+            ordered.insert(before[0] if before else len(ordered), kind)
+    return ordered

@@ -1,0 +1,134 @@
+"""Tensors that consist of others: objects of classes with ``__tensor_flatten__`` and ``__torch_dispatch__``.
+
+At the border of a program such a tensor is a container of the plain tensors that it consists of. It is none for
+``torch.utils._pytree``: the class itself would meet its own objects taken apart. So a program's arguments and results
+have a :class:`SubclassParts` in the place of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from tintype.errors import FileFormatError
+from tintype.tree.flattening import leaves, map_leaves
+from tintype.tree.registration import register_container
+
+# Fake tensors are plain ones to us. Nested tensors pad to the whole length of a batch where they are captured, since
+# the longest part is among the data.
+_NOT_WRAPPERS = ("torch._subclasses", "torch.nested", "tintype.")
+
+
+def is_wrapper(kind: Any) -> bool:
+    """Whether tensors of a class consist of others and say how operators work on these."""
+    return (
+        kind is not torch.Tensor
+        and kind is not torch.nn.Parameter
+        and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+        and hasattr(kind, "__tensor_flatten__")
+        and hasattr(kind, "__tensor_unflatten__")
+        and not kind.__module__.startswith(_NOT_WRAPPERS)
+    )
+
+
+def plain_parts(tensor: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The plain tensors that a tensor consists of, with the attributes that lead to them."""
+    for name in tensor.__tensor_flatten__()[0]:
+        part, place = getattr(tensor, name), f"{path}.{name}" if path else name
+        if is_wrapper(type(part)):
+            yield from plain_parts(part, place)
+        else:
+            yield place, part
+
+
+class SubclassParts:
+    """The parts of a tensor that consists of others, by name; ``structure`` is what makes a tensor of them again."""
+
+    def __init__(self, parts: dict[str, Any], structure: Any) -> None:
+        self.parts = parts
+        self.structure = structure
+
+    @staticmethod
+    def of(tensor: Any) -> SubclassParts:
+        """A tensor taken apart."""
+        kind = type(tensor)
+        names, context = tensor.__tensor_flatten__()
+        parts = {name: as_parts(getattr(tensor, name)) for name in names}
+        # most have the size of one of their parts, which may vary
+        like = [name for name in names if getattr(tensor, name).shape == tensor.shape]
+        geometry: Any = like[0] if like else (tuple(tensor.shape), tuple(tensor.stride()))
+        return SubclassParts(parts, (f"{kind.__module__}.{kind.__qualname__}", context, geometry))
+
+    def tensor(self) -> Any:
+        """The tensor."""
+        name, context, geometry = self.structure
+        inner = {part: as_tensor(value) for part, value in self.parts.items()}
+        like = inner[geometry] if isinstance(geometry, str) else None
+        size, stride = (like.shape, like.stride()) if like is not None else geometry
+        return class_called(name).__tensor_unflatten__(inner, context, torch.Size(size), tuple(stride))
+
+
+def _flatten(parts: SubclassParts) -> tuple[dict[str, Any], Any]:
+    return parts.parts, parts.structure
+
+
+register_container(SubclassParts, _flatten, SubclassParts, name="tintype.SubclassParts")
+
+
+def class_called(name: str) -> Any:
+    """The class of tensors with a name, among those that this process has: nothing is imported."""
+    if name not in _classes:
+        pending: list[Any] = [torch.Tensor]
+        while pending:
+            kind = pending.pop()
+            pending += kind.__subclasses__()
+            if is_wrapper(kind):
+                _classes[f"{kind.__module__}.{kind.__qualname__}"] = kind
+    if name not in _classes:
+        raise FileFormatError(
+            f"the program takes or returns tensors of the class {name}, which is not there",
+            remedy="import the module that defines it before the program is called",
+        )
+    return _classes[name]
+
+
+_classes: dict[str, Any] = {}
+
+
+def as_parts(value: Any) -> Any:
+    """A leaf as the program takes it."""
+    return SubclassParts.of(value) if isinstance(value, torch.Tensor) and is_wrapper(type(value)) else value
+
+
+def as_tensor(value: Any) -> Any:
+    """The opposite."""
+    return value.tensor() if isinstance(value, SubclassParts) else value
+
+
+def with_parts(tree: Any) -> Any:
+    """A tree with all tensors that consist of others taken apart; the tree itself where there are none."""
+    if not any(isinstance(leaf, torch.Tensor) and is_wrapper(type(leaf)) for leaf in leaves(tree)):
+        return tree
+    return map_leaves(as_parts, tree)
+
+
+def with_tensors(tree: Any) -> Any:
+    """The opposite: a tree with tensors in the place of their parts."""
+    if not any(isinstance(leaf, SubclassParts) for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts)):
+        return tree
+    return pytree.tree_map(as_tensor, tree, is_leaf=_are_parts)
+
+
+def _are_parts(value: Any) -> bool:
+    return isinstance(value, SubclassParts)
+
+
+def has_parts(spec: Any) -> bool:
+    """Whether a structure has tensors taken apart in it."""
+    return spec.type is SubclassParts or any(has_parts(child) for child in spec.children())
+
+
+__all__ = ["as_parts", "has_parts", "is_wrapper", "plain_parts", "with_parts", "with_tensors"]
