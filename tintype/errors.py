@@ -377,4 +377,14 @@ def raise_all(problems: Sequence[TintypeError]) -> None:
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        raise CaptureReport(problems)
+        raise _report_class(problems)(problems)
+
+
+def _report_class(problems: Sequence[TintypeError]) -> type[CaptureReport]:
+    """The class of a report; where all problems are of one kind, it is of that kind, too, so that who expects that
+    error need not know how many there are."""
+    common = [cls for cls in type(problems[0]).__mro__ if all(isinstance(problem, cls) for problem in problems)]
+    kind = next((cls for cls in common if cls.__module__ == __name__), CaptureError)
+    if not issubclass(kind, CaptureError) or issubclass(CaptureReport, kind) or issubclass(kind, CaptureReport):
+        return CaptureReport
+    return type("CaptureReport", (CaptureReport, kind), {"__doc__": CaptureReport.__doc__, "__module__": __name__})

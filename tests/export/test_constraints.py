@@ -90,6 +90,11 @@ HEAD = "For more information, see docs/dynamic_shapes.md."
 
 # -- the reports of the behaviour tests
 
+LEFT_TO_VARY = (
+    "What is too complex can also be left to vary: Dim.AUTO takes what the model allows, and "
+    "prefer_deferred_runtime_asserts_over_guards=True checks it in every call."
+)
+
 
 def test_a_range_that_the_program_narrows() -> None:
     capture = Capture(of_shape((Dim("dim", min=3), 5)), lambda x: le(x, 6))
@@ -140,7 +145,8 @@ def test_a_symbolic_modulus_is_fixed_and_the_rest_looked_at_again() -> None:
         "Suggested fixes:\n"
         "  dim0_x = 3\n"
         "  _dim1_x = Dim('_dim1_x', max=4000)\n"
-        "  dim1_x = 2*_dim1_x"
+        "  dim1_x = 2*_dim1_x\n"
+        f"{LEFT_TO_VARY}"
     )
 
 
@@ -178,7 +184,7 @@ def test_a_complex_guard_fixes_all_its_sizes() -> None:
     lines = capture.report().splitlines()
     assert lines[0] == f"Specializations unexpectedly required (dw0, dw1, dx0)! {HEAD}"
     assert lines[4] == f"Constraints violated (dz)! {HEAD}"
-    assert lines[-5:] == ["Suggested fixes:", "  dw0 = 3", "  dw1 = 4", "  dx0 = 12", "  dz = dy"]
+    assert lines[-6:] == ["Suggested fixes:", "  dw0 = 3", "  dw1 = 4", "  dx0 = 12", "  dz = dy", LEFT_TO_VARY]
 
 
 def test_complex_guards_may_be_assertions_but_relations_stay_errors() -> None:
@@ -657,3 +663,13 @@ def test_a_guard_on_a_name_and_others_leaves_the_name_free(
         assert any(
             all(condition(recipe, values, hints) for recipe in guards) for values in itertools.product(*others)
         )
+
+
+def test_what_is_divided_is_a_multiple() -> None:
+    inputs = [(Dim("H", min=32, max=512), 64, "x.shape[2]"), (Dim("W", min=32, max=512), 48, "x.shape[3]")]
+    capture = Capture(inputs, lambda h, w: eq(h * w, 128 * (h // 16) * (w // 8)))
+    report = capture.report()
+    assert "must be specialized" not in report
+    assert report.endswith(
+        "  _H = Dim('_H', max=32)  # min=2\n  H = 16*_H\n  _W = Dim('_W', min=4, max=64)\n  W = 8*_W"
+    )

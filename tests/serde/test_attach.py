@@ -200,3 +200,14 @@ def test_tied_weights_are_given_once() -> None:
     state = {"0.weight": torch.eye(2), "0.bias": torch.zeros(2), "1.bias": torch.zeros(2)}
     made = program.with_state(state)
     assert made.state_dict["0.weight"] is made.state_dict["1.weight"]
+
+
+def test_a_call_without_weights_names_what_gives_some() -> None:
+    with torch.device("meta"):
+        model = torch.nn.Linear(3, 2)
+    program = tintype.export(model, (torch.ones(4, 3, device="meta"),))
+    with pytest.raises(
+        tintype.TintypeError, match=r"2 parameters and buffers of the program have no data \(weight, bias\)"
+    ):
+        program.module()(torch.ones(4, 3))
+    assert program.module()(torch.ones(4, 3, device="meta")).is_meta

@@ -174,6 +174,32 @@ def test_several_problems_are_reported_together() -> None:
     assert "3. [data-dependent]" in message
 
 
+def test_a_number_that_decides_hides_no_branch_before_it() -> None:
+    def model(value: torch.Tensor) -> torch.Tensor:
+        if value.sum() > 0:  # first
+            value = value + 1
+        if value.max().item() > 3:  # second
+            value = value * 2
+        return value
+
+    report = refused(errors.DataDependentError, model)  # of the kind of its problems, however many
+    assert isinstance(report, errors.CaptureReport) and report.id == "report"
+    for problem, text in zip(report.problems, ("# first", "# second"), strict=True):
+        assert_located(problem, model, text)
+    assert "tintype.cond" in str(report) and "control_flow='auto'" in str(report)
+
+
+def test_errors_call_sizes_what_the_user_called_them() -> None:
+    shapes = {"x": {0: tintype.Dim("batch", max=64)}}
+    for function, message in (
+        (lambda x: x + torch.ones(5, 6), r"The size of tensor a \(batch\) must match the size of tensor b \(5\)"),
+        (lambda x: x.T @ torch.ones(3, 6), r"\[6, batch\] and \[3, 6\]"),
+        (lambda x: {x.shape[0]: x}[4], "the program uses the size batch as a key"),
+    ):
+        with pytest.raises((RuntimeError, TypeError), match=message):
+            tintype.export(function, (torch.ones(4, 6),), dynamic_shapes=shapes)
+
+
 def test_problems_of_several_kinds_are_reported_together() -> None:
     class Model(nn.Module):
         def forward(self, value: torch.Tensor) -> torch.Tensor:

@@ -273,7 +273,13 @@ class _Report:
             lines += [_header("Specializations unexpectedly required", dict.fromkeys(fixed)), *specialized]
         if violated:
             lines += [_header("Constraints violated", dict.fromkeys(others or fixed)), *violated]
-        return "\n".join([*lines, "Suggested fixes:", *fix_lines(self.fixes, declared)])
+        lines += ["Suggested fixes:", *fix_lines(self.fixes, declared)]
+        if fixed and any(step.forced for step in self.solution.steps):
+            lines.append(
+                "What is too complex can also be left to vary: Dim.AUTO takes what the model allows, and "
+                "prefer_deferred_runtime_asserts_over_guards=True checks it in every call."
+            )
+        return "\n".join(lines)
 
     def _narrowed(self, step: Step) -> Iterator[str]:
         for symbol in self.names.named(step.symbols)[:1]:

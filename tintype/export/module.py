@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
-from tintype.errors import InvalidRequestError
+from tintype.errors import InvalidRequestError, TintypeError
 from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import (
     Writer,
@@ -144,7 +144,26 @@ class ProgramModule(OwnAttributes, GraphModule):
         entry = self.__dict__["tintype._entry"]
         if entry is None:
             entry = self._entry = compile_entry(self)
-        return entry(*args, **kwargs)
+        try:
+            return entry(*args, **kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            self._explain_missing_weights(error)
+            raise
+
+    def _explain_missing_weights(self, error: Exception) -> None:
+        """Say so where a call failed for want of data: a model on the meta device has none."""
+        if isinstance(error, TintypeError) or "meta" not in str(error):
+            return
+        without = [
+            name for name, (value, _) in self._state().items() if isinstance(value, torch.Tensor) and value.is_meta
+        ]
+        if without:
+            few = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
+            raise InvalidRequestError(
+                f"{len(without)} parameters and buffers of the program have no data ({few}): they are on the meta "
+                "device",
+                remedy="tintype.attach_weights(program, weights) gives it some",
+            ) from error
 
     def _run_again(self, args: Any, kwargs: Any) -> Any:
         """Run the program with code that knows where state is now."""

@@ -13,6 +13,7 @@ written over them vanishes by itself when it is implied.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -357,6 +358,7 @@ class Solution:
         choices: tuple[Callable[[Guard, Expr], bool], ...] = (
             self._force_unnamed,
             self._force_moduli,
+            self._force_multiples,
             self._strengthen,
             self._force_all,
         )
@@ -393,6 +395,32 @@ class Solution:
         for parameter in sorted(moduli, key=lambda symbol: symbol.serial):
             self._fix(guard, parameter, forced=True)
         return bool(moduli)
+
+    def _force_multiples(self, guard: Guard, condition: Expr) -> bool:
+        """Sizes that are divided leave the example's remainders, where that is enough for the guard to hold: the
+        heights and widths of ``H*W == 256*(H//16)*(W//16)`` are multiples of 16."""
+        divisors: dict[Symbol, int] = {}
+        if condition.operation != "eq":
+            return False
+        for dividend, divisor in _divisions(condition):
+            single = scaled_symbol(dividend) if isinstance(dividend, Expr) else None
+            if single is not None and type(divisor) is int and divisor > 1:
+                parameter, scale, _ = single
+                divisors[parameter] = math.lcm(divisors.get(parameter, 1), divisor // math.gcd(scale, divisor))
+        rescaled: dict[Any, Any] = {}
+        for parameter, divisor in divisors.items():
+            assert parameter.hint is not None
+            bounds = _inverse_range(parameter.declared, divisor, parameter.hint % divisor)
+            multiple = parameter_of(self._scratch, parameter.hint // divisor, bounds)
+            rescaled[parameter] = divisor * multiple + parameter.hint % divisor
+        if not rescaled or not is_implied(substitute(condition, rescaled)):
+            return False
+        for parameter in sorted(divisors, key=lambda symbol: symbol.serial):
+            assert parameter.hint is not None
+            divisor = divisors[parameter]
+            self.steps.append(Step("narrowed", guard, tuple(self.members[parameter])))
+            self._rescale(guard, parameter, divisor, parameter.hint % divisor)
+        return True
 
     def _strengthen(self, guard: Guard, condition: Expr) -> bool:
         """The part of a choice that the example is in: one side of a hole in a range, or one alternative."""
@@ -460,6 +488,15 @@ def _linear_scale(condition: Expr, parameter: Symbol) -> int:
     scale: int = difference.terms.get(parameter, 0)
     rest = difference - scale * parameter
     return 0 if isinstance(rest, Expr) and parameter in rest.symbols else scale
+
+
+def _divisions(expression: Expr) -> Iterator[tuple[Size, Size]]:
+    """What is divided by what, with a quotient or a remainder, anywhere in the expression."""
+    for part in expression.parts():
+        if part is not expression:
+            yield from _divisions(part)
+    if expression.operation in ("mod", "floordiv"):
+        yield expression.arguments[0], expression.arguments[1]
 
 
 def _divisors(expression: Expr) -> Iterator[Size]:

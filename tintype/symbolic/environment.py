@@ -482,7 +482,7 @@ class Environment(Table):
             f"captured, because of {names}",
             condition=condition,
             location=location,
-            remedy="promise it with torch._check, or compute both ways and choose with torch.where",
+            remedy="promise it with torch._check, or compute both ways and choose with torch.where or tintype.cond",
         )
         self.refused.append(error)
         return error

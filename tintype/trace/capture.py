@@ -14,6 +14,8 @@ from torch.fx import Graph, GraphModule, Node
 from tintype import tree
 from tintype.errors import (
     CaptureError,
+    CaptureReport,
+    DataDependentError,
     StateChangedError,
     TintypeError,
     UnsupportedInputError,
@@ -52,7 +54,7 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
-from tintype.trace.capture_failures import explained
+from tintype.trace.capture_failures import explained, name_sizes
 from tintype.trace.changed_state import ChangedState, is_made_anew
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
@@ -425,6 +427,11 @@ class Capture:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news
                 raise CaptureInterrupted from error
+            known = [*self.recorder.problems]
+            if known and isinstance(error, DataDependentError) and not isinstance(error, CaptureReport):
+                self.recorder.problems += [] if error in known else [error]
+                raise CaptureInterrupted from error
+            name_sizes(error, self.context.environment.names)
             look_for_flags(error)
             of_capture = explained(error)
             if of_capture is not None:

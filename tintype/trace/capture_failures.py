@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Mapping
 
 import torch
 
-from tintype.errors import CaptureError, DataDependentError
+from tintype.errors import CaptureError, DataDependentError, TintypeError
+from tintype.symbolic.failures import RequirementError
 from tintype.symbolic.location import is_internal, location_in
 
 _SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
@@ -58,3 +60,18 @@ def _called_script(error: Exception) -> torch.jit.ScriptModule | None:
         if frame.f_code is _CALL and isinstance(called := frame.f_locals.get("self"), torch.jit.ScriptModule):
             return called
     return None
+
+
+def name_sizes(error: Exception, names: Mapping[str, str]) -> None:
+    """Let sizes be called what the user called them in what an error says of them."""
+    if not names or not isinstance(error, (TintypeError, RequirementError)):
+        return
+    written = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+
+    def named(text: str) -> str:
+        return written.sub(lambda found: names[found[0]], text)
+
+    if isinstance(error, TintypeError):
+        error.fact = named(error.fact)
+        error.remedy = None if error.remedy is None else named(error.remedy)
+    error.args = tuple(named(text) if isinstance(text, str) else text for text in error.args)

@@ -80,7 +80,7 @@ class ExampleAnswers:
             "data-dependent",
             f"the data decide: {holds} for the example, which the program asserts",
             location,
-            "promise it with torch._check, or compute both ways and choose with torch.where",
+            "promise it with torch._check, or compute both ways and choose with torch.where or tintype.cond",
         )
         return answer
 

@@ -42,7 +42,7 @@ def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         return recorder.example.truth("the program branches on the value of a tensor", fake)
     return recorder.data_dependent(
         "the program branches on the value of a tensor (if, while, bool(), assert)",
-        "choose between values with torch.where, or move the branch out of the program",
+        "write it with tintype.cond or torch.where, or let control_flow='auto', the default, make control flow of it",
     )
 
 
