@@ -129,7 +129,7 @@ def test_stances_that_are_none_are_refused() -> None:
 
 
 def test_captures_that_take_too_much_time_end_with_one_warning() -> None:
-    compiled = tintype.compile(scaled)
+    compiled = tintype.compile(scaled, dynamic=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for step in range(40):
@@ -146,7 +146,7 @@ def test_captures_that_take_too_much_time_end_with_one_warning() -> None:
 
 
 def test_captures_go_on_where_they_are_a_small_share() -> None:
-    compiled = tintype.compile(scaled)
+    compiled = tintype.compile(scaled, dynamic=False)
     for step in range(8):
         compiled(X, step / 7)
     assert not compiled.engine.history.may_capture()
@@ -156,7 +156,7 @@ def test_captures_go_on_where_they_are_a_small_share() -> None:
 
 
 def test_time_in_calls_is_noted_where_it_matters() -> None:
-    compiled = tintype.compile(scaled)
+    compiled = tintype.compile(scaled, dynamic=False)
     for step in range(8):
         compiled(X, step / 7)
     before = compiled.engine.history.seconds

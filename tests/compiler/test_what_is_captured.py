@@ -61,7 +61,7 @@ def test_operators_of_the_users_classes_are_captured() -> None:
     x = torch.arange(3.0)
     for factor in (2, 5, 0, 7, 9, 2, 5, 0):
         assert torch.equal(compiled(x, Scaled(factor)), use(x, Scaled(factor)))
-    assert captures(compiled) <= 5
+    assert captures(compiled) <= 6
 
 
 def test_an_operator_that_changes_its_left_side_changes_it_each_time() -> None:

@@ -13,6 +13,7 @@ from tintype.compiler.backends import register_backend
 from tintype.compiler.compiled import ENGINES, Engine, Options, is_capturing
 from tintype.compiler.markers import allow_in_graph, disable, graph_break
 from tintype.compiler.modules import CompiledModule, compile_module
+from tintype.compiler.varying import mark_dynamic, mark_static
 from tintype.errors import InvalidRequestError
 
 
@@ -23,6 +24,7 @@ def compile(
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
+    dynamic: bool | None = None,
 ) -> Any:
     """A function, method or module that is captured when it is called, and repeated from then on.
 
@@ -34,7 +36,8 @@ def compile(
     :func:`tintype.list_backends`, or a function that takes a graph module and example inputs and returns what is
     called in its place; the first call is eager mode's own. ``options`` and ``mode`` are handed to the backend. With
     ``fullgraph``, a capture that has steps between functions of torch's, or that gave up, raises an error that names
-    all of them.
+    all of them. Numbers and sizes that the function asks for are parts of a run at first, and vary from the second
+    capture on if they changed; with ``dynamic=True`` those of arguments vary at once, with ``dynamic=False`` none.
 
     >>> import torch, tintype
     >>> @tintype.compile
@@ -48,8 +51,9 @@ def compile(
     scaled: 1 capture, 1 run known
     """
     if function is None:
-        return functools.partial(compile, backend=backend, fullgraph=fullgraph, options=options, mode=mode)
-    chosen = Options(backend, fullgraph, options, mode)
+        given: dict[str, Any] = {"backend": backend, "fullgraph": fullgraph, "options": options, "mode": mode}
+        return functools.partial(compile, **given, dynamic=dynamic)
+    chosen = Options(backend, fullgraph, options, mode, dynamic)
     if isinstance(function, CompiledModule):
         function = function.original
     if isinstance(function, torch.nn.Module):
@@ -123,6 +127,8 @@ compile.disable = disable  # type: ignore[attr-defined]
 compile.allow_in_graph = allow_in_graph  # type: ignore[attr-defined]
 compile.graph_break = graph_break  # type: ignore[attr-defined]
 compile.is_compiling = is_capturing  # type: ignore[attr-defined]
+compile.mark_dynamic = mark_dynamic  # type: ignore[attr-defined]
+compile.mark_static = mark_static  # type: ignore[attr-defined]
 compile.reset = reset  # type: ignore[attr-defined]
 compile.register_backend = register_backend  # type: ignore[attr-defined]
 compile.load = load  # type: ignore[attr-defined]

@@ -10,9 +10,9 @@ already, which are not done again (see :mod:`tintype.compiler.program`).
 
 from __future__ import annotations
 
-import collections
 import enum
 import functools
+import math
 import types
 import weakref
 from contextvars import ContextVar
@@ -32,14 +32,15 @@ from tintype.compiler.calls import (
     without_modes,
 )
 from tintype.compiler.making import NotMadeError, expression_of_new
-from tintype.compiler.sources import Guard, Raised, Source, description, item_of
-from tintype.compiler.trace import Call, Effect, Expression, Segment, expression_key, flattened
-from tintype.errors import Location
-from tintype.interpret import Frame, Machine
+from tintype.compiler.numbers import Number, copied, holds_number, number, replace_in_objects
+from tintype.compiler.reads import Reads
+from tintype.compiler.sources import Raised, Source
+from tintype.compiler.trace import Call, Effect, Expression, expression_key, flattened
 from tintype.ir.call_values import PLAIN, is_library
-from tintype.symbolic.location import is_internal
 
 LARGEST_CONTAINER = 4096
+# reads of sizes, as attributes and methods
+SIZES = frozenset({".shape", "size", "numel", "nelement", "__len__"})
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _ITSELF = (
     type,
@@ -52,221 +53,8 @@ _ITSELF = (
 )
 
 
-class Capture:
+class Capture(Reads):
     """What was noted of one run."""
-
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, whole_graphs: bool, given: list[Any] | None = None
-    ) -> None:
-        self.args, self.kwargs = args, kwargs
-        # whether graphs go to a backend that may rest on all of their inputs' metadata
-        self.whole_graphs = whole_graphs
-        self.given = [] if given is None else given
-        # answers of questions about tensors in the part that was done already, in order
-        self.given_answers: dict[Any, collections.deque[Any]] = {}
-        self.machine: Machine | None = None
-        self.heard = 0  # how many functions torch told of
-        self.segments = [Segment()]
-        self.calls: list[Call] = []
-        self.results: list[Any] = []  # kept only where a backend wants to see them
-        # tensors that calls gave: what the program lets go of can be let go of in every run
-        self._tensors: dict[int, weakref.ref[Any]] = {}
-        self.reason: tuple[str, Location | None] | None = None  # why nothing is noted any more
-        self.sources: dict[int, Source] = {}  # of objects that were there before, by identity
-        self.values: dict[int, Expression] = {}  # tensors and objects that calls gave
-        self.kept: list[Any] = []  # so that identities stay what they are
-        self.originals: dict[int, Any] = {}  # containers before the first write to them
-        self.written: set[tuple[int, Any]] = set()
-        self.unsettled: set[int] = set()  # tensors whose metadata may not be what it was at the start
-        self.has_writes = False
-        self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
-        self._seen: set[Any] = set()
-        self._looked_into: set[int] = set()
-        self._gone: list[int] = []
-        self.is_over = False  # what dies now is no business of the program's
-        self._making: set[int] = set()
-        self._shares = False
-        self._tokens: dict[int, int] = {}
-        # new objects that went into an effect or a step, and what they were then
-        self._given_away: list[tuple[Any, Expression, Any, int]] = []
-        self._steps_done = 0
-        # context variables that the program set and has not set back: by token, the variable and its number
-        self._tokens_of_context: dict[int, tuple[Any, int]] = {}
-        self._count_of_tokens = 0
-
-    # --- giving up -----------------------------------------------------------------------------------------------
-
-    @property
-    def is_noting(self) -> bool:
-        return self.reason is None
-
-    def give_up(self, reason: str) -> None:
-        """Note nothing further; the run goes on."""
-        if self.reason is None:
-            self.reason = (reason, self.location())
-
-    def location(self) -> Location | None:
-        """The user's line that is being interpreted."""
-        frame: Frame | None = None if self.machine is None else self.machine.frame
-        while frame is not None:
-            if not is_internal(frame.code.co_filename):
-                return Location(frame.code.co_filename, frame.line, frame.code.co_name)
-            frame = frame.back
-        return None
-
-    # --- the state of the thread ---------------------------------------------------------------------------------
-
-    def state_read(self, function: Any, arguments: tuple[Any, ...]) -> Any:
-        """The program asks for a mode; what it set itself is known."""
-        key = (function.__name__, arguments)
-        if key in self._state_set:
-            return self._state_set[key]
-        given = self.given_answers.get(key) if len(self.calls) < len(self.given) else None
-        answer = given[0] if given else function(*arguments)
-        self.guard("state", Source("constant", function), (function, arguments, answer))
-        return answer
-
-    def _note_state(self, function: Any, args: Any) -> None:
-        reader = known.READ_BY.get(getattr(function, "__name__", ""))
-        if reader is not None:
-            self._state_set[(reader, tuple(args[:-1]))] = args[-1]
-
-    # --- guards --------------------------------------------------------------------------------------------------
-
-    def guard(self, kind: str, source: Source, expected: Any, inline: bool = False) -> None:
-        """Let the recorded program rest on an answer."""
-        if self.reason is not None:
-            return
-        guard = Guard(kind, source, expected, inline or source.root.kind == "value")
-        if guard.inline:
-            if kind != "answer" and guard.key in self._seen:
-                return
-            self.segments.append(Segment())
-        elif guard.key in self._seen:
-            return
-        self._seen.add(guard.key)
-        self.segments[-1].guards.append(guard)
-
-    def read(self, source: Source, value: Any) -> Any:
-        """A value that the program got from a place; gives it back."""
-        if self.reason is not None:
-            return value
-        kind = type(value)
-        if kind in PLAIN or value is ... or value is NotImplemented:
-            if kind in PLAIN:
-                self.guard("value", source, value)
-            else:
-                self.guard("is", source, value)
-            return value
-        identity = id(value)
-        if identity in self.values:
-            return value
-        found = self.sources.get(identity)
-        if found is not None:
-            if found is not source and found.path != source.path:
-                self.guard("same", source, found)
-            return value
-        self.register(source, value)
-        self._guard_object(source, value, kind)
-        return value
-
-    def register(self, source: Source, value: Any) -> None:
-        self.sources[id(value)] = source
-        self.kept.append(value)
-
-    def _guard_object(self, source: Source, value: Any, kind: type) -> None:
-        if isinstance(value, torch.Tensor):
-            self._guard_tensor(source, value, kind)
-        elif kind is FunctionType:
-            self._guard_function(source, value)
-        elif isinstance(value, (*_ITSELF, enum.Enum)):
-            self.guard("is", source, value)
-        elif kind is MethodType:
-            self.guard("type", source, kind)
-            self.read(Source("attribute", "__func__", source), value.__func__)
-            self.read(Source("attribute", "__self__", source), value.__self__)
-        elif kind is functools.partial:
-            self.guard("type", source, kind)
-            self.read(Source("attribute", "func", source), value.func)
-            for name in ("args", "keywords"):
-                part = getattr(value, name)
-                self.read(Source("attribute", name, source), part)
-                self.look_into(part)
-        elif isinstance(value, (staticmethod, classmethod, property)):
-            self.guard("is", source, value)
-            for name in ("__func__", "fget", "fset"):
-                function = getattr(value, name, None)
-                if type(function) is FunctionType:
-                    self.register_parts(Source("attribute", name, source), function)
-        else:
-            self.guard("type", source, kind)
-
-    def _guard_tensor(self, source: Source, value: torch.Tensor, kind: type) -> None:
-        if kind not in _TENSORS:
-            self.give_up(f"a tensor of the class {kind.__name__}")
-        elif self.whole_graphs:
-            self.guard("tensor", source, without_modes(description, (value,), {}))
-        else:
-            self.guard("type", source, kind)
-
-    def _guard_function(self, source: Source, value: FunctionType) -> None:
-        if is_library(value.__module__) and not value.__closure__:
-            self.guard("is", source, value)
-            return
-        expected = (value.__code__, value.__defaults__, value.__kwdefaults__, value.__globals__)
-        self.guard("code", source, expected)
-        self.register_parts(source, value)
-
-    def register_parts(self, source: Source, value: FunctionType) -> None:
-        """The cells and defaults of a function that was there before."""
-        for position, cell in enumerate(value.__closure__ or ()):
-            place = Source("attribute", "__closure__", source)
-            if id(cell) not in self.sources:
-                self.register(Source("item", position, place), cell)
-        for position, default in enumerate(value.__defaults__ or ()):
-            if type(default) not in PLAIN and id(default) not in self.sources:
-                self.register(Source("item", position, Source("attribute", "__defaults__", source)), default)
-        for name, default in (value.__kwdefaults__ or {}).items():
-            if type(default) not in PLAIN and id(default) not in self.sources:
-                self.register(Source("item", name, Source("attribute", "__kwdefaults__", source)), default)
-
-    def source_of(self, value: Any) -> Source | None:
-        """Where an object was found; classes, modules and functions are found anywhere."""
-        found = self.sources.get(id(value))
-        if found is None and (isinstance(value, (type, ModuleType)) or type(value) is FunctionType):
-            found = Source("constant", value)
-            self.register(found, value)
-        return found
-
-    def look_into(self, container: Any) -> None:
-        """The program may see all that a container holds."""
-        identity = id(container)
-        source = self.sources.get(identity)
-        if source is None or identity in self._looked_into or self.reason is not None:
-            return
-        self._looked_into.add(identity)
-        content = self.originals.get(identity, container)
-        if any(isinstance(getattr(type(content), name), FunctionType) for name in ("__iter__", "__len__")):
-            self.give_up(f"a {type(container).__name__} is looked into, which has its own methods for that")
-        elif len(content) > LARGEST_CONTAINER:
-            self.give_up(f"a {type(container).__name__} of {len(content)} items is looked into")
-        elif isinstance(content, dict):
-            if not all(type(key) in PLAIN for key in content):
-                self.give_up("a dictionary whose keys are no plain values is looked into")
-                return
-            self.guard("keys", source, tuple(content))
-            for key, item in dict.items(content):
-                self.read(item_of(container, key, source), item)
-        elif isinstance(content, (list, tuple)):
-            self.guard("length", source, len(content))
-            for position, item in enumerate(content):
-                self.read(Source("item", position, source), item)
-        elif isinstance(content, (set, frozenset)) and all(type(item) in PLAIN for item in content):
-            self.guard("value", source, frozenset(content)) if isinstance(content, frozenset) else self.guard(
-                "answer", source, ("copy", (), set(content))
-            )
-        else:
-            self.give_up(f"a {type(container).__name__} is looked into")
 
     # --- expressions ---------------------------------------------------------------------------------------------
 
@@ -275,6 +63,12 @@ class Capture:
         kind = type(value)
         if kind in PLAIN or value is ... or value is NotImplemented:
             return ("constant", value)
+        if isinstance(value, Number):
+            return value.expression
+        if self.has_numbers and kind in (torch.Size, slice) and holds_number(value):
+            if kind is slice:
+                return expression_of_new(value, self.expression)
+            return ("make", torch.Size, (("make", "tuple", tuple(map(self.expression, value))),))
         identity = id(value)
         found = self.values.get(identity)
         if found is not None:
@@ -362,11 +156,39 @@ class Capture:
                 return function(*args, **kwargs)
             source = source_of_value(expression)
         arguments = tuple(args[1:])
+        if not inline or (source.root.kind == "value" and id(tensor) not in self.unsettled):
+            if read in SIZES and self.varying.any_size(tensor) and not self.whole_graphs:
+                # what was done already has rested on the answer, and goes on to do so
+                is_replayed = len(self.calls) < len(self.given)
+                if not is_replayed or (read, arguments, source.path) not in self.given_answers:
+                    return self._sizes(read, arguments, tensor, source)
         given = self.given_answers.get((read, arguments, source.path)) if len(self.calls) < len(self.given) else None
         answer = given.popleft() if given else function(*args, **kwargs)
         if not self.whole_graphs or inline:  # else all of the tensor's metadata is checked
             self.guard("answer", source, (read, arguments, answer), inline)
         return answer
+
+    def _sizes(self, read: str, arguments: tuple[Any, ...], tensor: torch.Tensor, source: Source) -> Any:
+        """Sizes of a tensor, of which some vary."""
+        place = Source("attribute", "shape", source)
+        given = self.given_shapes.get(place.path) if len(self.calls) < len(self.given) else None
+        shape = without_modes(getattr, (tensor, "shape"), {}) if given is None else given
+        made = source.root.kind == "value"
+        self.guard("length", place, len(shape))
+        sizes = []
+        for dim, size in enumerate(shape):
+            item = Source("item", dim, place)
+            if self.varying.size(tensor, place, dim, made):
+                self.guard("type", item, int)  # in the place where another run rests on the size
+                sizes.append(number(self, size, ("source", item)))
+            else:
+                self.guard("value", item, size)
+                sizes.append(size)
+        if read in ("numel", "nelement"):
+            return math.prod(sizes)
+        if read == "__len__":
+            return sizes[0]
+        return sizes[arguments[0]] if arguments else torch.Size(sizes)
 
     def call(
         self, function: Any, args: Any, kwargs: dict[str, Any], step: str | None = None, done_by: Any = None
@@ -386,6 +208,8 @@ class Capture:
         except NotMadeError as error:
             self.give_up(f"{error} is given to {name_of(function)}")
             return perform(*args, **kwargs)
+        if self.has_numbers:
+            args, kwargs = copied(tuple(args)), copied(kwargs)
         call = Call(number, callee, arguments, keywords, self._is_caught(), self.location(), step)
         if number < len(self.given):
             result, self.given[number] = self.given[number], None
@@ -408,8 +232,7 @@ class Capture:
         self._note_writes(function, args, kwargs)
         self._note_state(function, args)
         may_be_missing = type(function) is types.MethodWrapperType and result_may_be_none(function)
-        self._note_result(number, result, "" if may_be_missing and step is None else step)
-        return result
+        return self._note_result(number, result, "" if may_be_missing and step is None else step)
 
     def _callee(self, function: Any) -> Expression:
         owner = getattr(function, "__self__", None)
@@ -448,11 +271,11 @@ class Capture:
                 elif isinstance(value, (list, tuple)):
                     self.unsettled.update(id(item) for item in value if isinstance(item, torch.Tensor))
 
-    def _note_result(self, number: int, result: Any, step: str | None) -> None:
+    def _note_result(self, number: int, result: Any, step: str | None) -> Any:
         if step is not None:
             self._steps_done += 1
-            self._note_step(number, result)
-        elif isinstance(result, torch.Tensor):
+            return self._note_step(number, result)
+        if isinstance(result, torch.Tensor):
             found = self.values.get(id(result))
             if found is not None and found[0] == "value":
                 self.calls[number].same_as = found[1]
@@ -465,22 +288,25 @@ class Capture:
         elif result is not None:
             if type(result) in PLAIN:
                 self.calls[number].step = f"{self._said(number)} gives a {type(result).__name__}, which is looked at"
+                if not self._said(number).rpartition(".")[2].startswith("__"):  # else C wants a plain number
+                    return self.read_number(Source("value", number), result)
             self.read(Source("value", number), result)
             if type(result) not in PLAIN:
                 self._note_value(("value", number), result)
+        return result
 
     def _said(self, number: int) -> str:
         return name_of(self.calls[number].function[1]) if self.calls[number].function[0] == "constant" else "a call"
 
-    def _note_step(self, number: int, result: Any) -> None:
+    def _note_step(self, number: int, result: Any) -> Any:
         source = Source("value", number)
         if isinstance(result, torch.Tensor) and id(result) not in self.sources and id(result) not in self.values:
             self.guard("type", source, type(result))
             if type(result) not in _TENSORS:
                 self.give_up(f"a tensor of the class {type(result).__name__}")
             self._note_value(("value", number), result)
-        else:
-            self.read(source, result)
+            return result
+        return self.read_number(source, result)
 
     def _note_value(self, expression: Expression, value: Any) -> None:
         identity = id(value)
@@ -579,6 +405,12 @@ class Capture:
             case "part":
                 return self.value_of(expression[1])[expression[2]]
         return expression[1].fetch(self.args, self.kwargs, self.results)
+
+    def without_numbers(self, result: Any) -> Any:
+        """The result as others get it, and what the program stored elsewhere: with plain numbers."""
+        for value, *_ in self._given_away:
+            replace_in_objects(value, self.sources)
+        return replace_in_objects(result, self.sources)
 
     def items(self) -> list[Any]:
         return flattened(self.segments)

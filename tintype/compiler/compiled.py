@@ -30,6 +30,7 @@ from tintype.compiler.sources import Guard, Source
 from tintype.compiler.stances import Stance, current_stance, follow
 from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Item, Return
 from tintype.compiler.undoing import take_back
+from tintype.compiler.varying import Varying
 from tintype.errors import CaptureError, Location, RecompileError, RecompileWarning
 from tintype.interpret import Machine
 from tintype.ir.call_description import modes
@@ -93,6 +94,7 @@ class Engine:
         self.taken_over = 0
         self.has_waited = False
         self._stand_ins: dict[Any, Engine] = {}
+        self.varying = Varying(self.options.dynamic)
         self.choose()
 
     @property
@@ -156,6 +158,7 @@ class Engine:
         count = sum(name[0] == "v" and name[1:].isdigit() for name in found)
         given = [found[f"v{position}"] for position in range(count)]
         given = [torch.empty(0) if value is GONE else value for value in given]
+        shapes = self._shapes(place.path, found)
         found.clear()
         for item in place.path:
             if isinstance(item, Call) and item.same_as is not None and item.number < len(given):
@@ -171,8 +174,15 @@ class Engine:
             return self.function(*args, **kwargs)
         with self.lock:
             if given or self.program.count == known_runs:
-                return self._capture(args, kwargs, given, place.path, failed, is_kept)
+                self.varying.note([item.guard for item in failed], args, kwargs, given)
+                return self._capture(args, kwargs, given, place.path, shapes, failed, is_kept)
         return self.run(args, kwargs)  # another thread has captured meanwhile
+
+    def _shapes(self, path: list[Item], found: dict[str, Any]) -> dict[Any, Any]:
+        """Sizes of results that the program has asked for: the results themselves may be gone."""
+        asked = [item.source for item in path if isinstance(item, Guard) and item.kind == "length"]
+        names = {source.path: self.program.name_of(source) for source in asked if source.root.kind == "value"}
+        return {path: found[name] for path, name in names.items() if type(found.get(name)) is torch.Size}
 
     def _waits(self) -> bool:
         """Whether this call is the first one, in a stance that lets it pass."""
@@ -206,9 +216,18 @@ class Engine:
     # --- capturing -------------------------------------------------------------------------------------------------
 
     def _capture(
-        self, args: Any, kwargs: Any, given: list[Any], path: list[Item], failed: list[Failed], is_kept: bool
+        self,
+        args: Any,
+        kwargs: Any,
+        given: list[Any],
+        path: list[Item],
+        shapes: dict[Any, Any],
+        failed: list[Failed],
+        is_kept: bool,
     ) -> Any:
-        capture = Capture(args, kwargs, whole_graphs=self.options.whole_graphs, given=given)
+        whole = self.options.whole_graphs
+        capture = Capture(args, kwargs, whole_graphs=whole, given=given, varying=self.varying)
+        capture.given_shapes = shapes
         for item in path:
             if isinstance(item, Guard) and item.kind in ("answer", "state"):
                 read, arguments, answer = item.expected
@@ -219,7 +238,7 @@ class Engine:
         policy = WatchingPolicy(capture)
         machine = capture.machine = Machine(policy)
         prepare(machine)
-        self._read_arguments(capture)
+        args, kwargs = self._read_arguments(capture)
         self.history.attempts += is_kept
         started = time.perf_counter()
         _thread.depth = getattr(_thread, "depth", 0) + 1
@@ -239,7 +258,7 @@ class Engine:
                 refuse_breaks(capture)
         else:
             self._note_taken_over()
-        return result
+        return capture.without_numbers(result) if capture.has_numbers else result
 
     def _note_taken_over(self) -> None:
         """A run that is not kept was interpreted from its middle on, which takes longer than to run as it is."""
@@ -248,17 +267,18 @@ class Engine:
             if self.taken_over > MOST_TAKEN_OVER:
                 self._run_eagerly("captures would take too much of its time, and its runs differ in the middle")
 
-    def _read_arguments(self, capture: Capture) -> None:
+    def _read_arguments(self, capture: Capture) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = capture.args, capture.kwargs
         capture.guard("arguments", Source("constant", None), (len(args), tuple(kwargs)))
         if capture.whole_graphs:
             before = capture.given_answers.get(("modes", ()))  # at the start of a run that is taken over
             capture.guard("state", Source("constant", modes), (modes, (), before[0] if before else modes()))
         self._register_function(capture)
-        for position, value in enumerate(args):
-            capture.read(Source("argument", position), value)
-        for name, value in kwargs.items():
-            capture.read(Source("keyword", name), value)
+        read = capture.read_number
+        return (
+            tuple(read(Source("argument", position), value) for position, value in enumerate(args)),
+            {name: read(Source("keyword", name), value) for name, value in kwargs.items()},
+        )
 
     def _register_function(self, capture: Capture) -> None:
         function: Any = self.function
@@ -335,8 +355,10 @@ class Options:
         fullgraph: bool = False,
         options: Mapping[str, Any] | None = None,
         mode: str | None = None,
+        dynamic: bool | None = None,
     ) -> None:
         self.backend = backend
+        self.dynamic = dynamic
         self.fullgraph = fullgraph
         self.make = backend_of(backend, options, mode)
         self.whole_graphs = self.make is not None

@@ -13,11 +13,14 @@ import torch
 from tintype.compiler.code_hashes import LiveCode, code_hash
 from tintype.compiler.encoding import KINDS, SKIPPED, codes_in
 from tintype.compiler.named_objects import Callables, NotNamedError, find_object
+from tintype.compiler.numbers import COMPUTATIONS
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Source, said
 from tintype.compiler.trace import Call, Effect, Expression, Item
 from tintype.errors import FileFormatError, Location
 
-_SOURCES = frozenset({"argument", "keyword", "constant", "value", "attribute", "item", "dict_item", "called", "cell"})
+_SOURCES = frozenset(
+    {"argument", "keyword", "constant", "value", "attribute", "item", "dict_item", "called", "cell", "now"}
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
@@ -57,7 +60,20 @@ class Decoder:
     def guard(self, kind: str, source: Source, expected: Any, inline: bool) -> Guard:
         if isinstance(expected, list) and expected and expected[0] == "found":
             return Guard(kind, source, self.found(kind, source, *expected[1:]), inline)
-        return Guard(kind, source, self.value(expected), inline)
+        value = self.value(expected)
+        if kind == "relation":
+            self.check_computation(("operator", value[0], value[1]))
+        return Guard(kind, source, value, inline)
+
+    def check_computation(self, expression: Expression) -> None:
+        """Refuse numbers that are computed by anything but arithmetic."""
+        if expression[0] == "number":
+            self.check_computation(expression[1])
+        elif expression[0] == "operator":
+            if expression[1] not in COMPUTATIONS:
+                raise NotNamedError("a number in the file is computed by something else than arithmetic")
+            for operand in expression[2]:
+                self.check_computation(operand)
 
     def found(self, kind: str, source: Source, hashes: list[str], defaults: Any) -> Any:
         """What is at a place now, if its code is what it was."""
@@ -103,6 +119,7 @@ class Decoder:
             self.check_source(function[1])
 
     def check_making(self, expression: Expression) -> None:
+        self.check_computation(expression)
         if expression[0] == "make":
             if not isinstance(expression[1], str):
                 self.callables.check(expression[1])

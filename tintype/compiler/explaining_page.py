@@ -144,5 +144,7 @@ def _said(expression: Expression) -> str:
             return str(expression[1])
         case "method":
             return f"{_said(expression[1])}.{expression[2]}"
+        case "number":
+            return _said(expression[1])
     how = expression[1] if isinstance(expression[1], str) else getattr(expression[1], "__name__", "new")
     return f"{how}({', '.join(map(_said, expression[2]))})"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from tintype.compiler.numbers import Number, takes_as_it_is
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
 from tintype.interpret.lookup import SpecialMethods, find_in_class
@@ -100,8 +101,20 @@ class ClassesWithOperators(dict[type, bool]):
         return answer
 
 
+def _with_number(frame: Frame, left: Any, right: Any, name: str, operation: Any) -> bool:
+    """A number that varies on the right of one that would take it as it is; False: nothing was done."""
+    if not takes_as_it_is(left, right):
+        return False
+    result = getattr(type(right), name)(right, left)
+    frame.stack[-2:] = [operation(left, right.settle()) if result is NotImplemented else result]
+    return True
+
+
 def binary_operator(plain: Handler, frame: Frame, operation: Any) -> Outcome:
     left, right = frame.stack[-2:]
+    if isinstance(right, Number) and operation in METHODS:
+        if _with_number(frame, left, right, METHODS[operation][1], operation):
+            return None
     if is_special(frame.machine, left) or is_special(frame.machine, right):
         methods = METHODS.get(operation)
         if methods is not None:
@@ -115,6 +128,9 @@ def binary_operator(plain: Handler, frame: Frame, operation: Any) -> Outcome:
 
 def compare(plain: Handler, frame: Frame, operation: Any) -> Outcome:
     left, right = frame.stack[-2:]
+    if isinstance(right, Number) and operation in COMPARISONS:
+        if _with_number(frame, left, right, COMPARISONS[operation][1], operation):
+            return None
     if is_special(frame.machine, left) or is_special(frame.machine, right):
         forward, backward = COMPARISONS.get(operation, ("", ""))
         done = _binary(frame.machine, left, right, forward, backward, None, compares=True)

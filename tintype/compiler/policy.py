@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import types
 import weakref
 from collections.abc import Mapping
@@ -18,6 +19,17 @@ from tintype.compiler.calls import without_modes
 from tintype.compiler.capture import Capture
 from tintype.compiler.known import CONTAINERS
 from tintype.compiler.markers import is_allowed, is_disabled, is_graph_break, original_of
+from tintype.compiler.numbers import (
+    COMPUTES,
+    KEEPS,
+    KEEPS_NUMBERS,
+    Number,
+    converted,
+    holds_number,
+    is_mixed,
+    settled,
+    stripped,
+)
 from tintype.compiler.operators import ClassesWithOperators
 from tintype.compiler.sources import Source, item_of
 from tintype.compiler.trace import SETS_MODE
@@ -192,6 +204,8 @@ class CapturePolicy(Policy):
     ) -> Outcome:
         owner, name, *values = arguments
         self.on_write_attribute(frame, owner, name, values[0] if values else NULL)
+        if self.capture.source_of(owner) is not None:
+            arguments = [stripped(argument) for argument in arguments]
         called(*arguments)
         frame.stack.append(None)
         return None
@@ -200,6 +214,17 @@ class CapturePolicy(Policy):
         capture = self.capture
         if capture.reason is not None:
             return callable(*arguments, **keywords)
+        if (callable is int or callable is float) and len(arguments) == 1 and isinstance(arguments[0], torch.Tensor):
+            return self.step(callable, arguments, keywords, f"{callable.__name__}() of a tensor looks at its data")
+        if capture.has_numbers and isinstance(callable, _BOUND) and isinstance(callable.__self__, tuple):
+            if callable.__name__ == "numel" and holds_number(callable.__self__):
+                return math.prod(callable.__self__)
+            if callable.__name__ not in KEEPS:
+                settled(callable.__self__)
+        if capture.has_numbers and (holds_number(arguments) or holds_number(keywords)):
+            done = self._prepare_numbers(callable, arguments, keywords)
+            if done is not NotImplemented:
+                return done
         if id(callable) in known.PURE:
             return self._call_pure(frame, callable, arguments, keywords)
         if id(callable) in known.ASKS_WHETHER_COMPILING:
@@ -240,6 +265,28 @@ class CapturePolicy(Policy):
         if isinstance(callable, type) and self._is_plain_class(callable):
             return callable(*arguments, **keywords)
         return self._call_unknown(callable, owner, arguments, keywords)
+
+    def _prepare_numbers(self, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """Numbers that vary are given to native code: it may keep them, or they are settled in place.
+
+        Gives the result where there is one already."""
+        done = converted(self.capture, callable, arguments) if not keywords else NotImplemented
+        if done is not NotImplemented or id(callable) in KEEPS_NUMBERS or known.is_of_torch(callable):
+            return done
+        if id(callable) in COMPUTES and not is_mixed(arguments):
+            return NotImplemented
+        owner = getattr(callable, "__self__", None)
+        if isinstance(owner, CONTAINERS) and callable.__name__ in KEEPS and id(owner) not in self.capture.sources:
+            return NotImplemented
+        is_step = known.is_trusted(callable) or is_allowed(callable) or is_disabled(callable)
+        is_step = is_step and id(callable) not in known.PURE
+        for position, value in enumerate(arguments):
+            if not (is_step and isinstance(value, Number)):
+                arguments[position] = settled(value)
+        for name, value in keywords.items():
+            if not (is_step and isinstance(value, Number)):
+                keywords[name] = settled(value)
+        return NotImplemented
 
     def _call_reference(self, reference: Any) -> Any:
         value = reference()
@@ -427,15 +474,45 @@ class CapturePolicy(Policy):
     def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> None:
         if self.capture.reason is not None:
             return
+        if self.capture.has_numbers and holds_number(values):
+            values = self._settle_operands(frame, operation, values)
         if operation == "is_operator":
             self._compare_identities(*values)
             return
         if operation == "contains" and self._look_for(*values):
             return
         methods = frame.machine.__dict__.get(_SUBSCRIPTS.get(operation, ""))
+        if methods is not None and self._is_known_item(operation, values):
+            return
         for value in values:
             if methods is None or not methods[type(value)]:  # else its method is interpreted
                 self.look(operation, value)
+
+    def _is_known_item(self, operation: str, values: list[Any]) -> bool:
+        """Whether an item is all that is read or written of a container that was there before."""
+        owner, key = values[-2:]
+        if type(key) not in PLAIN or id(owner) not in self.capture.sources:
+            return False
+        if type(owner) is dict and (operation == "store_subscript" or (id(owner), key) in self.capture.written):
+            return True
+        if id(owner) in self.capture.originals:
+            return False
+        if type(owner) is list and operation == "store_subscript":
+            self.capture.guard("length", self.capture.sources[id(owner)], len(owner))
+            return True
+        return type(owner) in (dict, list, tuple) and operation != "delete_subscript"
+
+    def _settle_operands(self, frame: Frame, operation: str, values: list[Any]) -> list[Any]:
+        """Numbers that vary, where an operation would not ask them."""
+        if operation in _SUBSCRIPTS:
+            if not isinstance(values[-2], torch.Tensor):  # the key is on top
+                frame.stack[-1] = settled(frame.stack[-1])
+        elif operation in ("compare", "contains", "binary_operator"):
+            if is_mixed(values) or isinstance(values[0], (str, bytes)):
+                frame.stack[-len(values) :] = [settled(value) for value in values]
+        elif operation.startswith("match_") or operation == "is_operator":
+            frame.stack[-len(values) :] = [settled(value) for value in values]
+        return frame.stack[-len(values) :]
 
     def _look_for(self, value: Any, container: Any) -> bool:
         """``value in container`` where nothing else of the container matters; False: that can't be said."""
@@ -489,16 +566,15 @@ class CapturePolicy(Policy):
     def on_read_global(self, frame: Frame, name: str, value: Any) -> Any:
         capture, namespace = self.capture, frame.globals
         if capture.reason is not None or (id(namespace), name) in capture.written:
-            return value
+            return self._shadow(namespace, name, value)
         if is_library(namespace.get("__name__")) and (callable(value) or isinstance(value, ModuleType)):
             return value
         source = Source("constant", namespace)
         if name in namespace:
             if isinstance(value, ModuleType) and is_library(value.__name__):
                 return value
-            capture.read(Source("item", name, source), value)
-        else:
-            capture.guard("absent", source, name)
+            return capture.read_number(Source("item", name, source), value)
+        capture.guard("absent", source, name)
         return value
 
     def on_read_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> Any:
@@ -510,7 +586,22 @@ class CapturePolicy(Policy):
                 capture.register_parts(Source("constant", frame.function), frame.function)
                 source = capture.sources.get(id(cell))
         if source is not None and (id(cell), None) not in capture.written:
-            capture.read(Source("cell", None, source), value)
+            return capture.read_number(Source("cell", None, source), value)
+        return self._shadow(cell, None, value)
+
+    def _shadow(self, owner: Any, name: Any, value: Any) -> Any:
+        """What the program stored there, where it is a number that varies."""
+        found = self.capture.shadows.get((id(owner), name)) if self.capture.shadows else None
+        return (
+            found if isinstance(found, Number) and type(value) in (int, float) and found.plain() == value else value
+        )
+
+    def _store(self, owner: Any, name: Any, value: Any) -> Any:
+        """A number that is stored in what was there before is a plain one there."""
+        if isinstance(value, Number):
+            self.capture.shadows[(id(owner), name)] = value
+            return value.plain()
+        self.capture.shadows.pop((id(owner), name), None)
         return value
 
     def on_read_item(self, frame: Frame | None, owner: Any, key: Any, value: Any) -> Any:
@@ -519,7 +610,7 @@ class CapturePolicy(Policy):
         if capture.reason is not None or source is None or isinstance(owner, torch.Tensor):
             return value
         if (id(owner), _key(key)) in capture.written:
-            return value
+            return self._shadow(owner, _key(key), value)
         if not isinstance(owner, CONTAINERS):
             if callable_or_class(owner):
                 return value
@@ -532,7 +623,7 @@ class CapturePolicy(Policy):
             else:
                 capture.look_into(owner)
         else:
-            capture.read(item_of(owner, key, source), value)
+            return capture.read_number(item_of(owner, key, source), value)
         return value
 
     def on_read_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> Any:
@@ -551,7 +642,9 @@ class CapturePolicy(Policy):
         elif kind in PLAIN or kind is MethodType or isinstance(owner, types.BuiltinFunctionType):
             pass
         elif (id(owner), name) not in capture.written:
-            self._read_of_instance(frame, owner, kind, name, value)
+            return self._read_of_instance(frame, owner, kind, name, value)
+        else:
+            return self._shadow(owner, name, value)
         return value
 
     def _read_of_tensor(self, owner: Any, name: str, value: Any) -> None:
@@ -568,6 +661,9 @@ class CapturePolicy(Policy):
     def _read_of_python_module(self, owner: ModuleType, name: str, value: Any) -> None:
         capture = self.capture
         if is_library(owner.__name__) and (callable(value) or isinstance(value, ModuleType) or type(value) in PLAIN):
+            if type(value) is MethodType and id(value.__self__) not in capture.sources:
+                method = Source("item", name, Source("constant", owner.__dict__))
+                capture.register(Source("attribute", "__self__", method), value.__self__)
             if isinstance(value, types.BuiltinFunctionType) and id(value) not in capture.sources:
                 capture.register(Source("item", name, Source("constant", owner.__dict__)), value)
             return
@@ -603,41 +699,40 @@ class CapturePolicy(Policy):
                 self.read_of_class(base, name)
                 return
 
-    def _read_of_instance(self, frame: Frame, owner: Any, kind: type, name: str, value: Any) -> None:
+    def _read_of_instance(self, frame: Frame, owner: Any, kind: type, name: str, value: Any) -> Any:
         capture = self.capture
         source = capture.sources.get(id(owner))
         own = instance_dictionary(owner)
         in_class = find_in_class(kind, name)
         if (id(own), name) in capture.written:
-            return
+            return self._shadow(own, name, value)
         table = None if source is None else Source("attribute", "__dict__", source)
         if name in own and not hasattr(type(in_class), "__set__"):
-            if table is not None:
-                capture.read(Source("item", name, table), value)
-            return
+            return value if table is None else capture.read_number(Source("item", name, table), value)
         if isinstance(owner, torch.nn.Module) and in_class is NULL and value is not NULL:
             for part in _OWN_MODULE_TABLES:
                 if name in own.get(part, ()):
                     if table is not None:
                         capture.read(Source("item", name, Source("item", part, table)), value)
-                    return
+                    return value
         if in_class is NULL:
             if value is NULL:
                 if table is not None and own:
                     capture.guard("absent", table, name)
             elif source is not None:
                 capture.read(Source("attribute", name, source), value)
-            return
+            return value
         if hasattr(type(in_class), "__set__") or isinstance(in_class, property):
             if (source is not None and name != "__dict__") or isinstance(in_class, property):
                 self._read_of_descriptor(frame, source, kind, name, value)
             elif source is not None:
                 capture.read(Source("attribute", name, source), value)
-            return
+            return value
         self.read_of_class(kind, name)
         if table is not None and known.is_users_class(kind) and not isinstance(owner, torch.nn.Module):
             if hasattr(owner, "__dict__"):
                 capture.guard("absent", table, name)
+        return value
 
     def _read_of_descriptor(self, frame: Frame, source: Source | None, kind: type, name: str, value: Any) -> None:
         capture = self.capture
@@ -655,11 +750,15 @@ class CapturePolicy(Policy):
     # --- writes ----------------------------------------------------------------------------------------------------
 
     def on_write_global(self, frame: Frame, name: str, value: Any) -> None:
+        if isinstance(value, Number):
+            frame.stack[-1] = self._store(frame.globals, name, value)
         self._write_item(frame.globals, name, value, Source("constant", frame.globals))
 
     def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None:
         capture = self.capture
         if id(cell) in capture.sources:
+            if isinstance(value, Number):
+                frame.stack[-1] = self._store(cell, None, value)
             capture.effect("cell", cell, None, () if value is NULL else (value,), value is NULL)
             capture.written.add((id(cell), None))
 
@@ -673,6 +772,8 @@ class CapturePolicy(Policy):
                 capture.give_up(f"an item of a {type(owner).__name__} is written")
             return
         capture.keep_original(owner)
+        if isinstance(value, Number):
+            frame.stack[-3] = self._store(owner, _key(key), value)
         self._write_item(owner, key, value, None)
 
     def _write_item(self, owner: Any, key: Any, value: Any, source: Source | None) -> None:
@@ -700,8 +801,17 @@ class CapturePolicy(Policy):
             if find_in_class(type(owner), "__setattr__") is not vars(torch.nn.Module)["__setattr__"]:
                 capture.give_up(f"{type(owner).__name__}.{name} is written by code that runs natively")
         capture.effect("attribute", owner, name, () if value is NULL else (value,), value is NULL)
+        if isinstance(value, Number):
+            self._store(instance_dictionary(owner), name, value)
+            self._put_plain(frame, self._store(owner, name, value))
         capture.written.add((id(owner), name))
         capture.written.add((id(instance_dictionary(owner)), name))
+
+    @staticmethod
+    def _put_plain(frame: Frame, value: Any) -> None:
+        """``store_attribute`` has the value below the owner."""
+        if len(frame.stack) > 1 and isinstance(frame.stack[-2], Number):
+            frame.stack[-2] = value
 
 
 class Hearing(TorchFunctionMode):

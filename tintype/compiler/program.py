@@ -9,6 +9,7 @@ doing again what was done, and goes on from there; writes to objects are taken b
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,24 @@ from tintype.trace.recording import ThreadState
 
 # as long as there are no more, none is dropped, and their use is not noted
 FEW_RUNS = 8
+OTHER = object()  # what a node gives where the next one is to be asked
 GONE = object()  # in place of a result that nothing uses any more
+
+
+INFIX = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.eq: "==",
+    operator.ne: "!=",
+}
 
 
 class DivergedError(Exception):
@@ -112,6 +130,7 @@ class Program:
             **undoing.HELPERS,
             "_lookup": LOOKUP_ERRORS,
             "_gone": GONE,
+            "_other": OTHER,
             "_Raised": Raised,
             "_modes": ThreadState.now,
             "_used": self.used.add,
@@ -143,7 +162,10 @@ class Program:
         steps = (item.step for item in new.items if isinstance(item, Call))
         self.sets_modes = self.sets_modes or any(step == SETS_MODE for step in steps)
         node.children.insert(0, new)
+        node.children.sort(key=_is_general)  # a run that rests on a number before one that serves others too
         self.count += 1
+        for sibling in node.children:  # which of them is the last one to be asked may have changed
+            sibling.is_stale = True
         step: Node | None = node
         while step is not None:  # what a node hands down to another depends on what that one needs
             step.is_stale = True
@@ -170,8 +192,8 @@ class Program:
     def write(self, node: Node) -> None:
         """Write the function of a node, where it has changed."""
         if node.is_stale:
-            self.namespace["_here"] = Place(node)
             source = Writer(self, node).function()
+            self.namespace["_here"] = Place(node)  # after those below it are written, who have their own
             code = compile(source, f"<tintype {node.name}>", "exec")
             exec(code, self.namespace)  # noqa: S102  (written by us)
             node.is_stale = False
@@ -199,6 +221,14 @@ def _common(first: list[Item], second: list[Item]) -> int:
     return count
 
 
+def _is_general(node: Node) -> bool:
+    """Whether a run begins with a guard about a number that varies."""
+    first = node.items[0]
+    return isinstance(first, Guard) and (
+        first.kind == "length" or (first.kind == "type" and first.expected in (int, float))
+    )
+
+
 def _is_end(item: Item) -> bool:
     return isinstance(item, (Return, Eagerly))
 
@@ -213,6 +243,9 @@ class Writer:
         self.lines: list[str] = []
         self._in_guards = False
         self.miss = "return _miss(args, kwargs, locals(), _here)"
+        # Where nothing is done yet, another run may do: one that rests on less than what this one begins with.
+        siblings = [] if node.parent is None else node.parent.children
+        self.has_other = node in siblings[:-1]
 
     def function(self) -> str:
         """The source of the function."""
@@ -269,11 +302,11 @@ class Writer:
             if not self._in_guards:
                 self.emit("try:")
                 self._in_guards = True
-            self.emit(f"if not ({self.condition(item)}): {self.miss}")
+            self.emit(f"if not ({self.condition(item)}): {self._miss_at(position)}")
             following = self.node.items[position + 1 : position + 2]
             if not following or not isinstance(following[0], Guard):
                 self._in_guards = False
-                self.emit(f"except _lookup: {self.miss}")
+                self.emit(f"except _lookup: {self._miss_at(position)}")
             return
         match item:
             case Call():
@@ -287,11 +320,17 @@ class Writer:
                 self._note_use()
                 self.emit("return _eagerly(*args, **kwargs)")
 
+    def _miss_at(self, position: int) -> str:
+        if self.has_other and all(isinstance(item, Guard) for item in self.node.items[:position]):
+            return "return _other"
+        return self.miss
+
     def _note_use(self) -> None:
         if self.program.count > FEW_RUNS:
             self.emit(f"_used({self.node.number})")
 
     def _children(self) -> None:
+        others = self.node.children[:-1]
         for child in self.node.children:
             first = child.items[0]
             assert isinstance(first, Guard)
@@ -308,9 +347,15 @@ class Writer:
             self.emit(f"passes = {condition}")
             self._in_guards = False
             self.emit("except _lookup: passes = False")
-            self.emit(f"if passes: return {child.name}({', '.join(parameters)})")
+            call = f"{child.name}({', '.join(parameters)})"
+            if child in others:
+                self.emit("if passes:")
+                self.emit(f"result = {call}", 1)
+                self.emit("if result is not _other: return result", 1)
+            else:
+                self.emit(f"if passes: return {call}")
             self.defined = before | {name for name in self.defined if name in before}
-        self.emit(self.miss)
+        self.emit(self._miss_at(len(self.node.items)))
 
     def _names_below(self, node: Node) -> set[str]:
         found: set[str] = set()
@@ -327,6 +372,10 @@ class Writer:
         return found
 
     def condition(self, guard: Guard) -> str:
+        if guard.kind == "relation":
+            function, operands, answer = guard.expected
+            code = self.computation(function, operands)
+            return code if answer else f"not {code}"
         names = [self.fetch(source) for source in guard.sources] if guard.kind not in ("arguments", "state") else [""]
         return guard.condition(names[0], names[-1], self.program.bind)
 
@@ -423,6 +472,10 @@ class Writer:
                 return self.fetch(expression[1])
             case "method":
                 return f"{self.expression(expression[1])}.{expression[2]}"
+            case "number":
+                return self.expression(expression[1])
+            case "operator":
+                return self.computation(expression[1], expression[2])
         if len(expression) == 4:
             name = f"m{expression[3]}"
             if name not in self.defined:
@@ -431,6 +484,14 @@ class Writer:
                 self.defined.add(name)
             return name
         return self._make(expression)
+
+    def computation(self, function: Any, operands: tuple[Expression, ...]) -> str:
+        """A computation of numbers."""
+        parts = [self.expression(operand) for operand in operands]
+        sign = INFIX.get(function)
+        if sign is not None and len(parts) == 2:
+            return f"({parts[0]} {sign} {parts[1]})"
+        return f"{self.program.bind(function)}({', '.join(parts)})"
 
     def _make(self, expression: Expression) -> str:
         how, parts = expression[1], [self.expression(part) for part in expression[2]]

@@ -23,7 +23,7 @@ LOOKUP_ERRORS = (LookupError, AttributeError, TypeError, ValueError)
 class Source:
     """One step of a path; ``path`` identifies it among the sources of a compiled function."""
 
-    __slots__ = ("key", "kind", "parent", "path", "root")
+    __slots__ = ("is_now", "key", "kind", "parent", "path", "root")
 
     def __init__(self, kind: str, key: Any = None, parent: Source | None = None) -> None:
         self.kind = kind
@@ -37,6 +37,8 @@ class Source:
             own = (kind, value_key(key))
         self.path: tuple[Any, ...] = own if parent is None else (*parent.path, own)
         self.root: Source = self if parent is None else parent.root
+        # whether it is what is there by now, after writes of the program
+        self.is_now: bool = kind == "now" or (parent is not None and parent.is_now)
 
     def __repr__(self) -> str:
         return said(self)
@@ -56,6 +58,8 @@ class Source:
                 return f"{parent}.{self.key}" if self.key.isidentifier() else f"getattr({parent}, {self.key!r})"
             case "item":
                 return f"{parent}[{literal(self.key, bind)}]"
+            case "now":
+                return parent
             case "dict_item":
                 return f"{bind(dict.__getitem__)}({parent}, {literal(self.key, bind)})"
             case "called":
@@ -81,6 +85,8 @@ class Source:
                 return getattr(parent, self.key)
             case "item":
                 return parent[self.key]
+            case "now":
+                return parent
             case "dict_item":
                 return dict.__getitem__(parent, self.key)
             case "called":
@@ -153,6 +159,10 @@ class Guard:
             self.subject = (*self.subject, expected.path)
         elif kind == "absent":
             self.subject = (*self.subject, expected)
+        elif kind == "relation":
+            from tintype.compiler.trace import expression_key
+
+            self.subject = (*self.subject, id(expected[0]), tuple(map(expression_key, expected[1])))
         self.key = (*self.subject, self._expected_key())
 
     def __repr__(self) -> str:
@@ -162,7 +172,7 @@ class Guard:
         match self.kind:
             case "value":
                 return value_key(self.expected) if type(self.expected) in PLAIN else self.expected
-            case "answer":
+            case "answer" | "relation":
                 return value_key(self.expected[2])
             case "type" | "is":
                 return id(self.expected)
@@ -175,7 +185,9 @@ class Guard:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        return (self.source, self.expected) if self.kind in ("same", "apart") else (self.source,)
+        if self.kind in ("same", "apart"):
+            return (self.source, self.expected)
+        return (self.source,)
 
     def condition(self, name: str, other: str, bind: Callable[[Any], str]) -> str:
         """The expression that is true where the answer is the expected one."""
@@ -220,6 +232,8 @@ class Guard:
 
     def holds(self, args: Any, kwargs: Any, values: Any) -> bool:
         """Whether the answer is the expected one now."""
+        if self.kind == "relation":
+            return self._holds_now(args, kwargs, values)
         namespace: dict[str, Any] = {}
 
         def bind(value: Any) -> str:
@@ -234,6 +248,21 @@ class Guard:
             return bool(eval(condition, namespace))  # noqa: S307  (written by us)
         except LOOKUP_ERRORS:
             return False
+
+    def _holds_now(self, args: Any, kwargs: Any, values: Any) -> bool:
+        function, operands, answer = self.expected
+        try:
+            found = [self.evaluate(operand, args, kwargs, values) for operand in operands]
+        except (*LOOKUP_ERRORS, ArithmeticError):
+            return False
+        return bool(function(*found) == answer)
+
+    @staticmethod
+    def evaluate(expression: Any, args: Any, kwargs: Any, values: Any) -> Any:
+        """What an expression of numbers is now."""
+        from tintype.compiler.trace import evaluated
+
+        return evaluated(expression, args, kwargs, values)
 
     def failure(self, args: Any, kwargs: Any, values: Any) -> str:
         """What is different, in words."""
@@ -255,6 +284,8 @@ class Guard:
                 return f"{name}.{self.expected[0]} is not {self.expected[2]}"
             case "tensor":
                 return f"{name}: {differences(self.expected, found)}"
+            case "relation":
+                return f"{name}: another answer than before to a comparison"
             case "arguments":
                 return "the number or the names of the arguments"
             case "state":

@@ -5,6 +5,7 @@ again from constants, sources and results of calls.
 
     ("constant", value)      ("value", number of the call)      ("part", expression, position)
     ("source", source)       ("make", how, parts)               ("method", expression, name)
+    ("number", expression)   ("operator", function, operands)   numbers that vary, and what is computed of them
 
 Where it matters that an object is made once for several places, ``make`` has a number as a fourth part.
 """
@@ -123,6 +124,10 @@ def expression_key(expression: Expression) -> tuple[Any, ...]:
             return ("source", expression[1].path)
         case "part":
             return ("part", expression_key(expression[1]), expression[2])
+        case "number":
+            return ("number", expression_key(expression[1]))
+        case "operator":
+            return ("operator", id(expression[1]), tuple(map(expression_key, expression[2])))
         case "make":
             return ("make", _how_key(expression[1]), tuple(map(expression_key, expression[2])), *expression[3:])
         case "method":
@@ -140,9 +145,9 @@ def sources_in(expression: Expression) -> list[Source]:
     match expression[0]:
         case "source":
             return [expression[1]]
-        case "part" | "method":
+        case "part" | "method" | "number":
             return sources_in(expression[1])
-        case "make":
+        case "make" | "operator":
             return [source for part in expression[2] for source in sources_in(part)]
     return []
 
@@ -155,15 +160,33 @@ def values_in(expression: Expression) -> list[int]:
         case "source":
             root = expression[1].root
             return [root.key] if root.kind == "value" else []
-        case "part" | "method":
+        case "part" | "method" | "number":
             return values_in(expression[1])
-        case "make":
+        case "make" | "operator":
             return [number for part in expression[2] for number in values_in(part)]
     return []
 
 
+def evaluated(expression: Expression, args: Any, kwargs: Any, values: Any) -> Any:
+    """What an expression of numbers is now."""
+    match expression[0]:
+        case "constant":
+            return expression[1]
+        case "source":
+            return expression[1].fetch(args, kwargs, values)
+        case "value":
+            return values[expression[1]]
+        case "number":
+            return evaluated(expression[1], args, kwargs, values)
+        case "part":
+            return evaluated(expression[1], args, kwargs, values)[expression[2]]
+    return expression[1](*(evaluated(operand, args, kwargs, values) for operand in expression[2]))
+
+
 def expressions_of(item: Item) -> list[Expression]:
     """The expressions that an item uses."""
+    if isinstance(item, Guard):
+        return list(item.expected[1]) if item.kind == "relation" else []
     if isinstance(item, Call):
         return [item.function, *item.arguments, *item.keywords.values()]
     if isinstance(item, Effect):

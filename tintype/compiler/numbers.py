@@ -1,0 +1,333 @@
+"""Numbers that vary: sizes, counters, what ``item()`` or ``random.random()`` gave.
+
+A number of a run that shall serve other numbers too is an object of its own while the run is captured. It is an int
+or a float that remembers how it was computed; what is computed of it remembers that too, and a comparison becomes a
+guard about the computation. Code in C that takes it for what it is now would not tell. So whatever the program hands
+to such code is *settled* before (:func:`settled`): the recorded run then rests on the number's value.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tintype.ir.call_values import same_value
+
+if TYPE_CHECKING:
+    from tintype.compiler.reads import Reads
+    from tintype.compiler.trace import Expression
+
+_PLAIN_NUMBERS = (int, float, bool)
+# what a comparison with a number is a plain answer for
+_NEVER_EQUAL = (type(None), str, bytes, tuple, list, dict, set, torch.Tensor, torch.dtype, torch.device)
+
+
+class Number:
+    """What the two classes have in common."""
+
+    capture: Reads
+    expression: Expression
+
+    def plain(self) -> Any:
+        """The number as it is in this run."""
+        raise NotImplementedError
+
+    def settle(self) -> Any:
+        """The number as it is in this run, on which the recorded run rests from now on."""
+        value = self.plain()
+        function = operator.eq if type(value) is int else same_value
+        self.capture.relate(function, (self.expression, ("constant", value)), True)
+        return value
+
+
+class IntNumber(int, Number):
+    __class__ = property(lambda self: int)
+
+    def plain(self) -> int:
+        return int.__int__(self)
+
+
+class FloatNumber(float, Number):
+    __class__ = property(lambda self: float)
+
+    def plain(self) -> float:
+        return float.__float__(self)
+
+
+def number(capture: Reads, value: Any, expression: Expression) -> Any:
+    """A number that remembers where it comes from; anything but an int or a float is given back as it is."""
+    kind = {int: IntNumber, float: FloatNumber}.get(type(value))
+    if kind is None:
+        return value
+    made: Any = kind(value)
+    made.capture = capture
+    made.expression = expression if expression[0] == "number" else ("number", expression)
+    capture.has_numbers = True
+    return made
+
+
+def plain(value: Any) -> Any:
+    """A number without memory."""
+    return value.plain() if isinstance(value, Number) else value
+
+
+def _expression(value: Any) -> Expression:
+    return value.expression if isinstance(value, Number) else ("constant", value)
+
+
+def computed(capture: Reads, function: Callable[..., Any], *operands: Any) -> Any:
+    """A number that is computed of others."""
+    value = function(*map(plain, operands))
+    return number(capture, value, ("operator", function, tuple(map(_expression, operands))))
+
+
+def _arithmetic(name: str, function: Callable[..., Any], swapped: bool) -> Callable[..., Any]:
+    divides = name in ("truediv", "floordiv", "mod")
+    is_shift_or_power = name in ("lshift", "rshift", "pow")
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) not in (*_PLAIN_NUMBERS, IntNumber, FloatNumber):
+            if not isinstance(other, torch.Tensor):
+                self.settle()  # a list is repeated, an array is computed with
+            return NotImplemented
+        left, right = (other, self) if swapped else (self, other)
+        if self.capture.is_over or (is_shift_or_power and not _is_simple_power(name, left, right)):
+            return function(settled(left), settled(right))
+        if divides and isinstance(right, Number):
+            divisor: Any = right
+            if divisor == 0:  # this is a guard
+                return function(plain(left), plain(right))
+        return computed(self.capture, function, left, right)
+
+    return method
+
+
+def _is_simple_power(name: str, left: Any, right: Any) -> bool:
+    """Whether a power is of one type, and raises nothing, for all numbers."""
+    return name == "pow" and isinstance(left, int) and type(right) is int and 0 <= right < 16
+
+
+def _comparison(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, other: Any) -> Any:
+        if type(other) not in (*_PLAIN_NUMBERS, IntNumber, FloatNumber):
+            if type(other) not in _NEVER_EQUAL:
+                self.settle()
+            return NotImplemented
+        answer = function(plain(self), plain(other))
+        self.capture.relate(function, (self.expression, _expression(other)), answer)
+        return answer
+
+    return method
+
+
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any) -> Any:
+        return function(plain(self)) if self.capture.is_over else computed(self.capture, function, self)
+
+    return method
+
+
+def _truth(self: Any) -> bool:
+    return bool(self != 0)
+
+
+def _settling(name: str) -> Callable[..., Any]:
+    """A method that shows the number to others."""
+
+    def method(self: Any, *arguments: Any) -> Any:
+        return getattr(self.settle(), name)(*arguments)
+
+    return method
+
+
+def _equip(kind: type, base: type) -> None:
+    arithmetic = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
+    if base is int:
+        arithmetic += ["lshift", "rshift"]
+    for name in arithmetic:
+        function = getattr(operator, name)
+        setattr(kind, f"__{name}__", _arithmetic(name, function, False))
+        setattr(kind, f"__r{name}__", _arithmetic(name, function, True))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(kind, f"__{name}__", _comparison(name, getattr(operator, name)))
+    for name in ("neg", "pos", "abs"):
+        setattr(kind, f"__{name}__", _unary(getattr(operator, name)))
+    kind.__bool__ = _truth  # type: ignore[attr-defined]
+    shown = ["hash", "repr", "str", "format", "int", "float", "round", "trunc", "floor", "ceil", "divmod", "rdivmod"]
+    shown += ["reduce", "reduce_ex", "sizeof", "getnewargs"]
+    if base is int:
+        shown += ["index", "and", "rand", "or", "ror", "xor", "rxor", "invert"]
+    for name in shown:
+        if hasattr(base, f"__{name}__"):
+            setattr(kind, f"__{name}__", _settling(f"__{name}__"))
+    own = {name for name in dir(base) if not name.startswith("_")}
+    for name in own:  # bit_length, is_integer, real, ...
+        setattr(kind, name, property(_attribute(name)))
+
+
+def _attribute(name: str) -> Callable[..., Any]:
+    return lambda self: getattr(self.settle(), name)
+
+
+_equip(IntNumber, int)
+_equip(FloatNumber, float)
+
+
+# --- what holds numbers --------------------------------------------------------------------------------------------
+
+_DEEPEST = 8
+
+
+def holds_number(value: Any, depth: int = 0) -> bool:
+    """Whether a value is such a number, or a container that holds one."""
+    if isinstance(value, Number):
+        return True
+    if depth > _DEEPEST:
+        return False
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(holds_number(item, depth + 1) for item in value)
+    if isinstance(value, dict):
+        return any(holds_number(item, depth + 1) for item in dict.values(value))
+    if type(value) is slice:
+        return any(isinstance(part, Number) for part in (value.start, value.stop, value.step))
+    return False
+
+
+def settled(value: Any) -> Any:
+    """A value with numbers as they are in this run, on which the recorded run rests from now on."""
+    return replaced(value, lambda found: found.settle())
+
+
+def stripped(value: Any) -> Any:
+    """A value with numbers as they are in this run."""
+    return replaced(value, lambda found: found.plain())
+
+
+def replaced(value: Any, change: Callable[[Any], Any], depth: int = 0) -> Any:
+    """A value with other numbers: lists and dictionaries are changed in place, tuples made anew."""
+    if isinstance(value, Number):
+        return change(value)
+    if depth > _DEEPEST or not holds_number(value):
+        return value
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            list.__setitem__(value, position, replaced(item, change, depth + 1))
+    elif isinstance(value, dict):
+        for key, item in list(dict.items(value)):
+            dict.__setitem__(value, key, replaced(item, change, depth + 1))
+    elif isinstance(value, tuple):
+        items = [replaced(item, change, depth + 1) for item in value]
+        kind: Any = type(value)
+        return kind(items) if kind in (tuple, torch.Size) else tuple.__new__(kind, items)
+    elif type(value) is slice:
+        return slice(*(replaced(part, change, depth + 1) for part in (value.start, value.stop, value.step)))
+    return value
+
+
+def replace_in_objects(value: Any, known: Any, seen: set[int] | None = None) -> Any:
+    """The same through objects that the program made; those in ``known`` were there before, and hold none."""
+    seen = set() if seen is None else seen
+    if isinstance(value, Number):
+        return value.plain()
+    if id(value) in seen or id(value) in known or isinstance(value, (str, bytes, torch.Tensor, type)):
+        return value
+    seen.add(id(value))
+    if isinstance(value, dict):
+        for key, item in list(dict.items(value)):
+            if (new := replace_in_objects(item, known, seen)) is not item:
+                dict.__setitem__(value, key, new)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            if (new := replace_in_objects(item, known, seen)) is not item:
+                list.__setitem__(value, position, new)
+    elif isinstance(value, tuple):
+        items = [replace_in_objects(item, known, seen) for item in value]
+        if any(new is not item for new, item in zip(items, value, strict=True)):
+            kind: Any = type(value)
+            return kind(items) if kind in (tuple, torch.Size) else tuple.__new__(kind, items)
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict) and attributes is not value:
+        replace_in_objects(attributes, known, seen)
+    return value
+
+
+def copied(value: Any, depth: int = 0) -> Any:
+    """A value as native code gets it: numbers are plain, containers that held some are copies."""
+    if isinstance(value, Number):
+        return value.plain()
+    if depth > _DEEPEST or not holds_number(value):
+        return value
+    if type(value) is list:
+        return [copied(item, depth + 1) for item in value]
+    if type(value) is dict:
+        return {key: copied(item, depth + 1) for key, item in value.items()}
+    return replaced(value, lambda found: found.plain())
+
+
+# --- functions of numbers ------------------------------------------------------------------------------------------
+
+# they keep numbers, or ask for no more than their type
+KEEPS_NUMBERS = frozenset(
+    map(id, (isinstance, issubclass, len, tuple, list, dict, zip, enumerate, map, filter, reversed, iter, next))
+) | frozenset(map(id, (torch.Size, slice, callable, id, getattr, hasattr, setattr)))
+# they look at numbers by their operators alone
+COMPUTES = frozenset(map(id, (max, min, sum, abs, any, all, sorted)))
+KEEPS = frozenset(["append", "appendleft", "extend", "items", "values", "keys", "get", "copy", "setdefault"])
+# by identity, whether the number has to be at least zero
+_MATH = {id(math.sqrt): True, id(math.sin): False, id(math.cos): False, id(math.tanh): False, id(math.atan): False}
+
+
+# all that numbers are computed or compared by
+COMPUTATIONS = frozenset(
+    getattr(operator, name)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne")
+) | frozenset([operator.neg, operator.pos, operator.abs, float, same_value])
+COMPUTATIONS |= frozenset([math.sqrt, math.sin, math.cos, math.tanh, math.atan])
+
+
+def is_mixed(values: Any) -> bool:
+    """Whether there are varying ints beside floats or truth values, whose operators in C take ints as they are."""
+    leaves = list(_leaves(values))
+    return any(type(leaf) is IntNumber for leaf in leaves) and any(type(leaf) in _TAKES_INTS for leaf in leaves)
+
+
+_TAKES_INTS = (float, bool, complex)
+
+
+def _leaves(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, dict):
+        value = list(dict.values(value))
+    if isinstance(value, (list, tuple, set, frozenset)) and depth < _DEEPEST:
+        for item in value:
+            yield from _leaves(item, depth + 1)
+    else:
+        yield value
+
+
+def takes_as_it_is(left: Any, right: Any) -> bool:
+    """Whether an operator of the left operand would not ask the number on the right."""
+    return type(left) in _TAKES_INTS and isinstance(right, Number)
+
+
+def converted(capture: Reads, function: Any, arguments: list[Any]) -> Any:
+    """``int``, ``float``, ``type`` and a few functions of a number; NotImplemented: nothing of that kind."""
+    if len(arguments) != 1 or not isinstance(arguments[0], Number):
+        return NotImplemented
+    value: Any = arguments[0]
+    if function is type:
+        return int if isinstance(value, int) else float
+    if function is int and isinstance(value, int):
+        return value
+    if function is float:
+        return value if isinstance(value, float) else computed(capture, float, value)
+    if id(function) in _MATH:
+        if _MATH[id(function)] and not value >= 0:
+            return NotImplemented
+        if isinstance(value, float) and not abs(value) < math.inf:
+            return NotImplemented
+        return computed(capture, function, value)
+    return NotImplemented

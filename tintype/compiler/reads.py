@@ -1,0 +1,296 @@
+"""What a run reads: guards, and where objects come from. The other half of a capture is in capture.py."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+import weakref
+from contextvars import ContextVar
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from tintype.compiler import known
+from tintype.compiler.calls import (
+    without_modes,
+)
+from tintype.compiler.numbers import number
+from tintype.compiler.sources import Guard, Source, description, item_of
+from tintype.compiler.trace import Call, Expression, Segment, sources_in
+from tintype.compiler.varying import Varying
+from tintype.errors import Location
+from tintype.interpret import Frame, Machine
+from tintype.ir.call_values import PLAIN, is_library
+from tintype.symbolic.location import is_internal
+
+LARGEST_CONTAINER = 4096
+# reads of sizes, as attributes and methods
+SIZES = frozenset({".shape", "size", "numel", "nelement", "__len__"})
+_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_ITSELF = (
+    type,
+    ModuleType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    ContextVar,
+    type(functools.lru_cache(len)),
+)
+
+
+class Reads:
+    """What a run read, as guards: the part of a capture that looks back to what was there before."""
+
+    def __init__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        whole_graphs: bool,
+        given: list[Any] | None = None,
+        varying: Varying | None = None,
+    ) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.varying = Varying(False) if varying is None else varying
+        self.has_numbers = False  # whether there are numbers that vary in this run
+        # numbers that were stored in what was there before, where they are plain
+        self.shadows: dict[tuple[int, Any], Any] = {}
+        # whether graphs go to a backend that may rest on all of their inputs' metadata
+        self.whole_graphs = whole_graphs
+        self.given = [] if given is None else given
+        # answers of questions about tensors in the part that was done already, in order
+        self.given_answers: dict[Any, collections.deque[Any]] = {}
+        # the same for sizes that vary, by the source of the shape
+        self.given_shapes: dict[Any, torch.Size] = {}
+        self.machine: Machine | None = None
+        self.heard = 0  # how many functions torch told of
+        self.segments = [Segment()]
+        self.calls: list[Call] = []
+        self.results: list[Any] = []  # kept only where a backend wants to see them
+        # tensors that calls gave: what the program lets go of can be let go of in every run
+        self._tensors: dict[int, weakref.ref[Any]] = {}
+        self.reason: tuple[str, Location | None] | None = None  # why nothing is noted any more
+        self.sources: dict[int, Source] = {}  # of objects that were there before, by identity
+        self.values: dict[int, Expression] = {}  # tensors and objects that calls gave
+        self.kept: list[Any] = []  # so that identities stay what they are
+        self.originals: dict[int, Any] = {}  # containers before the first write to them
+        self.written: set[tuple[int, Any]] = set()
+        self.unsettled: set[int] = set()  # tensors whose metadata may not be what it was at the start
+        self.has_writes = False
+        self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
+        self._seen: set[Any] = set()
+        self._looked_into: set[int] = set()
+        self._gone: list[int] = []
+        self.is_over = False  # what dies now is no business of the program's
+        self._making: set[int] = set()
+        self._shares = False
+        self._tokens: dict[int, int] = {}
+        # new objects that went into an effect or a step, and what they were then
+        self._given_away: list[tuple[Any, Expression, Any, int]] = []
+        self._steps_done = 0
+        # context variables that the program set and has not set back: by token, the variable and its number
+        self._tokens_of_context: dict[int, tuple[Any, int]] = {}
+        self._count_of_tokens = 0
+
+    # --- giving up -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_noting(self) -> bool:
+        return self.reason is None
+
+    def give_up(self, reason: str) -> None:
+        """Note nothing further; the run goes on."""
+        if self.reason is None:
+            self.reason = (reason, self.location())
+
+    def location(self) -> Location | None:
+        """The user's line that is being interpreted."""
+        frame: Frame | None = None if self.machine is None else self.machine.frame
+        while frame is not None:
+            if not is_internal(frame.code.co_filename):
+                return Location(frame.code.co_filename, frame.line, frame.code.co_name)
+            frame = frame.back
+        return None
+
+    # --- the state of the thread ---------------------------------------------------------------------------------
+
+    def state_read(self, function: Any, arguments: tuple[Any, ...]) -> Any:
+        """The program asks for a mode; what it set itself is known."""
+        key = (function.__name__, arguments)
+        if key in self._state_set:
+            return self._state_set[key]
+        given = self.given_answers.get(key) if len(self.calls) < len(self.given) else None
+        answer = given[0] if given else function(*arguments)
+        self.guard("state", Source("constant", function), (function, arguments, answer))
+        return answer
+
+    def _note_state(self, function: Any, args: Any) -> None:
+        reader = known.READ_BY.get(getattr(function, "__name__", ""))
+        if reader is not None:
+            self._state_set[(reader, tuple(args[:-1]))] = args[-1]
+
+    # --- guards --------------------------------------------------------------------------------------------------
+
+    def guard(self, kind: str, source: Source, expected: Any, inline: bool = False) -> None:
+        """Let the recorded program rest on an answer."""
+        if self.reason is not None:
+            return
+        guard = Guard(kind, source, expected, inline or source.root.kind == "value" or source.is_now)
+        if guard.inline:
+            if kind != "answer" and guard.key in self._seen:
+                return
+            self.segments.append(Segment())
+        elif guard.key in self._seen:
+            return
+        self._seen.add(guard.key)
+        self.segments[-1].guards.append(guard)
+
+    def read(self, source: Source, value: Any) -> Any:
+        """A value that the program got from a place; gives it back."""
+        if self.reason is not None:
+            return value
+        kind = type(value)
+        if kind in PLAIN or value is ... or value is NotImplemented:
+            if kind in PLAIN:
+                self.guard("value", source, value)
+            else:
+                self.guard("is", source, value)
+            return value
+        identity = id(value)
+        if identity in self.values:
+            return value
+        found = self.sources.get(identity)
+        if found is not None:
+            if found is not source and found.path != source.path:
+                self.guard("same", source, found)
+            return value
+        self.register(source, value)
+        self._guard_object(source, value, kind)
+        return value
+
+    def read_number(self, source: Source, value: Any) -> Any:
+        """The same where the program can be given another object: a number may vary."""
+        if self.reason is None and type(value) in (int, float) and self.varying.number(source):
+            self.guard("type", source, type(value))
+            return number(self, value, ("source", source))
+        return self.read(source, value)
+
+    def relate(self, function: Any, operands: tuple[Expression, ...], answer: Any) -> None:
+        """Let the recorded program rest on an answer about numbers that vary."""
+        if self.reason is not None or self.is_over:
+            return
+        sources = [source for operand in operands for source in sources_in(operand)]
+        if sources:
+            inline = any(source.root.kind == "value" for source in sources)
+            self.guard("relation", sources[0], (function, operands, answer), inline)
+
+    def register(self, source: Source, value: Any) -> None:
+        self.sources[id(value)] = source
+        self.kept.append(value)
+
+    def _guard_object(self, source: Source, value: Any, kind: type) -> None:
+        if isinstance(value, torch.Tensor):
+            self._guard_tensor(source, value, kind)
+        elif kind is FunctionType:
+            self._guard_function(source, value)
+        elif isinstance(value, (*_ITSELF, enum.Enum)):
+            self.guard("is", source, value)
+        elif kind is MethodType:
+            self.guard("type", source, kind)
+            self.read(Source("attribute", "__func__", source), value.__func__)
+            self.read(Source("attribute", "__self__", source), value.__self__)
+        elif kind is functools.partial:
+            self.guard("type", source, kind)
+            self.read(Source("attribute", "func", source), value.func)
+            for name in ("args", "keywords"):
+                part = getattr(value, name)
+                self.read(Source("attribute", name, source), part)
+                self.look_into(part)
+        elif isinstance(value, (staticmethod, classmethod, property)):
+            self.guard("is", source, value)
+            for name in ("__func__", "fget", "fset"):
+                function = getattr(value, name, None)
+                if type(function) is FunctionType:
+                    self.register_parts(Source("attribute", name, source), function)
+        else:
+            self.guard("type", source, kind)
+
+    def _guard_tensor(self, source: Source, value: torch.Tensor, kind: type) -> None:
+        if kind not in _TENSORS:
+            self.give_up(f"a tensor of the class {kind.__name__}")
+        elif self.whole_graphs:
+            self.guard("tensor", source, without_modes(description, (value,), {}))
+        else:
+            self.guard("type", source, kind)
+
+    def _guard_function(self, source: Source, value: FunctionType) -> None:
+        if is_library(value.__module__) and not value.__closure__:
+            self.guard("is", source, value)
+            return
+        expected = (value.__code__, value.__defaults__, value.__kwdefaults__, value.__globals__)
+        self.guard("code", source, expected)
+        self.register_parts(source, value)
+
+    def register_parts(self, source: Source, value: FunctionType) -> None:
+        """The cells and defaults of a function that was there before."""
+        for position, cell in enumerate(value.__closure__ or ()):
+            place = Source("attribute", "__closure__", source)
+            if id(cell) not in self.sources:
+                self.register(Source("item", position, place), cell)
+        for position, default in enumerate(value.__defaults__ or ()):
+            if type(default) not in PLAIN and id(default) not in self.sources:
+                self.register(Source("item", position, Source("attribute", "__defaults__", source)), default)
+        for name, default in (value.__kwdefaults__ or {}).items():
+            if type(default) not in PLAIN and id(default) not in self.sources:
+                self.register(Source("item", name, Source("attribute", "__kwdefaults__", source)), default)
+
+    def source_of(self, value: Any) -> Source | None:
+        """Where an object was found; classes, modules and functions are found anywhere."""
+        found = self.sources.get(id(value))
+        if found is None and (isinstance(value, (type, ModuleType)) or type(value) is FunctionType):
+            found = Source("constant", value)
+            self.register(found, value)
+        return found
+
+    def look_into(self, container: Any) -> None:
+        """The program may see all that a container holds."""
+        identity = id(container)
+        source = self.sources.get(identity)
+        if source is None or identity in self._looked_into or self.reason is not None:
+            return
+        self._looked_into.add(identity)
+        content, unseen = container, set()
+        if identity in self.originals:
+            # What the program wrote happens before these guards in every run: they ask for what is there by now. What
+            # it put there itself needs no guard.
+            source = Source("now", len(self._seen), source)
+            before = self.originals[identity]
+            known_before = set(map(id, before.values() if isinstance(before, dict) else before))
+            items = content.values() if isinstance(content, dict) else content
+            unseen = {id(item) for item in items if id(item) not in known_before and type(item) not in PLAIN}
+        if any(isinstance(getattr(type(content), name), FunctionType) for name in ("__iter__", "__len__")):
+            self.give_up(f"a {type(container).__name__} is looked into, which has its own methods for that")
+        elif len(content) > LARGEST_CONTAINER:
+            self.give_up(f"a {type(container).__name__} of {len(content)} items is looked into")
+        elif isinstance(content, dict):
+            if not all(type(key) in PLAIN for key in content):
+                self.give_up("a dictionary whose keys are no plain values is looked into")
+                return
+            self.guard("keys", source, tuple(content))
+            for key, item in dict.items(content):
+                if id(item) not in unseen:
+                    self.read(item_of(container, key, source), item)
+        elif isinstance(content, (list, tuple)):
+            self.guard("length", source, len(content))
+            for position, item in enumerate(content):
+                if id(item) not in unseen:
+                    self.read(Source("item", position, source), item)
+        elif isinstance(content, (set, frozenset)) and all(type(item) in PLAIN for item in content):
+            self.guard("value", source, frozenset(content)) if isinstance(content, frozenset) else self.guard(
+                "answer", source, ("copy", (), set(content))
+            )
+        else:
+            self.give_up(f"a {type(container).__name__} is looked into")

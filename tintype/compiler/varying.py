@@ -1,0 +1,120 @@
+"""Which numbers and sizes vary: static first, then those that were seen to change.
+
+Torch's marks of tensors (``mark_dynamic``, ``mark_static``) are read where they lie, in attributes of the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Source
+
+_DYNAMIC, _STATIC = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices"), ("_dynamo_static_indices",)
+_SIZES = (".shape", "size", "numel", "nelement", "__len__")
+_ARGUMENTS = ("argument", "keyword")
+
+
+class Varying:
+    """What a compiled function has seen change. ``dynamic``: None (what changes varies), True (all sizes and numbers
+    of arguments), False (nothing)."""
+
+    def __init__(self, dynamic: bool | None = None) -> None:
+        self.dynamic = dynamic
+        self.paths: set[Any] = set()
+        self.has_sizes = dynamic is True
+
+    def number(self, source: Source) -> bool:
+        """Whether a number that is read there varies. What a step gives does."""
+        if self.dynamic is False:
+            return False
+        if source.kind == "value" or source.path in self.paths:
+            return True
+        return self.dynamic is True and source.root.kind in _ARGUMENTS
+
+    def size(self, tensor: torch.Tensor, shape: Source, dim: int, made: bool) -> bool:
+        """Whether a size of a tensor varies; ``made``: the tensor is the result of a call."""
+        if self.dynamic is False or dim in _marked(tensor, _STATIC):
+            return False
+        if dim in _marked(tensor, _DYNAMIC) or (self.has_sizes and made):
+            return True
+        if self.dynamic is True and shape.root.kind in _ARGUMENTS:
+            return True
+        return (*shape.path, ("item", (int, dim))) in self.paths
+
+    def any_size(self, tensor: torch.Tensor) -> bool:
+        """Whether anything is to be asked about the sizes of a tensor."""
+        return self.dynamic is not False and (self.has_sizes or bool(_marked(tensor, _DYNAMIC)))
+
+    def note(self, guards: Iterable[Guard], args: Any, kwargs: Any, values: Any) -> None:
+        """These guards were asked in vain."""
+        if self.dynamic is False:
+            return
+        for guard in guards:
+            try:
+                found = guard.source.fetch(args, kwargs, values)
+            except LOOKUP_ERRORS:
+                continue
+            if guard.kind == "value" and type(guard.expected) in (int, float) and type(found) is type(guard.expected):
+                self.paths.add(guard.source.path)
+                if any(step == ("attribute", (str, "shape")) for step in guard.source.path):
+                    self.has_sizes = True
+            elif guard.kind == "answer" and guard.expected[0] in _SIZES and isinstance(found, torch.Tensor):
+                self._note_sizes(guard, found)
+
+    def _note_sizes(self, guard: Guard, tensor: torch.Tensor) -> None:
+        read, arguments, answer = guard.expected
+        if isinstance(answer, tuple):
+            if len(answer) != tensor.dim():
+                return
+            dims = [dim for dim, size in enumerate(answer) if tensor.shape[dim] != size]
+        elif read == "size":
+            dims = [arguments[0] % max(1, tensor.dim())]
+        elif read == "__len__":
+            dims = [0]
+        else:
+            dims = list(range(tensor.dim()))
+        shape = Source("attribute", "shape", guard.source)
+        self.paths.update(Source("item", dim, shape).path for dim in dims)
+        self.has_sizes = self.has_sizes or bool(dims)
+
+
+def _marked(tensor: torch.Tensor, names: tuple[str, ...]) -> set[int]:
+    attributes = tensor.__dict__
+    found: set[int] = set()
+    if attributes:
+        for name in names:
+            found.update(attributes.get(name, ()))
+    return found
+
+
+def mark_dynamic(
+    tensor: torch.Tensor, dim: int | Iterable[int], min: int | None = None, max: int | None = None
+) -> None:
+    """Say that a size of a tensor varies: the first capture serves other sizes too.
+
+    >>> import torch, tintype
+    >>> x = torch.ones(3, 4)
+    >>> tintype.compile.mark_dynamic(x, 0)
+    >>> rows = tintype.compile(lambda x: x / x.shape[0])
+    >>> rows(x).shape, rows(torch.ones(5, 4)).shape, rows.engine.captures
+    (torch.Size([3, 4]), torch.Size([5, 4]), 1)
+    """
+    marked: Any = tensor
+    dims = {dim} if isinstance(dim, int) else set(dim)
+    marked._dynamo_dynamic_indices = getattr(tensor, "_dynamo_dynamic_indices", set()) | dims
+    ranges = getattr(tensor, "_tintype_ranges", {})
+    marked._tintype_ranges = {**ranges, **dict.fromkeys(dims, (min, max))}
+
+
+def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
+    """Say that sizes of a tensor (all of them, if none is named) don't vary: other sizes are captured on their own.
+
+    >>> import torch, tintype
+    >>> tintype.compile.mark_static(torch.ones(3, 4), 1)
+    """
+    marked: Any = tensor
+    dims = set(range(tensor.dim())) if dim is None else {dim} if isinstance(dim, int) else set(dim)
+    marked._dynamo_static_indices = getattr(tensor, "_dynamo_static_indices", set()) | dims
