@@ -244,6 +244,26 @@ def test_compiled_functions_and_modules_are_let_go_of() -> None:
     assert [reference() for reference in references] == [None] * 4
 
 
+def test_graphs_with_gradients_are_let_go_of() -> None:
+    """Autograd's history of a value keeps other values alive, where no collector sees it."""
+
+    def graphs() -> int:
+        gc.collect()
+        return sum(type(value) is torch.fx.Graph for value in gc.get_objects())
+
+    def train() -> None:
+        model = torch.nn.Linear(2, 2)
+        compiled = tintype.compile(model, backend="aot_eager")
+        for _ in range(3):
+            compiled(X).sum().backward()
+
+    train()
+    before = graphs()
+    for _ in range(5):
+        train()
+    assert graphs() == before
+
+
 # --- threads ---------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outpu
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
 from tintype.export.codegen import compile_graph
 from tintype.export.exporting import EntryPoint
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.call_description import (
     TOLD_BY_KEYS,
     Offsets,
@@ -279,6 +280,7 @@ class CompiledFunction:
             compiled.returned = arguments.returned
             arguments.let_go()
         recording.captured.context.release_memory()
+        _forget_nodes(recording.captured.graph)
         recording.captured.state_dict.clear()
         return compiled, merged
 
@@ -420,6 +422,19 @@ def _may_be(node: Node) -> list[Node]:
     """The tensors that a value may be: a branch or a loop may return what it was given."""
     call: Any = node.args[0] if node.target is operator.getitem else node
     return call.all_input_nodes if declaration_of(call) is not None else []
+
+
+# of another graph than any that is recorded: a value that somebody keeps is noticed by that
+_FORGOTTEN = Graph().placeholder("forgotten")
+
+
+def _forget_nodes(graph: Graph) -> None:
+    """Let values of a graph no longer know their nodes: autograd's history of a value keeps other values, where no
+    collector sees it, and these would keep the graph."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            value.node = _FORGOTTEN
 
 
 # --- what users call -----------------------------------------------------------------------------------------
