@@ -53,6 +53,21 @@ def integer_form(operation: str) -> Callable[[Callable[..., Any]], Callable[...,
     return register
 
 
+# What is built for operators that ONNX Runtime computes otherwise than torch does, in some cases.
+_FORMS: dict[str, Callable[..., Any]] = {}
+
+
+def form_of(*operations: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what ONNX operators are to be: a function of a builder, the name, inputs and attributes, which
+    returns None where the operator is right as it is."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _FORMS.update(dict.fromkeys(operations, function))
+        return function
+
+    return register
+
+
 class Store:
     """What the graphs of one model share: constants, and the names that are taken."""
 
@@ -110,6 +125,10 @@ class Builder:
         form = _INTEGER_FORMS.get(operation)
         if form is not None and values[0] is not None and not values[0].dtype.is_floating_point():
             return form(self, values, attributes)
+        if operation in _FORMS:
+            made = _FORMS[operation](self, operation, values, attributes)
+            if made is not None:
+                return made
         instead = computed_in(operation, bound.get(variable), attributes)
         if instead is not None:
             return self._computed_in(instead, operation, schema, variable, values, attributes, count)

@@ -28,6 +28,7 @@ def _table() -> dict[str, dict[ir.DataType, ir.DataType]]:
     )
     compute(truths, (_BOOL,), _INT32)
     compute("Where", (_BOOL,), DataType.UINT8)
+    compute("Where", (DataType.INT8, DataType.INT16), _INT32)
     compute("Unique OneHot", (_BOOL, _INT32), _INT64)
     compute("Unique", _SMALL, _INT64)
     compute("CumSum Einsum MatMul Pow ReduceL1 ReduceL2 ReduceMean ReduceProd ReduceSum Trilu", _SMALL, _INT32)

@@ -54,7 +54,8 @@ _OTHER_NAMES = frozenset(
         "aten::special_erfc", "aten::special_erfinv", "aten::special_exp2", "aten::special_expit",
         "aten::special_expm1", "aten::special_gammaln", "aten::special_i0", "aten::special_log1p",
         "aten::special_logit", "aten::special_psi", "aten::special_round", "aten::special_sinc",
-        "aten::special_xlogy", "aten::square", "aten::subtract", "aten::true_divide",
+        "aten::special_xlogy", "aten::square", "aten::subtract", "aten::true_divide", "aten::where",
+        "aten::floor_divide", "aten::div", "aten::fmod", "aten::remainder",
     }
 )  # fmt: skip
 _CONDITIONS = frozenset({"condition", "mask"})

@@ -55,10 +55,23 @@ def while_true(
     return made
 
 
+def _turned(op: Builder, value: Any, source: int, destination: int, rank: int | None = None) -> Any:
+    """A tensor with one of its axes at another place."""
+    order = list(range(len(value.shape) if rank is None else rank))
+    order.insert(destination, order.pop(source))
+    return op.Transpose(value, perm=order)
+
+
 def scanned(
     op: Builder, step: Callable[..., Sequence[Any]], state: Sequence[Any], rows: Sequence[Any], axis: int
 ) -> list[Value]:
     """Go along an axis: ``step(builder, *state, *rows)`` gives the new state and what is stacked along that axis."""
+    if axis and not all(isinstance(size, int) and size > 0 for size in rows[0].shape):
+        # ONNX Runtime's own way of going along another axis than the first divides by the number of elements
+        turned = [_turned(op, each, axis, 0) for each in rows]
+        done = scanned(op, step, state, turned, 0)
+        rank = len(rows[0].shape)
+        return [*done[: len(state)], *(_turned(op, each, 0, axis, rank) for each in done[len(state) :])]
     inner = _inner(op)
     inputs = [_input(op, "state", value.dtype, value.shape) for value in state]
     inputs += [_input(op, "row", value.dtype) for value in rows]

@@ -176,6 +176,13 @@ def isclose(
     return op.Or(close, near)
 
 
+@lowering(aten.heaviside.default)
+def heaviside(op: Builder, tensor: Any, at_zero: Any) -> Any:
+    zero = op.constant(0, tensor.dtype)
+    above = op.cast(op.Greater(tensor, zero), tensor.dtype)
+    return op.Where(op.Equal(tensor, zero), op.like(at_zero, tensor), above)
+
+
 @lowering(aten.logical_xor.default)
 def logical_xor(op: Builder, left: Any, right: Any) -> Any:
     return op.Xor(op.cast(left, _BOOL), op.cast(right, _BOOL))

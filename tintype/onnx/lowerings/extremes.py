@@ -71,15 +71,25 @@ _register("max", "Max")
 _register("min", "Min")
 
 
+_LARGEST = {
+    ir.DataType.FLOAT16: torch.finfo(torch.float16).max,
+    ir.DataType.BFLOAT16: torch.finfo(torch.bfloat16).max,
+    ir.DataType.FLOAT: torch.finfo(torch.float32).max,
+    ir.DataType.DOUBLE: torch.finfo(torch.float64).max,
+}
+
+
 def ordered(op: Builder, tensor: Any, axis: int, count: Any, descending: bool) -> tuple[Any, Any]:
     """The first elements in an order, and their places; equal ones stay in theirs."""
     dtype = tensor.dtype
-    keys = op.cast(tensor, _INT32) if dtype is _BOOL else tensor
-    if not (descending and is_float(tensor)):
+    if not is_float(tensor):
+        keys = op.cast(tensor, _INT32) if dtype is _BOOL else tensor
         values, places = op.TopK(keys, count, axis=axis, largest=int(descending), sorted=1)
         return op.cast(values, dtype), places
-    keys = op.Where(op.IsNaN(keys), op.constant(math.inf, dtype), keys)
-    _, places = op.TopK(keys, count, axis=axis, largest=1, sorted=1)
+    # nan is beyond what is infinite, which is told from the largest finite number by nobody then
+    finite = op.Min(tensor, op.constant(_LARGEST.get(dtype, math.inf), dtype))
+    keys = op.Where(op.IsNaN(tensor), op.constant(math.inf, dtype), finite)
+    _, places = op.TopK(keys, count, axis=axis, largest=int(descending), sorted=1)
     return op.GatherElements(tensor, places, axis=axis), places
 
 

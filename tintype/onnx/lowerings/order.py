@@ -11,6 +11,7 @@ from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.lowerings.elementwise import is_float
+from tintype.onnx.lowerings.extremes import ordered
 from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
@@ -80,7 +81,7 @@ def mode(op: Builder, tensor: Any, dim: int = -1, keepdim: bool = False) -> Any:
     same = op.Equal(op.Unsqueeze(moved, [-1]), op.Unsqueeze(moved, [-2]))
     counts = op.ReduceSum(op.cast(same, _INT64), [-1], keepdims=0)
     often = op.Equal(counts, op.ReduceMax(counts, [-1], keepdims=1))
-    largest = op.ReduceMax(moved, [-1], keepdims=1)
+    largest = op.constant(math.inf, wide.dtype) if is_float(wide) else op.ReduceMax(moved, [-1], keepdims=1)
     value = op.ReduceMin(op.Where(often, moved, largest), [-1], keepdims=1)
     place = op.ArgMax(op.cast(op.Equal(moved, value), _INT32), axis=-1, keepdims=1, select_last_index=1)
     back = [order.index(each) for each in range(rank)]
@@ -117,3 +118,19 @@ def unique_consecutive(
     nothing = op.constant([], _INT64)
     counts = op.Sub(ends, places)
     return values, inverse if return_inverse else nothing, counts if return_counts else nothing
+
+
+@lowering(aten._unique2.default)
+def unique(
+    op: Builder, tensor: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    """Equal elements once. ONNX Runtime's own operator does not know that nan equals nothing."""
+    flat = op.Reshape(tensor, [-1])
+    flat.shape = ir.Shape([None])
+    values, places = ordered(op, flat, 0, op.Shape(flat), descending=False)
+    values.dtype, values.shape = tensor.dtype, ir.Shape([None])
+    found, inverse, counts = unique_consecutive(op, values, return_inverse, return_counts)
+    if return_inverse:
+        inverse = op.ScatterElements(op.Expand(op.constant(0, _INT64), op.Shape(flat)), places, inverse, axis=0)
+        inverse = op.Reshape(inverse, op.Shape(tensor))
+    return found, inverse, counts

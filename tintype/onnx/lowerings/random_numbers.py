@@ -40,6 +40,33 @@ def randn_like(op: Builder, tensor: Any, **kwargs: Any) -> Any:
     return _drawn(op, "RandomNormalLike", op.Shape(tensor))
 
 
+@lowering(aten.bernoulli.default)
+def bernoulli(op: Builder, probabilities: Any, *, generator: Any = None) -> Any:
+    """ONNX Runtime's own operator draws the other way round."""
+    drawn = _drawn(op, "RandomUniformLike", op.Shape(probabilities))
+    return op.cast(op.Less(drawn, op.cast(probabilities, _FLOAT)), probabilities.dtype)
+
+
+def _dropped(op: Builder, tensor: Any, p: float) -> tuple[Any, Any]:
+    """A tensor some of whose elements are zeros, and which are not. ONNX Runtime's own operator does nothing where it
+    follows another one."""
+    kept = op.GreaterOrEqual(_drawn(op, "RandomUniformLike", op.Shape(tensor)), op.constant(p, _FLOAT))
+    scale = 0.0 if p == 1 else 1 / (1 - p)
+    return op.Mul(op.Mul(tensor, op.cast(kept, tensor.dtype)), op.constant(scale, tensor.dtype)), kept
+
+
+@lowering(aten.dropout.default)
+def dropout(op: Builder, tensor: Any, p: float, train: bool) -> Any:
+    return _dropped(op, tensor, p)[0] if train and p else tensor
+
+
+@lowering(aten.native_dropout.default)
+def native_dropout(op: Builder, tensor: Any, p: float, train: bool | None) -> Any:
+    if train is False or not p:
+        return tensor, op.Expand(op.constant(True), op.Shape(tensor))
+    return _dropped(op, tensor, p)
+
+
 def _number(value: Any) -> bool:
     return not isinstance(value, ir.Value)
 

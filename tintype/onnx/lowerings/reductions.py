@@ -44,14 +44,8 @@ def _count(op: Builder, tensor: Any, axes: Sequence[int]) -> Any:
 
 
 def mean_along(op: Builder, tensor: Any, axes: Sequence[int], keepdim: bool) -> Any:
-    """The mean; of nothing it is nan, which ONNX Runtime does not say."""
-    if not axes:
-        return tensor
-    sizes = [op.size(tensor, axis) for axis in axes]
-    if all(isinstance(size, int) and size > 0 for size in sizes):
-        return op.ReduceMean(tensor, list(axes), keepdims=int(keepdim))
-    total = op.ReduceSum(tensor, list(axes), keepdims=int(keepdim))
-    return op.Div(total, op.cast(_count(op, tensor, axes), tensor.dtype))
+    """The mean along axes, if there are any."""
+    return op.ReduceMean(tensor, list(axes), keepdims=int(keepdim)) if axes else tensor
 
 
 @lowering(aten.mean.default)
@@ -118,6 +112,39 @@ def _register_variances() -> None:
 _register_variances()
 
 
+def _some(op: Builder, tensor: Any, dimensions: Any, keepdim: bool) -> Any:
+    """Whether an element along dimensions is true. A sum, since ONNX Runtime's largest of no elements is a number."""
+    axes = _axes(tensor, dimensions)
+    truths = op.cast(tensor, _BOOL)
+    return op.cast(op.ReduceSum(op.cast(truths, _INT64), axes, keepdims=int(keepdim)), _BOOL) if axes else truths
+
+
+def _register_truths() -> None:
+    def forms(name: str, find: Any) -> None:
+        packet = getattr(aten, name)
+
+        def found(op: Builder, tensor: Any, dimensions: Any, keepdim: bool) -> Any:
+            result = find(op, tensor, dimensions, keepdim)
+            return op.cast(result, tensor.dtype) if tensor.dtype is ir.DataType.UINT8 else result  # as torch has it
+
+        @lowering(packet.default)
+        def of_all(op: Builder, tensor: Any) -> Any:
+            return found(op, tensor, None, False)
+
+        @lowering(packet.dim, packet.dims)
+        def along(op: Builder, tensor: Any, dim: Any = None, keepdim: bool = False) -> Any:
+            return found(op, tensor, dim, keepdim)
+
+    def every(op: Builder, tensor: Any, dimensions: Any, keepdim: bool) -> Any:
+        return op.Not(_some(op, op.Not(op.cast(tensor, _BOOL)), dimensions, keepdim))
+
+    forms("any", _some)
+    forms("all", every)
+
+
+_register_truths()
+
+
 def _extreme(target: Any, name: str) -> None:
     @lowering(target)
     def lower(op: Builder, tensor: Any, dim: Any = (), keepdim: bool = False) -> Any:
@@ -157,6 +184,23 @@ def _start(op: Builder, tensor: Any, axis: int, value: float | int | bool, dtype
     return op.Expand(op.constant(value, dtype or tensor.dtype), op.vector(sizes))
 
 
+def _running(op: Builder, step: Any, state: Sequence[Any], rows: Sequence[Any], axis: int) -> list[Any]:
+    """What a loop along an axis stacks up; also where there is nothing along it, which ONNX Runtime does not take."""
+    size = op.size(rows[0], axis)
+    if isinstance(size, int) and size > 0:
+        return scanned(op, step, state, rows, axis)[len(state) :]
+    longer = [op.Concat(each, _another_row(op, each, axis), axis=axis) for each in rows]
+    for each in longer:
+        each.shape = ir.Shape([None] * len(rows[0].shape))
+    stacked = scanned(op, step, state, longer, axis)[len(state) :]
+    return [op.Slice(each, [0], [-1], [axis]) for each in stacked]
+
+
+def _another_row(op: Builder, tensor: Any, axis: int) -> Any:
+    sizes = [1 if each == axis else op.size(tensor, each) for each in range(len(tensor.shape))]
+    return op.Expand(op.constant(0, tensor.dtype), op.vector(sizes))
+
+
 @lowering(aten.cumprod.default)
 def cumprod(op: Builder, tensor: Any, dim: int, *, dtype: Any = None) -> Any:
     if len(tensor.shape) == 0:
@@ -167,7 +211,7 @@ def cumprod(op: Builder, tensor: Any, dim: int, *, dtype: Any = None) -> Any:
         product = inner.Mul(state, row)
         return product, product
 
-    return scanned(op, step, [_start(op, tensor, axis, 1)], [tensor], axis)[1]
+    return _running(op, step, [_start(op, tensor, axis, 1)], [tensor], axis)[0]
 
 
 @lowering(aten.logcumsumexp.default)
@@ -182,7 +226,7 @@ def logcumsumexp(op: Builder, tensor: Any, dim: int) -> Any:
         total = _log_sum(inner, state, row)
         return total, total
 
-    return scanned(op, step, [_start(op, tensor, axis, -math.inf)], [tensor], axis)[1]
+    return _running(op, step, [_start(op, tensor, axis, -math.inf)], [tensor], axis)[0]
 
 
 def _running_extreme(target: Any, comparison: str, bound: float) -> None:
@@ -199,7 +243,9 @@ def _running_extreme(target: Any, comparison: str, bound: float) -> None:
         shape = [1] * len(tensor.shape)
         shape[axis] = -1
         places = op.Expand(op.Reshape(numbers, shape), op.Shape(tensor))
-        first = op.Gather(tensor, op.constant(0, _INT64), axis=axis)
+        places.shape = tensor.shape
+        some = op.Concat(tensor, _another_row(op, tensor, axis), axis=axis)  # there may be nothing
+        first = op.Squeeze(op.Slice(some, [0], [1], [axis]), [axis])
         zero = _start(op, tensor, axis, 0, _INT64)
 
         def step(inner: Builder, best: Any, place: Any, row: Any, number: Any) -> Any:
@@ -211,8 +257,8 @@ def _running_extreme(target: Any, comparison: str, bound: float) -> None:
             place = inner.Where(is_new, number, place)
             return best, place, best, place
 
-        results = scanned(op, step, [first, zero], [tensor, places], axis)
-        return op.cast(results[2], dtype), results[3]
+        values, found = _running(op, step, [first, zero], [tensor, places], axis)
+        return op.cast(values, dtype), found
 
 
 _running_extreme(aten.cummax.default, "GreaterOrEqual", -math.inf)
@@ -302,8 +348,9 @@ def searchsorted(
     wide = op.Unsqueeze(values, [rank])
     if edge_rank > 1:
         edges = op.Unsqueeze(edges, [edge_rank - 1])
-    compare = op.LessOrEqual if is_right else op.Less
-    before = op.cast(compare(edges, wide), _INT64)
+    # what is not behind it: all of them are before nan
+    behind = op.Greater(edges, wide) if is_right else op.GreaterOrEqual(edges, wide)
+    before = op.cast(op.Not(behind), _INT64)
     found = op.ReduceSum(before, [-1], keepdims=0)
     return op.cast(found, ir.DataType.INT32) if out_int32 else found
 
@@ -324,16 +371,17 @@ def isin(op: Builder, elements: Any, others: Any, *, assume_unique: bool = False
 @lowering(aten._cdist_forward.default, aten.cdist.default)
 def cdist(op: Builder, left: Any, right: Any, p: float = 2.0, mode: Any = None) -> Any:
     distance = op.Abs(op.Sub(op.Unsqueeze(left, [-2]), op.Unsqueeze(right, [-3])))
+    last = max(len(left.shape), len(right.shape))
     if p == 0:
         unequal = op.Not(op.Equal(distance, op.constant(0, left.dtype)))
-        return op.ReduceSum(op.cast(unequal, left.dtype), [-1], keepdims=0)
+        return op.ReduceSum(op.cast(unequal, left.dtype), [last], keepdims=0)
     if p == 1:
-        return op.ReduceSum(distance, [-1], keepdims=0)
+        return op.ReduceSum(distance, [last], keepdims=0)
     if p == 2:
-        return op.Sqrt(op.ReduceSum(op.Mul(distance, distance), [-1], keepdims=0))
+        return op.Sqrt(op.ReduceSum(op.Mul(distance, distance), [last], keepdims=0))
     if math.isinf(p):
-        return op.ReduceMax(distance, [-1], keepdims=0)
-    powers = op.ReduceSum(op.Pow(distance, op.constant(p, left.dtype)), [-1], keepdims=0)
+        return op.ReduceMax(distance, [last], keepdims=0)
+    powers = op.ReduceSum(op.Pow(distance, op.constant(p, left.dtype)), [last], keepdims=0)
     return op.Pow(powers, op.constant(1 / p, left.dtype))
 
 
@@ -345,8 +393,11 @@ def pdist(op: Builder, tensor: Any, p: float = 2.0) -> Any:
         raise LoweringError("of as many points as the input has, if that varies, it has no form")
     first, second = np.triu_indices(size, 1)
     left, right = (op.Gather(tensor, op.constant(each, _INT64), axis=0) for each in (first, second))
-    flat = cdist(op, op.Unsqueeze(left, [1]), op.Unsqueeze(right, [1]), p)
-    return op.Reshape(flat, [-1])
+    # one pair of points after the other
+    pairs = [op.Unsqueeze(each, [1]) for each in (left, right)]
+    for each in pairs:
+        each.shape = ir.Shape([len(first), 1, None])
+    return op.Reshape(cdist(op, *pairs, p), [-1])
 
 
 @lowering(aten.linalg_vector_norm.default)

@@ -300,3 +300,28 @@ def as_strided(op: Builder, tensor: Any, sizes: Sequence[Any], strides: Sequence
     if not dense or (places.size and places.max() >= count) or op.node.args[0].op == "placeholder":
         raise LoweringError("ONNX has no memory: which elements these are depends on how the tensor lies in it")
     return op.Gather(op.Reshape(tensor, [-1]), op.constant(places, _INT64), axis=0)
+
+
+@lowering(aten.diagonal.default, aten.diagonal_copy.default)
+def diagonal(op: Builder, tensor: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Picked by their places: what a mask leaves of nan and infinite numbers beside a diagonal would be nan."""
+    rank = len(tensor.shape)
+    first, second = dim1 % rank, dim2 % rank
+    others = [each for each in range(rank) if each not in (first, second)]
+    rows, columns = op.size(tensor, first), op.size(tensor, second)
+    sizes = [op.size(tensor, each) for each in others]
+    below, beside = max(-offset, 0), max(offset, 0)
+
+    def less(size: Any, number: int) -> Any:
+        return max(size - number, 0) if isinstance(size, int) else op.Sub(size, op.constant(number, _INT64))
+
+    left = [op.cast(less(rows, below), _INT64), op.cast(less(columns, beside), _INT64)]
+    count = op.Max(op.Min(*left), op.constant(0, _INT64))
+    width = op.cast(columns, _INT64)
+    begin = op.Add(op.Mul(width, op.constant(below, _INT64)), op.constant(beside, _INT64))
+    step = op.Add(width, op.constant(1, _INT64))
+    places = op.Add(op.Mul(op.Range(op.constant(0, _INT64), count, op.constant(1, _INT64)), step), begin)
+    fixed = isinstance(rows, int) and isinstance(columns, int)
+    area = rows * columns if fixed else op.Mul(op.cast(rows, _INT64), width)
+    flat = op.Reshape(op.Transpose(tensor, perm=[*others, first, second]), op.vector([*sizes, area]), allowzero=1)
+    return op.Gather(flat, places, axis=len(others))

@@ -1,0 +1,135 @@
+"""Values that examples rarely have: nothing, nan, infinite numbers, integers above 2**53, zeros with a sign.
+
+Programs are not verified when they are exported, so that a wrong lowering would be seen here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+
+nan, inf = float("nan"), float("inf")
+ODD = torch.tensor([1.0, nan, -inf, inf, 0.0, -0.0, 2.5, -3.5, inf, nan, -1.0])
+LARGE = torch.tensor([2**53 + 1, -(2**53) - 1, 2**31 + 1, 5, -7, 2**62, 3 * 2**40 + 1])
+
+
+def check(function: Callable[..., Any], *inputs: Any, example: tuple[Any, ...] | None = None, **options: Any) -> None:
+    """Hold an unverified program against eager mode, nan and signs of zeros included."""
+    program = tintype.onnx.export(function, example or inputs, verify=False, **options)
+    wanted, got = function(*inputs), program(*inputs)
+    torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sort().values,
+        lambda x: x.argsort(stable=True),
+        lambda x: x.sort(descending=True).values,
+        lambda x: x.topk(4, largest=False).values,
+        lambda x: x.kthvalue(3).values,
+        lambda x: x.unique(),
+        lambda x: x.unique(return_inverse=True, return_counts=True),
+        lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 2.0]), x),
+        lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 2.0]), right=True),
+        lambda x: torch.heaviside(x, torch.tensor(0.5)),
+        lambda x: x.clamp(min=0.0),
+        lambda x: x.clamp(max=1.0),
+        lambda x: x.clamp(min=nan),
+        lambda x: torch.diagonal(x[:9].reshape(3, 3)),
+        lambda x: torch.diagonal(x[:8].reshape(2, 4), offset=1),
+        lambda x: torch.diagonal(x[:8].reshape(2, 2, 2), offset=-1, dim1=2, dim2=0),
+        lambda x: x // 0.3,
+        lambda x: torch.div(x, -0.7, rounding_mode="floor"),
+        lambda x: torch.div(x, -0.7, rounding_mode="trunc"),
+        lambda x: x % -0.7,
+        lambda x: torch.fmod(x, 0.7),
+    ],
+)
+def test_nan_and_infinite_numbers(function: Callable[..., Any]) -> None:
+    check(function, ODD)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum(),
+        lambda x: x[None].sum(-1, keepdim=True),
+        lambda x: x[:4].prod(),
+        lambda x: torch.stack([x[:3], x[2:5]]).prod(1),
+        lambda x: torch.div(x, 3, rounding_mode="floor"),
+        lambda x: torch.div(x, -3, rounding_mode="trunc"),
+        lambda x: x // -3,
+        lambda x: 7 // (x + 1),
+        lambda x: torch.fmod(x, 10),
+        lambda x: x % -10,
+        lambda x: x % 10,
+        lambda x: torch.diag(x).trace(),
+        lambda x: (x[3:5].to(torch.int32) // 3, x[3:5].to(torch.int32) % -3),
+        lambda x: x[3:5] // 2.5,
+        lambda x: torch.where(x > 0, x, 0.5),
+        lambda x: torch.where(x > 0, 0.5, x),
+        lambda x: x.unique(),
+    ],
+)
+def test_large_integers(function: Callable[..., Any]) -> None:
+    check(function, LARGE)
+
+
+def test_floor_division_rounds_the_exact_quotient() -> None:
+    x = torch.tensor([1.0, 0.6, -0.6, 0.3, 6.0, -1.0])
+    check(lambda x: x // 0.1, x)
+    check(lambda x: 1.0 // x, x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.any(),
+        lambda x: x.any(0),
+        lambda x: x.any(-1, keepdim=True),
+        lambda x: x.all(),
+        lambda x: x.all(0),
+        lambda x: x.sum(-1),
+        lambda x: x.sum(-1, keepdim=True),
+        lambda x: x.amax(-1),
+        lambda x: x.logsumexp(-1),
+        lambda x: x.norm(dim=-1),
+        lambda x: x.mean(-1),
+        lambda x: x.mean(),
+        lambda x: x.long().prod(-1),
+        lambda x: x.long().prod(),
+        lambda x: x.long().sum(),
+        lambda x: torch.nn.functional.mse_loss(x, x + 1),
+        lambda x: torch.nn.functional.cosine_similarity(x, x + 1, dim=-1),
+        lambda x: torch.cdist(x, x),
+        lambda x: x.cumprod(0),
+        lambda x: x.logcumsumexp(0),
+        lambda x: x.cummax(0),
+        lambda x: x.cummin(1),
+        lambda x: x.sort(0),
+        lambda x: x.unique(),
+        lambda x: torch.diagonal(x),
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_nothing_along_a_size_that_varies(function: Callable[..., Any], rows: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    example = (torch.randn(3, 4, generator=generator),)
+    call = torch.randn(rows, 4, generator=generator)
+    check(function, call, example=example, dynamic_shapes=({0: tintype.Dim("rows", min=0)},))
+
+
+def test_random_numbers_have_their_distribution() -> None:
+    p = torch.linspace(0, 1, 5).repeat(4000, 1)
+    drawn = tintype.onnx.export(torch.bernoulli, (p,))(p)
+    assert torch.allclose(drawn.mean(0), p[0], atol=0.05)
+    x = torch.ones(8000)
+    dropout = torch.nn.functional.dropout
+    twice = tintype.onnx.export(lambda x: dropout(dropout(x + 1, 0.5), 0.5), (x,))(x)
+    assert abs(float((twice == 0).float().mean()) - 0.75) < 0.05
+    assert set(twice.unique().tolist()) == {0.0, 8.0}
