@@ -45,6 +45,8 @@ from tintype.trace.replaying import replay_graph
 from tintype.tree.subclasses import has_parts, with_parts, with_tensors
 
 _modes_active = torch._C._len_torch_dispatch_stack
+_eval_frame = torch._C._dynamo.eval_frame
+_NOT_COMPILED = _eval_frame._FrameExecStrategy(_eval_frame._FrameAction.SKIP, _eval_frame._FrameAction.SKIP)
 
 
 class FixedModeError(InvalidRequestError, NotImplementedError):
@@ -80,6 +82,9 @@ class ProgramModule(OwnAttributes, GraphModule):
     _initial = Own()
     _entry = Own()
     _text = Own()
+    # what torch.compile asks graph modules for, to find the lines of their own code; ours say theirs
+    _lineno_map: None = None
+    _prologue_start: None = None
 
     def __init__(
         self,
@@ -143,12 +148,28 @@ class ProgramModule(OwnAttributes, GraphModule):
         """Run the program."""
         entry = self.__dict__["tintype._entry"]
         if entry is None:
-            entry = self._entry = compile_entry(self)
+            entry = self._compiled_entry
         try:
             return entry(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
             self._explain_missing_weights(error)
             raise
+
+    def _compiled_entry(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Compile the entry and call it."""
+        self._entry = compile_entry(self)
+        return self._entry(*args, **kwargs)
+
+    # a function that torch.compile compiles calls it as it is, and has the entry the next time
+    _eval_frame.set_code_exec_strategy(_compiled_entry.__code__, _NOT_COMPILED)
+
+    @property
+    def _initialize_hook(self) -> None:
+        """What torch.compile asks a module for before it looks at its code: so the entry is there by then. Only lazy
+        modules have such a hook."""
+        if self._entry is None:
+            self._entry = compile_entry(self)
+        raise AttributeError("_initialize_hook")
 
     def _explain_missing_weights(self, error: Exception) -> None:
         """Say so where a call failed for want of data: a model on the meta device has none."""
