@@ -31,6 +31,7 @@ from tintype.symbolic.location import user_location
 from tintype.symbolic.ranges import Range
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.inner import InnerRecorder, refuse_escaped_tensors
+from tintype.trace.plan import OPERATOR_OF
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.assertions import AssertionWriter
 
@@ -180,6 +181,8 @@ def captured(capture: Callable[..., Any], run: Callable[..., Any], *args: Any, *
     recorder = active_recorder()
     if recorder is None:
         return run(*args, **kwargs)
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return OPERATOR_OF[capture](*args, **kwargs)  # torch.vmap and its kin know what to do with the operator
     recorder.follow_modes()
     if isinstance(recorder, InnerRecorder):
         args = recorder.localize(args)  # inside of a function it may be called with what is around that

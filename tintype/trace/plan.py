@@ -35,10 +35,15 @@ class HigherOrderPlan:
         self.intercept = lambda recorder, operator, args, kwargs: capture(recorder, *args, **kwargs)
 
 
+# The operators that take functions, by the functions that capture them.
+OPERATOR_OF: dict[Callable[..., Any], Any] = {}
+
+
 def captures(operator: Any) -> Callable[[Any], Any]:
     """Register the function ``(recorder, *arguments) -> results`` that captures an operator which takes functions."""
 
     def register(function: Any) -> Any:
+        OPERATOR_OF[function] = operator
         _PLANS[operator] = _BY_ID[id(operator)] = HigherOrderPlan(function)
         return function
 
