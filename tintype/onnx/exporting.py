@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+import torch
 
 from tintype.export.exporting import export as capture
 from tintype.export.program import ExportedProgram
@@ -66,6 +66,12 @@ def export(
     >>> program(torch.ones(7, 3)).shape
     torch.Size([7, 2])
     """
+    _check_request(opset, translations, progress)
+    if isinstance(model, (str, os.PathLike, ExportedProgram)) and (args or kwargs or dynamic_shapes is not None):
+        raise OnnxRequestError(
+            "a program has its inputs and sizes already: args, kwargs and dynamic_shapes are for models",
+            remedy="leave them out, or export the model with them",
+        )
     if opset not in OPSETS:
         raise OnnxRequestError(
             f"opset {opset} is none of those that can be exported to: {OPSETS[0]} to {OPSETS[-1]}",
@@ -95,6 +101,21 @@ def export(
         plain = (lambda: assemble(prepared, opset, table)) if functions else None
         Verification(program, prepared, made, translator, plain).run()
     return made
+
+
+def _check_request(opset: Any, translations: Any, progress: Any) -> None:
+    if type(opset) is not int:
+        raise OnnxRequestError(f"opset={opset!r} is no whole number")
+    if progress is not None and not callable(progress):
+        raise OnnxRequestError("progress is called with a text", remedy="give a function, such as print")
+    if translations is not None and not isinstance(translations, Mapping):
+        raise OnnxRequestError("translations is a mapping of operators to functions")
+    for operator, function in (translations or {}).items():
+        if not isinstance(operator, torch._ops.OpOverload) or not callable(function):
+            raise OnnxRequestError(
+                f"translations has {operator!r}: {function!r}, which is no operator overload with a function",
+                remedy="name an overload, such as torch.ops.aten.linear.default",
+            )
 
 
 def _runnable(
@@ -154,10 +175,12 @@ def load(path: str | os.PathLike[str]) -> ONNXProgram:
     >>> tintype.onnx.load(path)(torch.ones(2))
     {'double': tensor([2., 2.])}
     """
-    path = os.fspath(path)
+    path = os.path.abspath(os.fspath(path))
     try:
         model = ir.load(path)
-    except DecodeError as error:
+    except OSError:
+        raise
+    except Exception as error:  # of a damaged file onnx-ir raises whatever its parts do
         raise OnnxRequestError(f"{Path(path).name} is no ONNX model: {error}") from error
     text = model.metadata_props.get(METADATA_KEY)
     if text is None:
@@ -166,4 +189,19 @@ def load(path: str | os.PathLike[str]) -> ONNXProgram:
             remedy="run it with onnxruntime",
         )
     report = Report(model.opset_imports.get("", 0), len(model.graph), len(model.graph.initializers))
-    return ONNXProgram(model, Interface.from_text(text), path=path, report=report)
+    interface = Interface.from_text(text)
+    _check_names(interface, model.graph)
+    return ONNXProgram(model, interface, path=path, report=report)
+
+
+def _check_names(interface: Interface, graph: ir.Graph) -> None:
+    """Whether a model has the inputs and outputs that its metadata speak of."""
+    inputs = {leaf.name for leaf in interface.inputs} | {new.state for new in interface.new_values}
+    outputs = {leaf.name for leaf in interface.outputs} | {new.output for new in interface.new_values}
+    outputs |= {check.output for check in interface.checks}
+    missing = {*inputs} - {value.name for value in graph.inputs} - {None}
+    missing |= {*outputs} - {value.name for value in graph.outputs} - {None}
+    if missing:
+        raise OnnxRequestError(
+            f"the metadata of this model speak of {', '.join(map(str, missing))}, which it has not"
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tintype.onnx.libraries import ir
@@ -16,10 +18,26 @@ def optimize_fully(model: ir.Model, *, inline: bool = True) -> None:
     from onnxscript import optimizer
 
     names = [[value.name for value in values] for values in (model.graph.inputs, model.graph.outputs)]
-    optimizer.optimize_ir(model, should_fold=_should_fold, input_size_limit=_LARGEST_FOLDED, inline=inline)
+    with _state_unknown(model.graph):
+        optimizer.optimize_ir(model, should_fold=_should_fold, input_size_limit=_LARGEST_FOLDED, inline=inline)
     for values, kept in zip((model.graph.inputs, model.graph.outputs), names):
         for value, name in zip(values, kept):
             value.name = name
+
+
+@contextmanager
+def _state_unknown(graph: ir.Graph) -> Iterator[None]:
+    """Inputs with a default are what calls change: nothing may be computed from the default."""
+    defaults = {value: value.const_value for value in graph.inputs if value.name in graph.initializers}
+    for value in defaults:
+        value.const_value = None
+        graph.initializers.pop(value.name or "")
+    try:
+        yield
+    finally:
+        for value, default in defaults.items():
+            value.const_value = default
+            graph.initializers.add(value)
 
 
 def _should_fold(node: Any) -> bool | None:

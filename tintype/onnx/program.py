@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,9 @@ class ONNXProgram:
         self.report = report if report is not None else Report(0, 0, 0)
         self.providers: Sequence[Any] | None = None
         self._session: Session | None = None
+        # calls that change state come one after the other, and no two of them load the model
+        self._lock = threading.RLock()
+        self._stamp = None if path is None else _stamp(path)
         self._state: dict[str, torch.Tensor] = {}
 
     # --- the model -------------------------------------------------------------------------------------------
@@ -111,6 +116,8 @@ class ONNXProgram:
         tensor([0., 1.])
         """
         path = Path(path)
+        if max_shard_bytes is not None and (type(max_shard_bytes) is not int or max_shard_bytes <= 0):
+            raise OnnxRequestError(f"max_shard_bytes={max_shard_bytes!r} is no number of bytes above 0")
         check_data(self.model)
         if external_data is None:
             external_data = max_shard_bytes is not None or weight_bytes(self.model) >= LARGEST_MESSAGE
@@ -140,6 +147,10 @@ class ONNXProgram:
     def initialize(self, *, providers: Sequence[Any] | None = None, session_options: Any = None) -> ONNXProgram:
         """Load the model into ONNX Runtime, with providers of one's choice; otherwise the first call does."""
         self.providers = providers
+        if self._path is not None and _stamp(self._path) != self._stamp:
+            raise OnnxRequestError(
+                f"{Path(self._path).name} was changed after it was loaded", remedy="tintype.onnx.load() it again"
+            )
         source = self.model if self._path is None else self._path
         self._session = Session(source, providers, session_options)
         return self
@@ -178,6 +189,13 @@ class ONNXProgram:
             for leaf, given in zip(interface.inputs, leaves)
             if leaf.name is not None
         }
+        with self._lock if interface.new_values else nullcontext():
+            return self._called(feeds, leaves, callers, containers)
+
+    def _called(
+        self, feeds: dict[str, torch.Tensor], leaves: Sequence[Any], callers: CallersContainers, containers: list[Any]
+    ) -> Any:
+        interface = self.interface
         feeds.update(self._state)
         outputs = self._run(feeds)
         for check in interface.checks:
@@ -192,8 +210,9 @@ class ONNXProgram:
         interface = self.interface
         if not interface.new_values and not interface.checks and all(leaf.name is None for leaf in interface.outputs):
             return {}  # nothing is computed, and ONNX Runtime takes no model without outputs
-        if self._session is None:
-            self.initialize(providers=self.providers)
+        with self._lock:
+            if self._session is None:
+                self.initialize(providers=self.providers)
         assert self._session is not None
         return self._session.run(feeds)
 
@@ -228,8 +247,23 @@ def _remove_parts(path: Path) -> None:
             old.unlink()
 
 
+def _stamp(path: str) -> tuple[int, ...] | None:
+    """What tells whether a file is still the one that was loaded."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _as_tensor(leaf: InputLeaf, given: Any) -> torch.Tensor:
     if isinstance(given, torch.Tensor):
+        if given.is_meta or given.is_nested or given.layout is not torch.strided:
+            kind = "on the meta device" if given.is_meta else "nested" if given.is_nested else str(given.layout)
+            raise InputMismatchError(
+                f"Expected input {leaf.name} to be a dense tensor with data, but it is {kind}",
+                remedy="ONNX Runtime takes dense tensors only",
+            )
         return given
     return torch.tensor(given, dtype=_NUMBER_DTYPES[leaf.kind])
 

@@ -42,6 +42,8 @@ class Session:
             options.intra_op_num_threads = torch.get_num_threads()
         if not isinstance(source, str):
             check_data(source)
+        if isinstance(providers, str):
+            providers = [providers]
         providers = list(providers) if providers is not None else ["CPUExecutionProvider"]
         unknown = [
             each for each in (each if isinstance(each, str) else each[0] for each in providers)
@@ -54,7 +56,9 @@ class Session:
             )
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         try:
-            self.session = library.InferenceSession(self._content(source), options, providers=providers)
+            self.session = library.InferenceSession(
+                self._content(source), options, providers=providers, enable_fallback=0
+            )
         except Exception as error:  # its errors have no common class of their own
             remedy = None
             if "NOT_IMPLEMENTED" in str(error):

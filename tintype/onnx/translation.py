@@ -224,7 +224,11 @@ class GraphTranslator:
         if custom is None and _is_empty(node.meta.get("val")) and is_pure(node):
             return self._empty(node.meta["val"])
         if custom is not None:
-            return call_translation(custom, self.builder, args, kwargs)
+            result = call_translation(custom, self.builder, args, kwargs)
+            made = result if isinstance(result, (tuple, list)) else [result]
+            if node.users and not all(isinstance(each, ir.Value) for each in made):
+                raise LoweringError(f"the translation that was given for it returned {result!r}, no value of ONNX's")
+            return result
         wanted = operand_dtypes(node)
         is_complex = isinstance(target, torch._ops.OpOverload) and any(
             isinstance(source.meta.get("val"), torch.Tensor) and source.meta["val"].dtype.is_complex

@@ -88,6 +88,8 @@ def check_data(model: ir.Model) -> None:
 
 def replace_weights(model: ir.Model, weights: Mapping[str, torch.Tensor]) -> None:
     """Give initializers other tensors by name, of the same dtypes and sizes: all of them or none."""
+    if not isinstance(weights, Mapping):
+        raise OnnxRequestError(f"weights are given as a mapping of names to tensors, not as {type(weights).__name__}")
     initializers = model.graph.initializers
     replaced: list[tuple[Any, Weight]] = []
     for name, tensor in weights.items():
@@ -95,6 +97,8 @@ def replace_weights(model: ir.Model, weights: Mapping[str, torch.Tensor]) -> Non
         if value is None or value.const_value is None:
             raise OnnxRequestError(f"the model has no weight {name}", remedy="names are those of the program's state")
         old = value.const_value
+        if not isinstance(tensor, torch.Tensor):
+            raise OnnxRequestError(f"{name} is given a {type(tensor).__name__}", remedy="give a tensor")
         plain = tensor.detach()
         plain = torch.view_as_real(plain.resolve_conj()) if plain.dtype.is_complex else plain
         if dtypes.to_onnx(plain.dtype) is not old.dtype or list(plain.shape) != list(old.shape):

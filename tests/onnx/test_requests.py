@@ -1,0 +1,108 @@
+"""What an ONNX program is asked for wrongly, files that change or are damaged, and calls from several threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+
+X = torch.randn(3, 4)
+LINEAR = torch.nn.Linear(4, 2)
+
+
+class Counter(torch.nn.Module):
+    """State that a call changes, in both ways that a call can go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("last", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if x.sum() > 0:
+            self.calls += 1
+        self.last.copy_(x)
+        return x + self.last, self.calls.clone()
+
+
+@pytest.mark.parametrize("optimize", [True, "full"])
+def test_state_is_no_constant(optimize: bool | str) -> None:
+    program = tintype.onnx.export(Counter(), (torch.ones(2),), optimize=optimize)
+    assert [int(program(torch.ones(2))[1]) for _ in range(3)] == [1, 2, 3]
+
+
+def test_threads_count_every_call() -> None:
+    program = tintype.onnx.export(Counter(), (torch.ones(2),))
+    threads = [threading.Thread(target=lambda: [program(torch.ones(2)) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert int(program.state()["calls"]) == 200
+
+
+def test_a_file_that_changed_after_it_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.onnx"
+    tintype.onnx.export(lambda x: x + 1, (X,)).save(path)
+    loaded = tintype.onnx.load(path)
+    tintype.onnx.export(lambda x: x + 2, (X,)).save(path)
+    with pytest.raises(tintype.TintypeError, match="was changed after it was loaded"):
+        loaded(X)
+    monkeypatch.chdir(tmp_path)
+    loaded = tintype.onnx.load("model.onnx")
+    os.chdir("/")
+    assert torch.equal(loaded(X), X + 2)
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    tintype.onnx.export(Counter(), (torch.ones(2),)).save(path)
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << 5
+        path.write_bytes(bytes(damaged))
+        with contextlib.suppress(tintype.TintypeError):
+            tintype.onnx.load(path)(torch.ones(2))
+
+
+REQUESTS: dict[str, Callable[[Any], Any]] = {
+    "a tensor without data": lambda program: program(X.to("meta")),
+    "a sparse tensor": lambda program: program(X.to_sparse()),
+    "shards of nothing": lambda program: program.save("model.onnx", external_data=True, max_shard_bytes=0),
+    "shards by a text": lambda program: program.save("model.onnx", max_shard_bytes="5GB"),
+    "weights in a list": lambda program: program.apply_weights([1]),
+    "a weight that is no tensor": lambda program: program.apply_weights({"weight": [1]}),
+    "translations in a list": lambda program: tintype.onnx.export(LINEAR, (X,), translations=[1]),  # type: ignore[arg-type]
+    "a translation of a packet": lambda program: tintype.onnx.export(
+        LINEAR, (X,), translations={torch.ops.aten.linear: lambda op, *args: None}
+    ),
+    "a translation that returns nothing": lambda program: tintype.onnx.export(
+        LINEAR, (X,), translations={torch.ops.aten.linear.default: lambda op, *args: None}, verify=False
+    ),
+    "progress that can't be called": lambda program: tintype.onnx.export(LINEAR, (X,), progress=3),  # type: ignore[arg-type]
+    "half an opset": lambda program: tintype.onnx.export(LINEAR, (X,), opset=20.0),  # type: ignore[arg-type]
+    "sizes of a program": lambda program: tintype.onnx.export(
+        tintype.export(LINEAR, (X,)), dynamic_shapes=({0: tintype.Dim("rows")},)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests_that_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tintype.TintypeError):
+        REQUESTS[name](tintype.onnx.export(LINEAR, (X,)))
+
+
+def test_one_provider_by_its_name() -> None:
+    program = tintype.onnx.export(LINEAR, (X,)).initialize(providers="CPUExecutionProvider")
+    torch.testing.assert_close(program(X), LINEAR(X))
