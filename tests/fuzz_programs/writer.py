@@ -280,7 +280,7 @@ class Writer:
 
 def cuts_by_another(text: str) -> bool:
     """Whether a slice ends where another tensor or dimension does, so that capture must know which one is longer."""
-    found = re.search(r"(\w+)\[(:, )?(?:: |\(?)([\w.]+)\.shape\[(-?\d)\]|\[(?::, )?: k\d|narrow\(0, 0, ", text)
+    found = re.search(r"(\w+)\[(:, )?(?:: )?\(?([\w.]+)\.shape\[(-?\d)\]|\[(?::, )?: k\d|narrow\(0, 0, ", text)
     if found is None:
         return False
     tensor, second, other, dimension = found.group(1), found.group(2), found.group(3), found.group(4)

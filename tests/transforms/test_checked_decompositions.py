@@ -237,7 +237,22 @@ def test_dropout_between_recurrent_layers_draws_what_eager_mode_draws() -> None:
         torch.testing.assert_close(program.module()(x), wanted, msg=lambda text, form=form: f"{form}: {text}")
 
 
-@pytest.mark.parametrize("loss", [F.huber_loss, F.soft_margin_loss, F.mse_loss, F.smooth_l1_loss, F.l1_loss])
+def _weighted(x: torch.Tensor, y: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    return F.binary_cross_entropy_with_logits(x, x, y, reduction=reduction)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        F.huber_loss,
+        F.soft_margin_loss,
+        F.mse_loss,
+        F.smooth_l1_loss,
+        F.l1_loss,
+        F.binary_cross_entropy_with_logits,
+        _weighted,
+    ],
+)
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
 def test_a_loss_has_the_kind_that_eager_mode_gives_it(loss: Any, reduction: str, kinds: Any) -> None:

@@ -15,6 +15,7 @@ import torch
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr
 from tintype.symbolic.bridge import from_torch
+from tintype.transforms.general_decompositions import general_kron
 
 aten = torch.ops.aten
 
@@ -74,9 +75,9 @@ def _of_nothing(tensor: torch.Tensor, weight: Any, bias: Any) -> tuple[torch.Ten
 
 def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """In any layouts, as in the program they may be others than in the model."""
-    if type(left) is not FakeTensor and type(right) is not FakeTensor:
-        left, right = left.contiguous(), right.contiguous()
-    return aten.kron.default(left, right)
+    if type(left) is FakeTensor or type(right) is FakeTensor:
+        return aten.kron.default(left, right)
+    return general_kron(left, right)
 
 
 RUN_INSTEAD: dict[Any, Callable[..., Any]] = {

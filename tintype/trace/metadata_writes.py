@@ -94,8 +94,9 @@ def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
 def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
     """Let a tensor that the program holds be another one from now on."""
     old_info, node = tensor.info, tensor.node
-    while node is not None and node.meta.get("val") is tensor:  # the node that made it, and those that wrote to it
-        node.meta["val"] = make_fake(old_info, recorder.context, node)
+    while node is not None:  # the node that made it, those that wrote to it, and one that cut its history
+        if node.meta.get("val") is tensor:
+            node.meta["val"] = make_fake(old_info, recorder.context, node)
         node = next((n for n in node.all_input_nodes if n.meta.get("val") is tensor), None)
     info = view.info
     if not is_symbolic(old_info):  # else torch asks the info

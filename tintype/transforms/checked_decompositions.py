@@ -122,8 +122,9 @@ _RESIZING = (
 
 
 def _are_of_one_kind(self: torch.Tensor, target: torch.Tensor, *options: Any, **named: Any) -> bool:
-    """Whether input and target have one dtype: else the decomposition's result has another than the operator's."""
-    return self.dtype is target.dtype
+    """Whether all tensors have one dtype: else the decomposition's result has another than the operator's."""
+    tensors = [target, *(value for value in (*options, *named.values()) if isinstance(value, torch.Tensor))]
+    return all(tensor.dtype is self.dtype for tensor in tensors)
 
 
 # --- functions -------------------------------------------------------------------------------------------
@@ -142,6 +143,7 @@ _CONDITIONS: dict[Any, Callable[..., bool]] = {
     aten.reflection_pad3d.default: _fits,
     **{packet.default: _is_computed for packet in _RESIZING},
     aten.logit.default: _is_clamped,
+    aten.binary_cross_entropy_with_logits.default: _are_of_one_kind,
     aten.huber_loss.default: _are_of_one_kind,
     aten.soft_margin_loss.default: _are_of_one_kind,
 }

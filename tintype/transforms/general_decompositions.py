@@ -70,7 +70,8 @@ def _tensordot(
     return aten.view.default(aten.mm.default(first, second), [*sizes[0], *sizes[1]])
 
 
-def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def general_kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The Kronecker product of tensors in any layout."""
     rank = max(left.dim(), right.dim())
     sizes = [[1] * (rank - tensor.dim()) + list(tensor.shape) for tensor in (left, right)]
     pairs = list(zip(*sizes, strict=True))
@@ -205,7 +206,7 @@ def _upsampled(target: Any) -> Callable[..., torch.Tensor]:
 GENERAL_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.matmul.default: _matmul,
     aten.tensordot.default: _tensordot,
-    aten.kron.default: _kron,
+    aten.kron.default: general_kron,
     aten.instance_norm.default: _instance_norm,
     aten.cdist.default: _cdist,
     aten.scaled_dot_product_attention.default: plain_attention,

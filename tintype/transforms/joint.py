@@ -44,6 +44,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
 from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
+from tintype.trace.capture_failures import explained
 from tintype.trace.metadata_writes import refuse_earlier_views
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
@@ -180,6 +181,9 @@ class JointRecorder(Recorder):
                     f"{error}, and a joint graph needs it",
                     remedy="keep gradients away from the operator: detach() its argument, or torch.no_grad()",
                 ) from error
+            of_capture = explained(error)
+            if of_capture is not None:
+                raise of_capture from error
             if "use_reentrant=True" not in str(error):
                 raise
             raise CaptureError(

@@ -11,7 +11,7 @@ from tintype.fake.rules.factories import repeat
 from tintype.fake.rules.memory_format import fresh_in_format_of, looks_channels_last
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import unsqueeze, wrap_dimension
-from tintype.symbolic import Expr, Size, ge, gt
+from tintype.symbolic import Expr, Size, eq, ge, gt
 from tintype.symbolic.sizes import contiguous_strides, decided_zero, product, require, require_same
 
 
@@ -28,9 +28,17 @@ def _without_legacy_empty(tensors: Sequence[TensorInfo]) -> list[TensorInfo]:
         parts = [
             part
             for part in parts
-            if len(part.sizes) != 1 or not isinstance(part.sizes[0], Expr) or not decided_zero(part.sizes[0])
+            if len(part.sizes) != 1 or not isinstance(part.sizes[0], Expr) or not _is_left_out(part.sizes[0])
         ]
     return parts
+
+
+def _is_left_out(size: Expr) -> bool:
+    """Whether one dimension beside more is empty; if the data decide about its size, it has to be."""
+    if size.has_unbacked:
+        require(eq(size, 0), "Tensors must have same number of dimensions, unless they are empty")
+        return True
+    return decided_zero(size)
 
 
 @rule("cat", "concat", "concatenate")

@@ -95,7 +95,8 @@ def binary_cross_entropy_with_logits(
         raise NotImplementedError("the memory order depends on which formula is used")
     operands = [operand for operand in (self, target, weight, pos_weight) if operand is not None]
     broadcast([operand.sizes for operand in operands])
-    return _number(self, result_type(*operands))
+    # the kernel begins with the target and goes on in place
+    return _number(self, target.dtype if target.dtype.is_floating_point else result_type(*operands))
 
 
 @rule("kl_div")

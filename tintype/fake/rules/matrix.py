@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.elementwise import broadcast, common_device, elementwise
@@ -18,7 +20,7 @@ from tintype.fake.rules.views import (
     view_strides,
 )
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, require_same
+from tintype.symbolic.sizes import contiguous_strides, decided_one, require_same
 
 
 def _fresh(sizes: tuple[Size, ...], like: TensorInfo) -> TensorInfo:
@@ -207,6 +209,31 @@ def kronecker_product(self: TensorInfo, other: TensorInfo) -> TensorInfo:
     if strides is None:  # sizes and layouts in which the operator is none are refused by it when it runs
         strides = contiguous_strides(sizes)
     return TensorInfo(sizes, strides, product.dtype, product.device)
+
+
+@rule("cov", "corrcoef")
+def covariance(
+    self: TensorInfo,
+    *,
+    correction: int = 1,
+    fweights: TensorInfo | None = None,
+    aweights: TensorInfo | None = None,
+) -> TensorInfo:
+    """One number for one variable, whose observations are the whole tensor; a matrix for the rows of several."""
+    if self.dim > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {self.dim}")
+    if self.dtype is torch.bool:
+        raise RuntimeError("cov(): bool dtype is not supported for input")
+    weights = [weight for weight in (fweights, aweights) if weight is not None]
+    for weight in weights:
+        observations = self.sizes[-1] if self.sizes else 1
+        require_same(weight.sizes[0] if weight.sizes else 1, observations, "cov(): expected a weight per observation")
+    dtype = result_type(self, *weights)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        dtype = torch.get_default_dtype()
+    rows = self.sizes[0] if self.dim == 2 else 1
+    sizes = () if decided_one(rows, "cov() returns one number for one row") else (rows, rows)
+    return TensorInfo(sizes, contiguous_strides(sizes), dtype, self.device)
 
 
 @rule("matmul")

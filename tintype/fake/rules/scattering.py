@@ -15,7 +15,7 @@ from tintype.fake.rules.parts import diagonal
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import require_expandable, select, slice_tensor, wrap_dimension
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, is_one, is_zero, product, require_same
+from tintype.symbolic.sizes import contiguous_strides, decided_one, is_one, is_zero, product, require_same
 
 
 def _copy(self: TensorInfo) -> TensorInfo:
@@ -101,7 +101,11 @@ def index_fill(self: TensorInfo, dim: int, index: TensorInfo, value: Any) -> Ten
 def _is_masked_fill(indices: Sequence[TensorInfo | None], values: TensorInfo) -> bool:
     """Whether eager mode fills through a mask instead, which converts the value."""
     given = [index for index in indices if index is not None]
-    return len(given) == 1 and given[0].dtype in (torch.bool, torch.uint8) and is_one(product(values.sizes))
+    return (
+        len(given) == 1
+        and given[0].dtype in (torch.bool, torch.uint8)
+        and decided_one(product(values.sizes), "a value of another dtype is one number")
+    )
 
 
 @rule("index_put", "_unsafe_index_put")
