@@ -204,8 +204,8 @@ class Writer:
         return HEAD + "\n".join(self.lines) + "\n"
 
 
-def module_of(source: str) -> types.ModuleType:
-    module = types.ModuleType("a_program")
+def module_of(source: str, name: str = "a_program") -> types.ModuleType:
+    module = types.ModuleType(name)
     module.tintype = tintype  # type: ignore[attr-defined]
     exec(compile(source, "<a program>", "exec"), module.__dict__)
     return module

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import tintype
+from tests.compiler.saved_programs import check_saved, check_threads
 
 pytestmark = pytest.mark.direct(reason="compiled functions are not exported")
 
@@ -79,6 +80,18 @@ def test_runs_are_saved_and_loaded(backend: str, tmp_path: Path, capsys: pytest.
     again.save(file)  # what was loaded can be saved
     with tintype.set_stance("fail_on_recompile"):
         tintype.compile.load(file, function)(torch.ones(2, 2), 0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_go_on_from_files(seed: int) -> None:
+    problem, how = check_saved(seed, "aot_eager" if seed % 3 == 0 else "eager")
+    assert problem is None and how == "saved", (problem, how)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_of_threads(seed: int) -> None:
+    problem = check_threads(seed, "aot_eager" if seed % 2 else "eager")
+    assert problem is None, problem
 
 
 PROGRAM = """

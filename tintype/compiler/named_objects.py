@@ -100,6 +100,8 @@ def _by_name(value: Any) -> list[Any] | None:
         return ["builtin", own]
     if isinstance(value, type) and value.__module__ == "builtins":  # the classes of functions, code, modules...
         return next((["name", "types", own] for own, known in vars(types).items() if known is value), None)
+    if isinstance(value, types.BuiltinFunctionType) and module is None:  # a method that a module offers
+        module, name = type(value.__self__).__module__, own
     if not isinstance(module, str) or not isinstance(name, str):
         return None
     try:
