@@ -217,6 +217,38 @@ def test_an_edited_graph_for_other_inputs() -> None:
         program.transform(longer, args=(torch.ones(32, dtype=torch.int64),))
 
 
+# --- to ------------------------------------------------------------------------------------------------------
+
+
+def test_another_dtype() -> None:
+    program = _layers()
+    made = program.to(torch.float64)
+    x = torch.randn(7, 3, dtype=torch.float64)
+    torch.testing.assert_close(made.module()(x), program.module()(x.float()).double(), rtol=1e-5, atol=1e-5)
+    assert (
+        made.state_dict["0.weight"].dtype is torch.float64 and program.state_dict["0.weight"].dtype is torch.float32
+    )
+    assert str(made.contract()) == str(program.contract())
+    made.validate()
+    with pytest.raises(tintype.InputMismatchError):
+        made.module()(x.float())
+    with pytest.raises(InvalidRequestError, match="floating point dtype"):
+        program.to(torch.int8)
+    with pytest.raises(InvalidRequestError, match="takes a device and a dtype"):
+        program.to(object())
+
+
+def test_another_device() -> None:
+    def model(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x + torch.arange(3, device=x.device) + torch.zeros(3)
+
+    program = tintype.export(model, (torch.ones(2, 3), 4))
+    made = program.to("meta")
+    assert made.module()(torch.ones(2, 3, device="meta"), 4).is_meta
+    both = _layers().to("meta", torch.bfloat16)
+    assert both.state_dict["0.weight"].is_meta and both.state_dict["0.weight"].dtype is torch.bfloat16
+
+
 # --- validate ------------------------------------------------------------------------------------------------
 
 

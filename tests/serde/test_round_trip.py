@@ -5,9 +5,12 @@ from __future__ import annotations
 import collections
 import copy
 import io
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -532,3 +535,48 @@ def test_a_name_that_no_file_can_have_is_told_with_a_remedy(tmp_path: Any) -> No
     program = tintype.export(Model(), (torch.ones(1),))
     with pytest.raises(UnsavableError, match=r"no quotes[\s\S]*another name"):
         tintype.save(program, tmp_path / "program.tt")
+
+
+def test_containers_that_are_not_here_may_be_plain(tmp_path: Path) -> None:
+    """In another process, which knows none of the classes."""
+    code = """
+import collections, dataclasses, torch, tintype
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    loss: torch.Tensor = None
+
+class Grid:
+    def __init__(self, cells, unit):
+        self.cells, self.unit = cells, unit
+
+Pair = collections.namedtuple("Pair", ["first", "second"])
+tintype.register_dataclass(Output)
+tintype.register_container(Grid)
+
+def model(grid):
+    return Output(grid.cells * 2), Grid(grid.cells + 1, grid.unit), Pair(grid.cells, {"a": grid.cells})
+
+program = tintype.export(model, (Grid(torch.ones(2), "mm"),))
+tintype.save(program, "model.tt")
+"""
+    (tmp_path / "save.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    subprocess.run([sys.executable, "save.py"], cwd=tmp_path, env=environment, check=True)
+    path = tmp_path / "model.tt"
+    with pytest.raises(tintype.FileFormatError, match='containers="plain"'):
+        tintype.load(path)
+    program = tintype.load(path, containers="plain")
+    given = SimpleNamespace(cells=torch.ones(2), unit="mm")
+    output, grid, pair = program.module()(given)
+    assert output.logits.tolist() == [2, 2] and output["loss"] is None
+    assert grid.cells.tolist() == [2, 2] and grid.unit == "mm"
+    assert type(pair) is tuple and pair[1]["a"].tolist() == [1, 1]
+    with pytest.raises(tintype.TintypeError):
+        program.module()(SimpleNamespace(cells=torch.ones(2), unit="cm"))
+    tintype.save(program, tmp_path / "plain.tt")
+    again = tintype.load(tmp_path / "plain.tt")
+    assert again.module()(given)[0].logits.tolist() == [2, 2]
+    with pytest.raises(tintype.TintypeError, match="'strict' or 'plain'"):
+        tintype.load(path, containers="other")

@@ -97,6 +97,9 @@ def run(
     inputs: Inputs = None,
     example: Example = False,
     imports: Imports = None,
+    containers: Annotated[
+        str, typer.Option(help="strict, or plain: objects of classes that are not here are plain ones.")
+    ] = "strict",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the results to this .npz file.", metavar="FILE.npz")
     ] = None,
@@ -107,7 +110,7 @@ def run(
         from tintype.cli.run import run_program
 
         import_modules(imports or [])
-        run_program(file, inputs or [], entry=entry, example=example, output=output)
+        run_program(file, inputs or [], entry=entry, example=example, output=output, containers=containers)
 
 
 @app.command()

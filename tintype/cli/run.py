@@ -15,9 +15,17 @@ from tintype import tree
 from tintype.cli.inputs import given_inputs, load_one
 
 
-def run_program(path: Path, given: Sequence[str], *, entry: str | None, example: bool, output: Path | None) -> None:
+def run_program(
+    path: Path,
+    given: Sequence[str],
+    *,
+    entry: str | None,
+    example: bool,
+    output: Path | None,
+    containers: str = "strict",
+) -> None:
     """Load a program, run it without gradients, print or write its results."""
-    program = load_one(path, entry)
+    program = load_one(path, entry, containers=containers)
     args, kwargs = given_inputs(program, given, example=example)
     with torch.no_grad():
         result = program.module()(*args, **kwargs)

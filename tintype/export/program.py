@@ -388,6 +388,29 @@ class ExportedProgram:
 
         return program_with_state(self, state, strict)
 
+    def to(self, *args: Any, **kwargs: Any) -> ExportedProgram:
+        """The same program on another device, or for another floating point dtype: ``to("cuda")``,
+        ``to(torch.bfloat16)``, ``to("cuda", torch.bfloat16)``.
+
+        Weights and the example are converted, tensors that the program makes are made on the device, and all values
+        are inferred anew. Dtypes that the model names itself stay as they are. This program stays as it is.
+
+        >>> import torch, tintype
+        >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),)).to(torch.bfloat16)
+        >>> ep.module()(torch.ones(4, 3, dtype=torch.bfloat16)).dtype
+        torch.bfloat16
+        """
+        from tintype.export.rewriting import moved_program
+
+        try:
+            device, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+        except (TypeError, RuntimeError) as error:
+            raise InvalidRequestError(
+                f"to() takes a device and a dtype: {str(error).partition(chr(10))[0]}",
+                remedy='program.to("cuda", torch.bfloat16)',
+            ) from error
+        return moved_program(self, device, dtype)
+
     def transform(
         self,
         edit: Callable[[ProgramModule], Any],

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.checks import Expectation, InputChecks
 from tintype.export.dimensions import Dim, DimHint
@@ -41,8 +42,9 @@ def transform_program(
     args: tuple[Any, ...] | None = None,
     kwargs: dict[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    any_dtype: bool = False,
 ) -> ExportedProgram:
-    """See :meth:`tintype.ExportedProgram.transform`."""
+    """See :meth:`tintype.ExportedProgram.transform`. With ``any_dtype``, the inputs may have other dtypes, too."""
     from tintype.export.exporting import capture_program
 
     has_inputs = args is not None or kwargs is not None
@@ -72,7 +74,7 @@ def transform_program(
     edited.recompile()
     if has_inputs:
         args, kwargs, shapes = args or (), kwargs or {}, dynamic_shapes
-        edited._checks = _checks_without_sizes(program)
+        edited._checks = _checks_without_sizes(program, any_dtype=any_dtype)
     else:
         assert program.example_inputs is not None
         args, kwargs = program.example_inputs
@@ -99,17 +101,23 @@ def _drop_unused(module: ProgramModule, before: set[str]) -> None:
 class _OfAnySize(Expectation):
     """An input that may have other sizes than the program was exported for."""
 
+    __slots__ = ("any_dtype",)
+
     def check(self, given: Any, symbols: dict[Symbol, int]) -> None:
         """Raise unless it is a tensor of the right dtype, or the right value."""
         if isinstance(given, torch.Tensor) and self.dtype is not None:
+            if self.any_dtype:
+                self.dtype = given.dtype
             self.sizes = tuple(given.shape)
             self.ranges = (None,) * len(self.sizes)
         super().check(given, symbols)
 
 
-def _checks_without_sizes(program: ExportedProgram) -> InputChecks:
+def _checks_without_sizes(program: ExportedProgram, *, any_dtype: bool) -> InputChecks:
     checks = program._input_checks()
     expectations = [_OfAnySize(known.path, known.value, known.sizes, known.ranges) for known in checks.expectations]
+    for expectation in expectations:
+        expectation.any_dtype = any_dtype
     spec = program.call_spec
     names = program._argument_names
     return InputChecks(expectations, spec.in_spec, program._observations, None, names, spec.positional)
@@ -188,4 +196,41 @@ def _entry(size: Any, dimensions: dict[Expr, Dim | DimHint]) -> Any:
     return dimensions.get(size, Dim.AUTO) if isinstance(size, Expr) else None
 
 
-__all__ = ["rewrite_program", "transform_program"]
+# --- other devices and dtypes --------------------------------------------------------------------------------
+
+
+def moved_program(
+    program: ExportedProgram, device: torch.device | None, dtype: torch.dtype | None
+) -> ExportedProgram:
+    """See :meth:`tintype.ExportedProgram.to`."""
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        raise InvalidRequestError(
+            f"a program is converted to a floating point dtype, but got {dtype}", remedy="torch.float16, for example"
+        )
+    if program.example_inputs is None:
+        raise InvalidRequestError(
+            "the program has no example inputs, from which the values of its graph could be inferred",
+            remedy="convert it before it is saved without them",
+        )
+
+    def converted(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.detach().to(device=device, dtype=dtype if leaf.is_floating_point() else None)
+
+    def on_device(value: Any) -> Any:
+        return device if isinstance(value, torch.device) else value
+
+    def edit(module: ProgramModule) -> None:
+        module.to(device=device, dtype=dtype)
+        if device is not None:
+            for node in module.graph.nodes:
+                node.args = torch.fx.node.map_aggregate(node.args, on_device)
+                node.kwargs = torch.fx.node.map_aggregate(node.kwargs, on_device)
+
+    args, kwargs = tree.map_leaves(converted, program.example_inputs)
+    shapes = _promises(program, program.module(), args, kwargs)
+    return transform_program(program, edit, "to", args=args, kwargs=kwargs, dynamic_shapes=shapes, any_dtype=True)
+
+
+__all__ = ["moved_program", "rewrite_program", "transform_program"]

@@ -83,10 +83,11 @@ class SharedValues:
 class ProgramDecoder:
     """Makes the objects that a program consists of."""
 
-    def __init__(self, program: schema.Program, shared: SharedValues) -> None:
+    def __init__(self, program: schema.Program, shared: SharedValues, *, plain_containers: bool = False) -> None:
         self.program = program
         self.shared = shared
         self.values = _GraphValues(self)
+        self.values.plain_containers = plain_containers
         self.symbols = SymbolReader(program.symbols)
         self.context = FakeContext(self.symbols.environment)
         self.origins = OriginReader(program.metadata, self.values)

@@ -222,13 +222,25 @@ def _write_all(f: IO[bytes], piece: bytes) -> None:
 
 @overload
 def load(
-    f: FileLike, *, entry: str, extra_files: dict[str, Any] | None = ..., mmap: bool = ..., verify: bool = ...
+    f: FileLike,
+    *,
+    entry: str,
+    extra_files: dict[str, Any] | None = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    containers: str = ...,
 ) -> ExportedProgram: ...
 
 
 @overload
 def load(
-    f: FileLike, *, entry: None = ..., extra_files: dict[str, Any] | None = ..., mmap: bool = ..., verify: bool = ...
+    f: FileLike,
+    *,
+    entry: None = ...,
+    extra_files: dict[str, Any] | None = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    containers: str = ...,
 ) -> Any: ...
 
 
@@ -239,6 +251,7 @@ def load(
     extra_files: dict[str, Any] | None = None,
     mmap: bool = True,
     verify: bool = False,
+    containers: str = "strict",
 ) -> Any:
     """Read what was saved to a file: a path, or an object open for reading bytes.
 
@@ -248,8 +261,10 @@ def load(
     Nothing in a file is run, and nothing but the file is read. The weights of a file with a path are mapped into
     memory, not read: they come in when they are used, and processes share them; ``mmap=False`` reads them at once.
     What is written to them stays in this process. ``verify`` reads every byte first and compares checksums; without
-    it those of the weights are not looked at. ``extra_files`` gets the files that were saved beside the program,
-    as text where they are text: those that it names, or all of them if it is empty.
+    it those of the weights are not looked at. Objects among arguments and results are of the classes that the program
+    was exported with, which have to be registered here; with ``containers="plain"``, those that are not are plain
+    objects with the same attributes, and named tuples are tuples. ``extra_files`` gets the files that were saved
+    beside the program, as text where they are text: those that it names, or all of them if it is empty.
 
     >>> import io, torch, tintype
     >>> file = io.BytesIO()
@@ -259,11 +274,15 @@ def load(
     >>> extra
     {'note': 'hello'}
     """
+    if containers not in ("strict", "plain"):
+        raise InvalidRequestError(f"containers is 'strict' or 'plain', but got {containers!r:.80}")
     # what is read is state that can be trained, wherever it is loaded
     with collector_paused(), torch.inference_mode(False), _opened(f, mmap) as archive:
         if verify:
             archive.verify()
-        result: Any = _read_programs(archive, read_description(archive, entry))
+        result: Any = _read_programs(
+            archive, read_description(archive, entry), plain_containers=containers == "plain"
+        )
         if extra_files is not None:
             _read_extra_files(archive, extra_files)
     return result if entry is None else result[entry]
@@ -290,13 +309,19 @@ def _content_of(f: IO[bytes]) -> bytearray:
     return bytearray(content)
 
 
-def _read_programs(archive: Archive, description: FileDescription) -> ExportedProgram | dict[str, ExportedProgram]:
+def _read_programs(
+    archive: Archive, description: FileDescription, *, plain_containers: bool = False
+) -> ExportedProgram | dict[str, ExportedProgram]:
     try:
         if description.program is not None:
-            return ProgramDecoder(description.program, SharedValues(archive, description.program)).decode()
+            one = SharedValues(archive, description.program)
+            return ProgramDecoder(description.program, one, plain_containers=plain_containers).decode()
         assert description.shared is not None
         shared = SharedValues(archive, description.shared)
-        return {name: ProgramDecoder(program, shared).decode() for name, program in description.programs.items()}
+        return {
+            name: ProgramDecoder(program, shared, plain_containers=plain_containers).decode()
+            for name, program in description.programs.items()
+        }
     except TintypeError:
         raise
     except Exception as error:

@@ -17,7 +17,15 @@ import torch.utils._pytree as pytree
 from tintype.errors import FileFormatError, UnsavableError
 from tintype.serde import schema
 from tintype.serde.values import ValueDecoder, ValueEncoder
-from tintype.tree import TreeSpec, holds_attributes, is_changeable, register_known, type_named
+from tintype.tree import (
+    PlainContainer,
+    TreeSpec,
+    holds_attributes,
+    is_changeable,
+    plain_context,
+    register_known,
+    type_named,
+)
 
 _DEEPEST = 200
 
@@ -104,7 +112,12 @@ def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0)
     if depth > _DEEPEST:
         raise FileFormatError("the structure of inputs and outputs is nested too deeply")
     children = [decode_tree(child, decoder, depth + 1) for child in tree.children]
-    cls, context = _decoded_type(tree.type, decoder.decode(tree.context))
+    context = decoder.decode(tree.context)
+    if decoder.plain_containers and _is_unknown(tree.type, context):
+        if tree.type == "namedtuple":
+            return TreeSpec(tuple, None, children)
+        return TreeSpec(PlainContainer, plain_context(context, len(children)), children)
+    cls, context = _decoded_type(tree.type, context)
     if cls in (dict, collections.OrderedDict):
         _check_keys(context, len(children))
     elif cls is collections.defaultdict:
@@ -167,6 +180,14 @@ def _check_attributes(context: Any, count: int) -> None:
     raise FileFormatError("an object among inputs or outputs has attributes that no object can have")
 
 
+def _is_unknown(name: str, context: Any) -> bool:
+    """Whether a container's class is not here."""
+    if name == "namedtuple":
+        return _in_loaded_module(context) is None and (not isinstance(context, str) or type_named(context) is None)
+    kind, _, registered = name.partition(":")
+    return kind == "registered" and type_named(registered) is None
+
+
 def _decoded_type(name: str, context: Any) -> tuple[Any, Any]:
     if name in _BUILT_IN:
         return _BUILT_IN[name], context
@@ -201,6 +222,7 @@ def registered_type(name: Any) -> type:
         raise FileFormatError(
             f"the program's inputs or outputs have a container {name!r:.100}, which is not registered here",
             remedy="before loading the file, import the module that defines it, and that registers it with "
-            "torch.utils._pytree unless it is a named tuple",
+            "torch.utils._pytree unless it is a named tuple; or take a plain object with the same parts: "
+            'tintype.load(path, containers="plain")',
         )
     return cls

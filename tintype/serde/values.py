@@ -93,6 +93,9 @@ def _encode_float(value: float) -> Any:
 class ValueDecoder:
     """Values from the schema. Who decodes graphs adds nodes, tensors and operators to ``handlers``."""
 
+    # whether objects of classes that are not here may be plain ones
+    plain_containers = False
+
     def __init__(self) -> None:
         self._depth = 0
         self.handlers: dict[type, Callable[[Any], Any]] = {

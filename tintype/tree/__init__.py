@@ -35,6 +35,7 @@ from tintype.tree.flattening import (
     unflattener,
     with_classes,
 )
+from tintype.tree.plain import PlainContainer, plain_context
 from tintype.tree.registration import (
     holds_attributes,
     is_of_library,
@@ -52,6 +53,7 @@ __all__ = [
     "Containers",
     "KeyPath",
     "Path",
+    "PlainContainer",
     "TakingApart",
     "TreeSpec",
     "call_labels",
@@ -72,6 +74,7 @@ __all__ = [
     "path_name",
     "path_text",
     "place_name",
+    "plain_context",
     "put",
     "put_into",
     "register_attributes",
