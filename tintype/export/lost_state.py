@@ -10,11 +10,13 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from tintype.errors import LostStateWarning
 from tintype.export.same_program import difference
+from tintype.fake.tensor import FakeTensor, is_symbolic
 from tintype.ir.graph import placeholders
 from tintype.symbolic.location import levels_to_the_user
 from tintype.trace.argument_names import is_captured_program
@@ -23,7 +25,7 @@ from tintype.trace.recording import one_at_a_time
 from tintype.trace.snapshot import Change, Snapshot, make_again, put_outside
 
 # Models of which it is known that certain changes make no difference: most are exported more than once.
-_alike: weakref.WeakKeyDictionary[torch.nn.Module, set[str]] = weakref.WeakKeyDictionary()
+_alike: weakref.WeakKeyDictionary[torch.nn.Module, set[Any]] = weakref.WeakKeyDictionary()
 
 
 def warn_of_lost_state(
@@ -61,10 +63,17 @@ def _make_outside(changes: list[Change]) -> None:
         put_outside(change.owner, change.name, change.after)
 
 
-def _described(captured: CapturedGraph, found: list[Change]) -> str:
-    """The changes, and the inputs with which they were made."""
-    changes = [(id(owner), name, repr(before), repr(after)) for owner, name, before, after in found]
-    return str((changes, [node.meta.get("val") for node in placeholders(captured.graph)]))
+def _described(captured: CapturedGraph, found: list[Change]) -> Any:
+    """The changes, and the inputs with which they were made, as a key."""
+    changes = tuple((id(owner), str(name), repr(before), repr(after)) for owner, name, before, after in found)
+    return changes, tuple(_look(node.meta.get("val")) for node in placeholders(captured.graph))
+
+
+def _look(value: Any) -> Any:
+    if type(value) is not FakeTensor:
+        return repr(value)
+    info = value.info
+    return info.dtype, info.device, str(info.sizes) if is_symbolic(info) else info.sizes
 
 
 def _differs_afterwards(

@@ -33,6 +33,7 @@ __all__ = [
     "append_item",
     "attached",
     "base_name",
+    "calls_of",
     "copy_graph",
     "eliminate_dead_code",
     "graph_module",
@@ -57,8 +58,11 @@ def append_call(
     kwargs: dict[str, Any],
     name: str,
     meta: NodeMeta | None = None,
+    alike: dict[Node, None] | None = None,
 ) -> Node:
-    """Append a call whose arguments are nodes and plain values; the node's name is made unique."""
+    """Append a call whose arguments are nodes and plain values; the node's name is made unique.
+
+    ``alike`` are the calls of the same function (:func:`calls_of`), for whoever has looked them up."""
     namespace = graph._graph_namespace
     unique = _unique_name(namespace, name)
     node = Node(graph, unique, "call_function", target, args, kwargs, None)
@@ -66,9 +70,16 @@ def append_call(
         _set(node, "meta", meta)
     namespace._obj_to_name[node] = unique
     graph._insert(node)
-    graph._find_nodes_lookup_table.table["call_function", target][node] = None
+    if alike is None:
+        alike = calls_of(graph, target)
+    alike[node] = None
     graph._len += 1
     return node
+
+
+def calls_of(graph: Graph, target: Callable[..., Any]) -> dict[Node, None]:
+    """fx's own table of the calls of a function. To look it up is to hash the function, in Python for operators."""
+    return graph._find_nodes_lookup_table.table["call_function", target]
 
 
 def _unique_name(namespace: _Namespace, base: str) -> str:

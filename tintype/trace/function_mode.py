@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tintype.errors import CaptureError
-from tintype.fake.tensor import FakeTensor, with_numbers
+from tintype.fake.tensor import FakeTensor, is_symbolic, with_numbers
 from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite, to_torch
 from tintype.symbolic.expression import Size
@@ -102,12 +102,30 @@ def _has_symbolic_slice(index: Any, given: Any) -> bool:
 
 
 def _get_item(tensor: torch.Tensor, index: Any) -> Any:
+    if type(tensor) is FakeTensor and not is_symbolic(tensor.info) and _is_plain_index(index):
+        return NotImplemented
     given, index = index, with_numbers(index)
     if _has_symbol(index):
         return _select(tensor, index)
     if _has_symbolic_slice(index, given):
         return torch._C.TensorBase.__getitem__(tensor, index)
     return _sliced(tensor, index) if type(index) is tuple and type(tensor) is FakeTensor else NotImplemented
+
+
+def _is_plain_index(index: Any) -> bool:
+    """Whether an index holds nothing that torch has to be helped with."""
+    entries = index if type(index) is tuple else (index,)
+    for entry in entries:
+        kind = type(entry)
+        if kind is slice:
+            if not (type(entry.start) in _PLAIN_ENDS and type(entry.stop) in _PLAIN_ENDS and entry.step is None):
+                return False
+        elif kind is not int and entry is not None and entry is not Ellipsis:
+            return False
+    return True
+
+
+_PLAIN_ENDS = frozenset({int, type(None)})
 
 
 def _sliced(tensor: FakeTensor, index: tuple[Any, ...]) -> Any:

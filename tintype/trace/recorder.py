@@ -31,7 +31,7 @@ from tintype.errors import (
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, append_item, meta_of, set_meta
+from tintype.ir.graph import append_call, append_item, calls_of, meta_of, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.operator_facts import starts_anew
 from tintype.ir.signature import StateWrite
@@ -112,6 +112,7 @@ class Recorder(Answers, TorchDispatchMode):
         self.context = context
         self.graph = graph
         self.numbers = Numbers(graph)
+        self._calls_of: dict[int, dict[Node, None]] = {}  # by the ids of operators, which live for good
         self.origins = origins
         self.problems: list[TintypeError] = []
         # while a retraced program runs, its nodes' origins stand in for the call stack
@@ -141,8 +142,7 @@ class Recorder(Answers, TorchDispatchMode):
         self.regions: dict[Any, Any] = {}
         # lists of rows whose number varies; see tintype.trace.tensor_rows
         self.rows: list[weakref.ref[Any]] = []
-        # what must live as long as the recorder does
-        self.kept: list[Any] = []
+        self.kept: list[Any] = []  # what must live as long as the recorder does
         # those that changed nothing; see tintype.trace.conversions
         self.conversions: list[Conversion] = []
         self.observer = Observer()
@@ -216,14 +216,17 @@ class Recorder(Answers, TorchDispatchMode):
                         return given
             if grad:
                 results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
-            facts = self.context.environment.facts
-            if facts.replacements and self.uses_equalities and self.context.environment.hints_hold:
-                results.use_equalities(facts.replace)
+            if self.context.environment.facts.replacements:
+                self._use_equalities(results)
             fake = make_fake(results, self.context)
             if self._recording:
                 name = plan.name
-                meta = NodeMeta({"val": fake}, self._origin(name))
-                fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, name, meta)
+                meta = NodeMeta(None, self._origin(name))
+                meta["val"] = fake
+                alike = self._calls_of.get(id(func))
+                if alike is None:
+                    alike = self._calls_of[id(func)] = calls_of(self.graph, func)
+                fake.node = append_call(self.graph, func, tuple(nodes), kwarg_nodes, name, meta, alike)
                 if plan.rule is None:
                     self.numbers.define_sizes(fake.node, results.sizes)
             return fake
@@ -346,6 +349,11 @@ class Recorder(Answers, TorchDispatchMode):
         return known if known is not None else self.numbers.node(number, self._origin("number"))
 
     # --- results -------------------------------------------------------------------------------------------
+
+    def _use_equalities(self, info: TensorInfo) -> None:
+        environment = self.context.environment
+        if self.uses_equalities and environment.hints_hold:  # else a branch would return what it alone knows
+            info.use_equalities(environment.facts.replace)
 
     def _record_one(self, call: Call, info: TensorInfo) -> FakeTensor:
         """Record an operator with one new tensor as its result."""
