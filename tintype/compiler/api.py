@@ -15,6 +15,7 @@ from tintype.compiler.markers import allow_in_graph, disable, graph_break
 from tintype.compiler.modules import CompiledModule, compile_module
 from tintype.compiler.varying import mark_dynamic, mark_static
 from tintype.errors import InvalidRequestError
+from tintype.ir.process_switches import collector_paused
 
 
 def compile(
@@ -109,7 +110,8 @@ def load(path: str | os.PathLike[str], function: Any, *, backend: str | Callable
             f"{path} was compiled with a backend that is a function", remedy="give that function as backend="
         )
     made = compile(function, backend=chosen, fullgraph=saved.fullgraph)
-    put_into(made._tintype_engine if isinstance(made, CompiledModule) else made.engine, saved)
+    with collector_paused():
+        put_into(made._tintype_engine if isinstance(made, CompiledModule) else made.engine, saved)
     return made
 
 
