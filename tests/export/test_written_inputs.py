@@ -230,3 +230,17 @@ def test_the_gradient_of_bits_that_are_no_number() -> None:
         found.append(torch.autograd.grad(function(leaf * 1).sum(), leaf)[0])
     assert_same(*found)
     assert found[0][0] == 1
+
+
+def test_a_program_that_is_captured_again_with_a_leaf() -> None:
+    """Whose write eager mode refuses; in other calls the write has its gradient."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(3)
+        return x
+
+    program = tintype.export(model, (torch.ones(2),))
+    again = tintype.export(program.module(), (torch.ones(2, requires_grad=True),))
+    leaf = torch.ones(2, requires_grad=True)
+    (gradient,) = torch.autograd.grad(again.module()(leaf * 1).sum(), leaf)
+    assert_same(gradient, torch.full((2,), 3.0))

@@ -320,6 +320,9 @@ KEPT = [
     Kept("a gradient that wants to know a number of the data", static(), (x("x0", "3"),),
          "v0 = torch.repeat_interleave(self.p0, torch.tensor([2, 2, 2]), 0)\nv1 = torch.sinc(v0)\n"
          "v0[0], v0[-1] = v0[-1].clone(), v0[0].clone()\nv1", "self.p0 = torch.nn.Parameter(torch.randn(3, 1))"),
+    Kept("a write to several tensors after a region without gradients", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = x0.new_zeros(x0.shape)\n"
+         "v1 = x0 * 1\ntorch._foreach_mul_([v1, v0], [2.0, 3.0])\n(v1, v0)"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -109,7 +109,11 @@ def strided_from(
 
 
 def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Write to an input that may have gradients. A leaf can't have been written to but behind autograd's back."""
+    """Write to an input that may have gradients. A leaf can't have been written to but behind autograd's back; a
+    program that is captured with one may be called with another."""
+    recorder = active_recorder()
+    if recorder is not None and recorder.below_autograd:
+        return target.copy_(value)
     (target.detach() if target.is_leaf and target.requires_grad else target).copy_(value)
     return target
 

@@ -99,7 +99,7 @@ def _settled_region(node: Node, previous: Region) -> Region:
         meta.region = meta_of(user).region if user is not None else ()
     elif node.target is operator.getitem:
         meta.region = meta_of(node.args[0]).region  # type: ignore[arg-type]
-    elif not meta.region and previous and not _has_tensors(meta.get("val")):
+    elif not meta.region and previous and not _has_tensors(meta.get("val")) and not may_write(node.target):
         if any(meta_of(argument).region == previous for argument in node.all_input_nodes):
             meta.region = previous
     return meta.region
