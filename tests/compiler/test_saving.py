@@ -94,6 +94,42 @@ def test_random_calls_of_threads(seed: int) -> None:
     assert problem is None, problem
 
 
+def sized(x: torch.Tensor) -> torch.Tensor:
+    return x.view(x.shape[0] * x.shape[1]) * x.shape[0]
+
+
+def test_sizes_that_were_seen_to_vary_vary_from_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "sized.ttc"
+    fast = tintype.compile(sized)
+    for size in (2, 3, 4):
+        fast(torch.ones(size, 2))
+    assert fast.engine.captures == 2
+    fast.save(file)
+    again = tintype.compile.load(file, sized)
+    assert again.engine.varying.paths == fast.engine.varying.paths != set()
+    with tintype.set_stance("fail_on_recompile"):
+        for size in (5, 2, 7):
+            assert torch.equal(again(torch.ones(size, 2)), sized(torch.ones(size, 2)))
+    tintype.compile(sized, dynamic=False).save(file)
+    assert tintype.compile.load(file, sized).engine.options.dynamic is False
+
+
+def test_options_of_the_backend_are_saved(tmp_path: Path) -> None:
+    file = tmp_path / "options.ttc"
+    given: list[Any] = []
+
+    @tintype.compile.register_backend(name="keeping options")
+    def keeping(graph_module: Any, example_inputs: Any, **options: Any) -> Any:
+        given.append(options)
+        return graph_module.forward
+
+    fast = tintype.compile(sized, backend="keeping options", options={"level": 3}, mode="quick")
+    fast(torch.ones(2, 2))
+    fast.save(file)
+    tintype.compile.load(file, sized)(torch.ones(2, 2))
+    assert len(given) > 1 and all(options == {"options": {"level": 3}, "mode": "quick"} for options in given)
+
+
 PROGRAM = """
 import sys, torch, tintype
 

@@ -109,7 +109,8 @@ def load(path: str | os.PathLike[str], function: Any, *, backend: str | Callable
         raise InvalidRequestError(
             f"{path} was compiled with a backend that is a function", remedy="give that function as backend="
         )
-    made = compile(function, backend=chosen, fullgraph=saved.fullgraph)
+    given: dict[str, Any] = {"options": saved.options, "mode": saved.mode} if chosen == saved.backend else {}
+    made = compile(function, backend=chosen, fullgraph=saved.fullgraph, dynamic=saved.dynamic, **given)
     with collector_paused():
         put_into(made._tintype_engine if isinstance(made, CompiledModule) else made.engine, saved)
     return made

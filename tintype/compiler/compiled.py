@@ -130,7 +130,7 @@ class Engine:
     def stand_in(self, backend: Any) -> Engine:
         """An engine for the same function with another backend."""
         if backend not in self._stand_ins:
-            self._stand_ins[backend] = Engine(self.function, Options(backend, self.options.fullgraph), is_forced=True)
+            self._stand_ins[backend] = Engine(self.function, self.options.with_backend(backend), is_forced=True)
         return self._stand_ins[backend]
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -359,11 +359,16 @@ class Options:
     ) -> None:
         self.backend = backend
         self.dynamic = dynamic
+        self.of_backend, self.mode = options, mode
         self.fullgraph = fullgraph
         self.make = backend_of(backend, options, mode)
         self.whole_graphs = self.make is not None
         # called with the guards that failed, before a function is captured again
         self.listeners: list[Callable[[list[Guard]], None]] = []
+
+    def with_backend(self, backend: Any) -> Options:
+        """The same with another backend."""
+        return Options(backend, self.fullgraph, dynamic=self.dynamic)
 
 
 def refuse_breaks(capture: Capture) -> None:

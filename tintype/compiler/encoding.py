@@ -33,7 +33,7 @@ class Encoder:
         self.objects: list[list[Any]] = []
         self.sources: list[list[Any]] = []
         self._objects: dict[int, int] = {}
-        self._sources: dict[Any, int] = {}
+        self.known: dict[Any, int] = {}  # the numbers of sources, by path
         self._places: dict[int, int] = {}  # of objects whose classes no name leads to, by the class
         self._kept: list[Any] = []  # so that identities stay what they are
 
@@ -67,13 +67,13 @@ class Encoder:
 
     def source(self, source: Source) -> int:
         """The number of a source in the table."""
-        if source.path not in self._sources:
+        if source.path not in self.known:
             parent = None if source.parent is None else self.source(source.parent)
             key = self.reference(source.key) if source.kind == "constant" and source.key is not None else None
             entry = [source.kind, self.value(source.key) if key is None else ["object", key], parent]
             self.sources.append(entry)
-            self._sources[source.path] = len(self.sources) - 1
-        return self._sources[source.path]
+            self.known[source.path] = len(self.sources) - 1
+        return self.known[source.path]
 
     def reference(self, value: Any) -> int:
         """The number of an object in the table."""

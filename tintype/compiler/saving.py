@@ -52,11 +52,17 @@ class Saved(msgspec.Struct, forbid_unknown_fields=True):
     function: str
     backend: str | None
     fullgraph: bool
+    dynamic: bool | None
+    mode: str | None
+    options: dict[str, bool | int | float | str | None] | None
     # module, name in it, hash
     codes: list[tuple[str, str, str]]
     objects: list[list[Any]]
     sources: list[list[Any]]
     runs: list[Run]
+    # sources of numbers and sizes that were seen to vary, and whether sizes of results do
+    varying: list[int]
+    has_sizes: bool
 
 
 def made_by() -> dict[str, str]:
@@ -95,12 +101,27 @@ def save(engine: Engine, path: str | os.PathLike[str]) -> None:
         engine.name,
         backend if isinstance(backend, str) else None,
         engine.options.fullgraph,
+        engine.options.dynamic,
+        engine.options.mode,
+        _plain_options(engine),
         list(codes),
         encoder.objects,
         encoder.sources,
         runs,
+        [encoder.known[path] for path in engine.varying.paths if path in encoder.known],
+        engine.varying.has_sizes,
     )
     _write(Path(path), msgspec.json.encode(saved))
+
+
+def _plain_options(engine: Engine) -> Any:
+    options = engine.options.of_backend
+    if options is None or not isinstance(engine.options.backend, str):
+        return None  # a backend that is a function is given again, and so are its options
+    for name, value in options.items():
+        if not isinstance(value, (bool, int, float, str, type(None))):
+            raise UnsavableError(f"the option {name!r} of the backend is a {type(value).__name__}, which has no text")
+    return dict(options)
 
 
 def paths_of(root: Node) -> list[list[Item]]:
@@ -167,6 +188,7 @@ def put_into(engine: Engine, saved: Saved) -> None:
             if not missing:
                 problem = _add(engine, run, saved, decoder)
                 problems |= dict.fromkeys([problem] if problem else [])
+        _put_varying(engine, saved, decoder)
     engine.entry = engine.program.compiled()
     engine.choose()
     if problems:
@@ -177,6 +199,16 @@ def put_into(engine: Engine, saved: Saved) -> None:
             StaleRunsWarning,
             stacklevel=levels_to_the_user(),
         )
+
+
+def _put_varying(engine: Engine, saved: Saved, decoder: Decoder) -> None:
+    """What was seen to vary is a symbol in the next capture at once."""
+    engine.varying.has_sizes = engine.varying.has_sizes or saved.has_sizes
+    for number in saved.varying:
+        try:
+            engine.varying.paths.add(decoder.source(number).path)
+        except NotNamedError:
+            continue  # it hangs on an object that is not there any more
 
 
 def _missing(run: Run, found: list[tuple[Any, str]]) -> list[str]:
