@@ -331,8 +331,17 @@ def gemma3_vision() -> Architecture:
     return Architecture("Gemma 3 vision", model, more=pictures, prefix=(image_token,) * 4)
 
 
+class PicturesOfOneSize(transformers.Qwen2_5_VLForConditionalGeneration):
+    """A model that goes through its pictures by what ``image_grid_thw`` says of them, where that is no input."""
+
+    def forward(self, *args: Any, pixel_values: Any = None, position_ids: Any = None, **kwargs: Any) -> Any:
+        if pixel_values is not None:
+            kwargs["image_grid_thw"] = torch.tensor([[1, 4, 4]] * (len(pixel_values) // 16))
+        return super().forward(*args, pixel_values=pixel_values, position_ids=position_ids, **kwargs)
+
+
 def qwen2_5_vl() -> Architecture:
-    """Pictures and text in, text out; the vision part goes through its pictures by their data."""
+    """Pictures and text in, text out; the vision part goes through its pictures by their sizes."""
     image_token, start, end = VOCABULARY - 1, VOCABULARY - 2, VOCABULARY - 3
     rotary = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
     config = transformers.Qwen2_5_VLConfig(
@@ -348,11 +357,10 @@ def qwen2_5_vl() -> Architecture:
         image_token_id=image_token, vision_start_token_id=start, vision_end_token_id=end,
         video_token_id=VOCABULARY - 4,
     )  # fmt: skip
-    model = _model(transformers.Qwen2_5_VLForConditionalGeneration, config)
+    model = _model(PicturesOfOneSize, config)
 
     def pictures(batch: int) -> dict[str, Any]:
-        patches = torch.randn(batch * 16, 48, generator=torch.Generator().manual_seed(1))
-        return {"pixel_values": patches, "image_grid_thw": torch.tensor([[1, 4, 4]] * batch)}
+        return {"pixel_values": torch.randn(batch * 16, 48, generator=torch.Generator().manual_seed(1))}
 
     return Architecture("Qwen2.5-VL", model, more=pictures, prefix=(start, *(image_token,) * 4, end))
 

@@ -28,6 +28,15 @@ def test_states() -> None:
     assert differences(export(architecture, "decode"), architecture, "decode", SIZES[:4]) == []
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_prefill_that_goes_through_pictures_of_one_size(stage: str) -> None:
+    architecture = ARCHITECTURES["qwen2_5_vl"]()
+    program = STAGES[stage](export(architecture, "prefill"))
+    assert differences(program, architecture, "prefill", [(2, 6), (2, 1), (2, 11)]) == []
+    (refused,) = differences(program, architecture, "prefill", [(3, 6)])
+    assert "refused" in refused
+
+
 @pytest.mark.parametrize("example", [(2, 6), (2, 20)])
 def test_one_program_serves_a_window_before_and_after_it_is_full(example: tuple[int, int]) -> None:
     architecture = ARCHITECTURES["gemma3"]()

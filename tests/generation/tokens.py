@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,10 +51,10 @@ def tokens_of_generate(
         own = (architecture.cache_name, "position_ids")
         arguments = architecture.prefill(batch, length, seed)
         inputs = {name: value for name, value in arguments.items() if name not in own}
-    # those of speech models do more than generate
+    # those of speech models do more than generate; some models note in attributes where they are
     found = transformers.GenerationMixin.generate(
-        architecture.model, **inputs, max_new_tokens=count, min_new_tokens=count, do_sample=False, num_beams=1,
-        eos_token_id=None, forced_eos_token_id=None,
+        copy.deepcopy(architecture.model), **inputs, max_new_tokens=count, min_new_tokens=count, do_sample=False,
+        num_beams=1, eos_token_id=None, forced_eos_token_id=None,
     )  # fmt: skip
     return found[:, -count:]
 
