@@ -1,1 +1,1 @@
-"""The command line: ``tintype info`` and ``tintype run``."""
+"""The command line: ``tintype --help``."""

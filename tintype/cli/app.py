@@ -1,5 +1,5 @@
-"""``tintype``: looks at saved programs, runs them, and converts files from TorchScript and to ONNX. What a command
-needs is loaded when it is called."""
+"""``tintype``: looks at saved programs, runs and compares them, makes them of models, and converts files. What a
+command needs is loaded when it is called. docs/command_line.md has all commands and what they end with."""
 
 from __future__ import annotations
 
@@ -63,6 +63,30 @@ Imports = Annotated[
     typer.Option("--import", help="A module to import first: operators and classes.", metavar="MODULE"),
 ]
 
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for machines.")]
+ModelSource = Annotated[
+    str,
+    typer.Argument(
+        help="A model or a function that makes one, or a folder with a model of transformers.",
+        metavar="package.module:factory|hf:FOLDER",
+    ),
+]
+Described = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        help="An input by name: sizes and dtype of a tensor, a file, or a value.",
+        metavar="x=2x3:float32",
+    ),
+]
+Dynamic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic", "-d", help="A size that varies, perhaps with bounds; or auto.", metavar="x.0=batch:1:64"
+    ),
+]
+
 # what a command ends with; 2 is for a command line that can't be understood
 REFUSED = 1
 DIFFERENT = 3
@@ -82,12 +106,147 @@ def _told_plainly() -> Iterator[None]:
 
 
 @app.command()
-def info(file: ProgramFile) -> None:
+def info(file: ProgramFile, as_json: AsJson = False) -> None:
     """Print a program's inputs and outputs, what sizes it takes, its operators, weights and versions."""
     from tintype.cli.info import print_info
 
     with _told_plainly():
-        print_info(file)
+        print_info(file, as_json=as_json)
+
+
+@app.command()
+def tree(
+    file: ProgramFile,
+    entry: Entry = None,
+    depth: Annotated[int | None, typer.Option("--depth", help="How many levels of modules.")] = None,
+) -> None:
+    """Print the modules of a program with their operators and parameters; modules that are alike once."""
+    with _told_plainly():
+        from tintype.cli.looking import print_tree
+
+        print_tree(file, entry=entry, depth=depth)
+
+
+@app.command()
+def show(
+    file: ProgramFile,
+    entry: Entry = None,
+    module: Annotated[
+        str | None, typer.Option("--module", "-m", help="Only what this module does.", metavar="encoder.*")
+    ] = None,
+    operator: Annotated[
+        str | None, typer.Option("--op", help="Only calls of this operator.", metavar="linear")
+    ] = None,
+) -> None:
+    """Print a program as code, or the part of it that belongs to a module or calls an operator."""
+    with _told_plainly():
+        from tintype.cli.looking import print_part
+
+        print_part(file, entry=entry, module=module, operator=operator)
+
+
+@app.command()
+def decompose(
+    file: ProgramFile,
+    target: Annotated[Path, typer.Argument(help="The file to write.", metavar="CORE.tt")],
+    entry: Entry = None,
+) -> None:
+    """Write a program in terms of core ATen."""
+    with _told_plainly():
+        from tintype.cli.inputs import load_one
+        from tintype.serde.files import save
+
+        program = load_one(file, entry).run_decompositions()
+        save(program, target)
+        print(f"{target}: {program!r}")
+
+
+@app.command()
+def bench(
+    file: ProgramFile,
+    entry: Entry = None,
+    inputs: Inputs = None,
+    calls: Annotated[int, typer.Option("--calls", help="How many calls are timed.", min=1)] = 20,
+    threads: Annotated[int | None, typer.Option("--threads", help="How many threads torch may use.", min=1)] = None,
+    as_json: AsJson = False,
+    imports: Imports = None,
+) -> None:
+    """Print how long calls of a program take, on its example or on inputs."""
+    with _told_plainly():
+        from tintype.cli.bench import bench_program
+        from tintype.cli.inputs import import_modules
+
+        import_modules(imports or [])
+        bench_program(file, inputs or [], entry=entry, calls=calls, threads=threads, as_json=as_json)
+
+
+@app.command()
+def export(
+    model: ModelSource,
+    target: Annotated[Path, typer.Argument(help="The file to write.", metavar="MODEL.tt")],
+    inputs: Described = None,
+    dynamic: Dynamic = None,
+    validate: Annotated[
+        bool, typer.Option("--validate/--no-validate", help="Compare the file with the model on the inputs.")
+    ] = True,
+) -> None:
+    """Export a model that a Python module makes, or that a folder holds; ends with 3 if the file does otherwise."""
+    with _told_plainly():
+        from tintype.cli.export_model import export_model
+
+        agree = export_model(model, target, inputs or [], dynamic or [], validate=validate)
+    if not agree:
+        raise typer.Exit(DIFFERENT)
+
+
+@app.command()
+def check(model: ModelSource, inputs: Described = None, dynamic: Dynamic = None) -> None:
+    """Say whether a model can be exported, and name every problem; ends with 3 if there are some. Writes nothing."""
+    with _told_plainly():
+        from tintype.cli.export_model import check_model
+
+        good = check_model(model, inputs or [], dynamic or [])
+    if not good:
+        raise typer.Exit(DIFFERENT)
+
+
+weights_app = typer.Typer(
+    help="Parameters and buffers: list them, or write a file with others.", no_args_is_help=True
+)
+app.add_typer(weights_app, name="weights")
+
+
+@weights_app.command("ls")
+def list_weights(
+    file: ProgramFile,
+    entry: Entry = None,
+    statistics: Annotated[bool, typer.Option("--statistics", "-s", help="With the range of their numbers.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print every weight with its shape."""
+    with _told_plainly():
+        from tintype.cli.weights import list_weights
+
+        list_weights(file, entry=entry, statistics=statistics, as_json=as_json)
+
+
+@weights_app.command("replace")
+def replace_weights(
+    file: ProgramFile,
+    sources: Annotated[
+        list[Path], typer.Argument(help="safetensors files, a folder of them, or a state_dict.", metavar="WEIGHTS...")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.", metavar="MODEL.tt")],
+    entry: Entry = None,
+    strict: Annotated[
+        bool, typer.Option("--strict/--not-strict", help="All tensors must be used, and all weights found.")
+    ] = True,
+) -> None:
+    """Write a program with other weights; names, shapes and dtypes are checked."""
+    with _told_plainly():
+        from tintype.cli.weights import replace_weights
+
+        replace_weights(file, sources, output, entry=entry, strict=strict)
 
 
 @app.command()

@@ -31,8 +31,8 @@ def convert_file(
         raise InvalidRequestError(f"there is no file {source}")
     if not target.parent.is_dir() or (target.exists() and target.samefile(source)):
         raise InvalidRequestError(f"{target} is no place for the program", remedy="name another file to write")
-    described = dict(map(_described_input, inputs))
-    shapes = _dynamic_shapes(dynamic, described)
+    described = dict(map(described_input, inputs))
+    shapes = dynamic_shapes_of(dynamic, described)
     try:
         script = torch.jit.load(source, map_location="cpu")
     except (RuntimeError, ValueError) as error:
@@ -80,7 +80,8 @@ def _in_order(script: Any, method: str, given: dict[str, str]) -> dict[str, Any]
     return found
 
 
-def _described_input(text: str) -> tuple[str, str]:
+def described_input(text: str) -> tuple[str, str]:
+    """The name and the description of an input."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise InvalidRequestError(f"--input {text}: expected NAME=SIZES:DTYPE", remedy="write --input x=2x3:float32")
@@ -94,7 +95,7 @@ def _example(name: str, value: str, kind: str) -> Any:
     if value == "None" and kind != "str":
         return None
     if kind == "Tensor" or (":" in value and kind != "str"):
-        return _tensor(name, value)
+        return described_tensor(name, value)
     if kind == "str":
         return value
     if value.lower() in ("true", "false"):
@@ -107,7 +108,7 @@ def _example(name: str, value: str, kind: str) -> Any:
     return value
 
 
-def _tensor(name: str, value: str) -> torch.Tensor:
+def described_tensor(name: str, value: str) -> torch.Tensor:
     """A tensor to convert with; its values make no difference, but for those that the script decides by."""
     sizes, _, dtype_name = value.partition(":")
     dtype = getattr(torch, dtype_name or "float32", None)
@@ -124,7 +125,7 @@ def _tensor(name: str, value: str) -> torch.Tensor:
         raise InvalidRequestError(f"--input {name}={value}: there can be no such tensor: {error}") from error
 
 
-def _dynamic_shapes(texts: Sequence[str], arguments: dict[str, str]) -> dict[str, Any] | None:
+def dynamic_shapes_of(texts: Sequence[str], arguments: dict[str, str]) -> dict[str, Any] | None:
     """``x.0=batch``: that size of the input varies; sizes of one name are one size. ``n=steps``: that number does."""
     shapes: dict[str, Any] = {}
     dimensions: dict[str, Dim] = {}

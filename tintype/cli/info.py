@@ -21,10 +21,13 @@ from tintype.serde.mapping import map_path
 _MOST_ROWS = 40
 
 
-def print_info(path: Path) -> None:
+def print_info(path: Path, *, as_json: bool = False) -> None:
     """Print everything that is worth knowing about a file."""
     archive = archive_of(map_path(path), path)
     description = read_description(archive)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(_as_data(path, archive, description)), indent=1).decode())
+        return
     info, one = description.info, description.program
     console = Console()
     what = f"{len(description.programs)} programs" if one is None else f"{one.stage} stage"
@@ -42,6 +45,34 @@ def print_info(path: Path) -> None:
     extra = [name.removeprefix("extra/") for name in archive.names() if name.startswith("extra/")]
     if extra:
         _print(console, f"extra files: {', '.join(extra)}")
+
+
+def _as_data(path: Path, archive: Any, description: Any) -> dict[str, Any]:
+    """The same for machines."""
+    info, one = description.info, description.program
+    programs = {"": one} if one is not None else description.programs
+    return {
+        "file": path.name,
+        "bytes": len(archive.view),
+        "format": list(info.format),
+        "producer": info.producer,
+        "torch": info.torch,
+        "programs": {name: _program_data(program) for name, program in programs.items()},
+        "extra_files": [name.removeprefix("extra/") for name in archive.names() if name.startswith("extra/")],
+    }
+
+
+def _program_data(program: schema.Program) -> dict[str, Any]:
+    _name_sizes(program)
+    return {
+        "stage": program.stage,
+        "inputs": dict(_inputs(program)),
+        "outputs": [{"name": name, "value": value} for name, value in _outputs(program)],
+        "contract": _contract(program),
+        "operators": dict(_operator_counts(program)),
+        "state": [entry.name for entry in program.state],
+        "constants": [entry.name for entry in program.constants],
+    }
 
 
 def _print_program(console: Console, program: schema.Program) -> None:
@@ -67,12 +98,15 @@ def _name_sizes(program: schema.Program) -> None:
 
 
 def _print(console: Console, text: str, style: str = "") -> None:
-    console.print(_plain(text, style), soft_wrap=True)
+    console.print(plain(text, style), soft_wrap=True)
 
 
-def _plain(text: str, style: str = "") -> Text:
+def plain(text: str, style: str = "", *, keep_lines: bool = False) -> Text:
     """Text from a file: never markup, and nothing that a terminal would obey."""
-    return Text("".join(character if character.isprintable() else "?" for character in text), style)
+    shown = [
+        character if character.isprintable() or (keep_lines and character == "\n") else "?" for character in text
+    ]
+    return Text("".join(shown), style)
 
 
 def _inputs(program: schema.Program) -> Iterator[tuple[str, str]]:
@@ -86,11 +120,34 @@ def _inputs(program: schema.Program) -> Iterator[tuple[str, str]]:
 
 def _outputs(program: schema.Program) -> Iterator[tuple[str, str]]:
     nodes = {node.name: node for graph in program.graphs[-1:] for node in graph.nodes}
+    places = iter(_places(program.out_tree))
     for entry in program.outputs:
         node = nodes.get(entry.argument.name)
         value = entry.argument.value if node is None else node.value
         purpose = "" if entry.kind == "user_output" else f"  ({entry.kind.replace('_', ' ')} of {entry.target})"
+        if entry.kind == "user_output" and (place := next(places, "")):
+            purpose = f"  {place}"
         yield entry.argument.name or "(constant)", _describe(program, value) + purpose
+
+
+def _places(tree: schema.Tree | None, path: str = "") -> Iterator[str]:
+    """Where each output stands in the result, as far as the file alone tells."""
+    if tree is None:
+        yield path.removeprefix(".")
+        return
+    names = _names_of_parts(tree)
+    for number, child in enumerate(tree.children):
+        yield from _places(child, f"{path}.{names[number]}" if names else f"{path}[{number}]")
+
+
+def _names_of_parts(tree: schema.Tree) -> list[str]:
+    """The names of a container's parts; none where it only numbers them."""
+    context: Any = msgspec.to_builtins(tree.context)
+    while isinstance(context, (list, tuple)) and context:
+        if len(context) == len(tree.children) and all(isinstance(name, str) for name in context):
+            return list(context)
+        context = next((part for part in context if isinstance(part, (list, tuple))), None)
+    return []
 
 
 def _describe(program: schema.Program, value: Any) -> str:
@@ -107,35 +164,44 @@ def _values_table(title: str, rows: Iterator[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 2))
     found = list(rows)
     for name, description in found[:_MOST_ROWS]:
-        table.add_row(_plain(name), _plain(description))
+        table.add_row(plain(name), plain(description))
     if len(found) > _MOST_ROWS:
         table.add_row(f"and {len(found) - _MOST_ROWS} more", "")
     return table
 
 
 def _print_contract(console: Console, program: schema.Program) -> None:
+    lines = _contract(program)
+    _print(console, "what it asks of sizes" if lines else "all sizes are fixed", style="italic" if lines else "")
+    for line in lines:
+        _print(console, f"  {line}")
+
+
+def _contract(program: schema.Program) -> list[str]:
+    """What a program asks of sizes; nothing where all are fixed."""
     if not program.symbols.symbols:
-        _print(console, "all sizes are fixed")
-        return
+        return []
     from tintype.export.constraints import contract_lines
     from tintype.export.contract import Contract
     from tintype.serde.symbols import SymbolReader
 
     symbols = SymbolReader(program.symbols)
-    _print(console, "what it asks of sizes", style="italic")
-    for line in str(Contract(contract_lines(symbols.environment, symbols.sizes))).splitlines():
-        _print(console, f"  {line}")
+    return str(Contract(contract_lines(symbols.environment, symbols.sizes))).splitlines()
 
 
 def _operators_table(program: schema.Program) -> Table:
-    counts = Counter(
-        program.functions[node.target]
+    counts = _operator_counts(program)
+    rows = [(name, str(count)) for name, count in counts.most_common()]
+    return _values_table(f"operators ({sum(counts.values())} calls)", iter(rows))
+
+
+def _operator_counts(program: schema.Program) -> Counter[str]:
+    return Counter(
+        program.functions[node.target].removeprefix("torch.ops.")
         for graph in program.graphs
         for node in graph.nodes
         if node.operation == schema.CALL and type(node.target) is int and 0 <= node.target < len(program.functions)
     )
-    rows = [(name.removeprefix("torch.ops."), str(count)) for name, count in counts.most_common()]
-    return _values_table(f"operators ({sum(counts.values())} calls)", iter(rows))
 
 
 def _print_weights(console: Console, programs: list[schema.Program], storages: list[schema.Storage]) -> None:

@@ -102,6 +102,7 @@ class _OfAnySize(Expectation):
     """An input that may have other sizes than the program was exported for."""
 
     __slots__ = ("any_dtype",)
+    any_dtype: bool
 
     def check(self, given: Any, symbols: dict[Symbol, int]) -> None:
         """Raise unless it is a tensor of the right dtype, or the right value."""

@@ -1,0 +1,154 @@
+"""``tintype export`` and ``tintype check``: programs of models that a function makes, or that a folder holds."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tintype.cli.convert import described_input, described_tensor, dynamic_shapes_of
+from tintype.cli.inputs import read_value
+from tintype.comparison.comparing import compare
+from tintype.errors import CaptureReport, InvalidRequestError, TintypeError
+from tintype.export.exporting import export
+from tintype.export.program import ExportedProgram
+from tintype.serde.files import save
+
+
+def export_model(source: str, target: Path, inputs: Sequence[str], dynamic: Sequence[str], *, validate: bool) -> bool:
+    """Export a model to a file; compare the two, and say whether they agree."""
+    if not target.parent.is_dir():
+        raise InvalidRequestError(f"there is no folder {target.parent}")
+    model = load_model(source)
+    kwargs = _inputs_of(model, inputs)
+    program = _exported(model, kwargs, dynamic)
+    save(program, target)
+    calls = sum(node.op == "call_function" for node in program.graph.nodes)
+    print(f"{target}: {calls} operator calls, {len(program.state_dict)} parameters and buffers")
+    for line in str(program.contract()).splitlines():
+        print(f"  {line}")
+    if not validate:
+        return True
+    found = compare(model, target, ((), kwargs))
+    print(found)
+    return found.agree
+
+
+def check_model(source: str, inputs: Sequence[str], dynamic: Sequence[str]) -> bool:
+    """Print what stands in the way of an export, all of it, or what the program would ask of its inputs."""
+    model = load_model(source)
+    kwargs = _inputs_of(model, inputs)
+    try:
+        program = _exported(model, kwargs, dynamic)
+    except TintypeError as error:
+        problems = error.problems if isinstance(error, CaptureReport) else [error]
+        print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the way of an export:")
+        for number, problem in enumerate(problems, 1):
+            print(f"{number}. [{problem.id}] {problem}")
+        return False
+    print(f"{source} can be exported")
+    for line in str(program.contract()).splitlines():
+        print(f"  {line}")
+    wrong = wrong_fakes(program, kwargs)
+    for line in wrong:
+        print(line)
+    found = compare(model, program, ((), kwargs))
+    print(found)
+    return found.agree and not wrong
+
+
+def wrong_fakes(program: ExportedProgram, kwargs: dict[str, Any]) -> list[str]:
+    """The operators whose results are not what was known of them without running them, as lines of text."""
+    from tintype.comparison.sides import copies
+    from tintype.comparison.steps import run_steps
+    from tintype.ir.printing import describe_value
+
+    lines: list[str] = []
+
+    def seen(step: Any, value: torch.Tensor) -> None:
+        said = step.node.meta["val"]
+        sizes = zip(said.shape, value.shape)
+        fits = said.dim() == value.dim() and all(a == b for a, b in sizes if isinstance(a, int))
+        if not fits or said.dtype is not value.dtype:
+            lines.append(
+                f"{step.operator} gives {describe_value(value)}, but its fake kernel says {describe_value(said)}"
+            )
+
+    with torch.no_grad():
+        run_steps(program, (), copies(kwargs), seen)
+    return lines
+
+
+def load_model(source: str) -> Any:
+    """``package.module:name``, a model or a function that makes one; ``hf:FOLDER``, a model of transformers."""
+    kind, _, rest = source.partition(":")
+    if not rest:
+        raise InvalidRequestError(
+            f"{source} is no model", remedy="name one: package.module:model_or_factory, or hf:FOLDER"
+        )
+    if kind == "hf":
+        return _from_folder(Path(rest))
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(kind)
+    except ImportError as error:
+        raise InvalidRequestError(f"{source}: {error}", remedy="run it where the module can be imported") from error
+    finally:
+        sys.path.pop(0)
+    found: Any = module
+    for part in rest.split("."):
+        if not hasattr(found, part):
+            raise InvalidRequestError(f"{kind} has no {rest!r}")
+        found = getattr(found, part)
+    if isinstance(found, torch.nn.Module):
+        return found
+    if not callable(found):
+        raise InvalidRequestError(f"{source} is a {type(found).__name__}, which makes no model")
+    model = found()
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidRequestError(f"{source}() returned a {type(model).__name__}, and no torch.nn.Module")
+    return model.eval()
+
+
+def _from_folder(folder: Path) -> torch.nn.Module:
+    if not (folder / "config.json").is_file():
+        raise InvalidRequestError(f"{folder} has no config.json, so it holds no model of transformers")
+    try:
+        import transformers
+    except ImportError as error:
+        raise InvalidRequestError("transformers is not installed", remedy="pip install transformers") from error
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    architecture = (config.architectures or [""])[0]
+    cls = getattr(transformers, architecture, None) or transformers.AutoModel
+    model: torch.nn.Module = cls.from_pretrained(folder, local_files_only=True)
+    return model.eval()
+
+
+def _inputs_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
+    """Inputs by name: files and values as for ``tintype run``, or the sizes and dtype of a tensor."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, value = described_input(text)
+        if ":" in value and not Path(value).exists() and value[0] not in "[{\"'":
+            found[name] = described_tensor(name, value)
+        else:
+            given = read_value(value, f"--input {text}")
+            found[name] = torch.tensor(given) if isinstance(given, list) else given
+    if found:
+        return found
+    dummy = getattr(model, "dummy_inputs", None)  # models of transformers have some
+    if isinstance(dummy, dict):
+        return dict(dummy)
+    raise InvalidRequestError("an export needs inputs", remedy="add --input x=2x3:float32, or --input x=x.npy")
+
+
+def _exported(model: Any, kwargs: dict[str, Any], dynamic: Sequence[str]) -> ExportedProgram:
+    shapes: Any = "auto" if list(dynamic) == ["auto"] else dynamic_shapes_of(dynamic, dict.fromkeys(kwargs, ""))
+    if isinstance(shapes, dict):
+        shapes = {name: shapes.get(name) for name in kwargs}
+    return export(model, (), kwargs, dynamic_shapes=shapes)
