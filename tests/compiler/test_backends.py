@@ -76,6 +76,10 @@ def test_what_onnxruntime_can_not_do_is_not_given_to_it() -> None:
         assert writing(x) is x and torch.equal(x, torch.ones(2, 2))
         viewing(x).add_(1)
         assert x[0, 0] == 2
+    unused = tintype.compile(lambda x: (x.sin(), x)[1], backend="onnxruntime")  # a model without outputs
+    for _ in range(4):
+        x = torch.zeros(2)
+        assert unused(x) is x
     parameter = torch.ones(2, requires_grad=True)
     twice = tintype.compile(lambda x: x * 2, backend="onnxruntime")
     twice(parameter)

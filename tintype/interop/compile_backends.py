@@ -89,7 +89,8 @@ class OnnxCompiler:
             )
         with torch.no_grad():
             program = onnx.export(graph_module, tuple(inputs), **self.options)
-        program.initialize(providers=self.providers)
+        if self.providers is not None:
+            program.providers = self.providers
         return program
 
 
