@@ -162,3 +162,12 @@ def test_an_associative_scan_of_nothing_has_gradients() -> None:
     assert result.shape == (0, 3)
     result.sum().backward()
     assert x.grad is not None and x.grad.shape == (0, 3)
+
+
+def test_a_gradient_that_rests_on_what_a_branch_decided_is_refused_by_name() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        product = lambda x: torch.einsum("ij,jk->ik", x, x) * 1  # noqa: E731
+        return tintype.cond(x.sum() < 9, product, lambda x: x.clone(), (x,)).sum() + x.sum()
+
+    with pytest.raises(tintype.TintypeError, match=r"the gradient of a function .* einsum"):
+        tintype.export_joint(model, (torch.randn(1, 0, requires_grad=True),), dynamic_shapes="auto")

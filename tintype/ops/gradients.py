@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from tintype.errors import CaptureError
+from tintype.errors import CaptureError, TintypeError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
@@ -220,7 +220,17 @@ def _backward_graph(
             location=user_location(),
             remedy="return the new value instead",
         )
-    joint = joint_of(forward, recorder.context, list(wanted), tangents_for=list(tangents_for))
+    try:
+        joint = joint_of(forward, recorder.context, list(wanted), tangents_for=list(tangents_for))
+    except RuntimeError as error:
+        if isinstance(error, TintypeError):
+            raise
+        # torch's own parts of an operator ask for sizes, of which only the function itself knows what it decided
+        raise CaptureError(
+            f"the gradient of a function that an operator takes can't be captured: {error}",
+            location=user_location(),
+            remedy="do this part outside of the function, or let the sizes be fixed",
+        ) from error
     graph = joint.backward()
     _complete_tangents(recorder.context, forward, graph, list(tangents_for), joint.tangents)
     output = output_node(graph)
