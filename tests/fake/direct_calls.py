@@ -410,7 +410,31 @@ def quantized() -> Iterator[Call]:
         )  # fmt: skip
 
 
-FAMILIES = (quantized, spectra, arithmetic, factories, images, sequences, selections, products)
+def histograms() -> Iterator[Call]:
+    """Elements counted between edges."""
+    yield call("histogram.bin_ct", real(10), 4)
+    yield call("histogram.bin_ct", real(3, 4), 7, range=[-1.0, 1.0], density=True)
+    yield call("histogram.bins_tensor", real(10), torch.linspace(-1, 1, 5), weight=real(10))
+    yield call("_histogramdd_bin_edges", real(10, 2), [3, 4])
+    yield call("_histogramdd_from_bin_cts", real(10, 2), [3, 4])
+    yield call("_histogramdd_from_bin_tensors", real(5, 2, 2), [torch.linspace(-1, 1, 3), torch.linspace(-1, 1, 6)])
+
+
+def solved() -> Iterator[Call]:
+    """Decompositions, and the equations that they solve."""
+    for sizes in ((4, 3), (3, 4), (2, 5, 3), (0, 2, 3)):
+        yield call("geqrf", real(*sizes))
+    for driver in (None, "gelsy", "gels"):
+        for left, right in (((5, 3), (5, 2)), ((3, 5), (3, 2)), ((2, 5, 3), (2, 5, 4)), ((1, 4, 4), (2, 4, 1))):
+            yield call("linalg_lstsq", real(*left), real(*right), driver=driver)
+    yield call("linalg_lstsq", real(2, 5, 3), real(2, 5))
+    places = torch.zeros(1, 1, 2, 2, 2, dtype=torch.int64)
+    yield call("fractional_max_pool3d_backward", real(1, 1, 2, 2, 2), real(1, 1, 4, 4, 4), [2] * 3, [2] * 3, places)
+    yield call("affine_grid_generator", real(2, 2, 3), [2, 3, 4, 5], False)
+    yield call("affine_grid_generator", real(2, 3, 4), [2, 1, 3, 4, 5], True)
+
+
+FAMILIES = (histograms, solved, quantized, spectra, arithmetic, factories, images, sequences, selections, products)
 
 
 def in_layouts(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -36,10 +36,11 @@ from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import is_captured_program, positional_keywords
-from tintype.trace.capture import Capture, CapturedGraph, ReturnsSubclass
+from tintype.trace.capture import Capture, CapturedGraph
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.example_answers import Decision
 from tintype.trace.state import ScriptInsideError
+from tintype.trace.subclasses import ReturnsSubclass
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize

@@ -67,11 +67,11 @@ from tintype.trace.recorder import Conversion, Recorder
 from tintype.trace.recording import Recording, one_at_a_time
 from tintype.trace.snapshot import Change, Snapshot, contained, holds_fake, is_of_data, is_plain, with_plain_sizes
 from tintype.trace.state import ModelState, identity, named_modules
+from tintype.trace.subclasses import refuse_whole
 from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
 from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
-from tintype.tree.subclasses import is_wrapper
 
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -115,10 +115,6 @@ class CapturedGraph:
 SizesOf = Callable[[int, torch.Tensor], tuple[Size, ...]]
 # (position among the leaves of the arguments, number) -> the number, symbolic if it may vary
 NumberOf = Callable[[int, int | float], Any]
-
-
-class ReturnsSubclass(BaseException):
-    """The program returns a tensor that consists of others: capture again, with it taken apart."""
 
 
 class CaptureInterrupted(Exception):
@@ -452,8 +448,7 @@ class Capture:
 
     def _output(self, leaf: Any) -> tuple[Any, ArgumentSpec]:
         if isinstance(leaf, torch.Tensor):
-            if is_wrapper(type(leaf)):
-                raise ReturnsSubclass
+            refuse_whole(leaf)
             fake = self.recorder.as_fake(leaf)
             return fake.node, TensorArgument(fake.node.name)
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):

@@ -24,6 +24,7 @@ from tintype.symbolic.expression import Size
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import certainly_at_least
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
+from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -303,18 +304,6 @@ def _pad_packed_sequence(data: Any, batch_sizes: Any, batch_first: bool, padding
     return torch.ops.aten._pad_packed_sequence.default(data, batch_sizes, batch_first, padding, 0)
 
 
-def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
-    """The operator wants its number of steps as a plain integer; as eager mode does, from both ends to the middle."""
-    kind = dtype or torch.get_default_dtype()
-    if type(steps) is not torch.SymInt or isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor):
-        return NotImplemented
-    if not kind.is_floating_point or options:
-        return NotImplemented
-    position = torch.arange(steps, dtype=kind, device=device)  # type: ignore[call-overload]
-    width = (end - start) / torch.sym_max(steps - 1, 1)
-    return torch.where(position * 2 < steps, start + position * width, end - (steps - 1 - position) * width)
-
-
 def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> Any:
     """The operator looks whether its classes exist, but not where autograd would take it apart."""
     with torch._C._AutoDispatchBelowADInplaceOrView():
@@ -375,12 +364,12 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.new_tensor: _new_tensor,
     torch.ctc_loss: functools.partial(_ctc_loss, function=torch.ctc_loss),
     torch.nn.functional.ctc_loss: functools.partial(_ctc_loss, function=torch.nn.functional.ctc_loss),
-    torch.linspace: _linspace,
     torch.nn.functional.batch_norm: _batch_norm,
     torch._C._nn.one_hot: _one_hot,
     torch.zeros: _zeros,
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
     torch.sym_ite: _ite,
+    **SYMBOLIC_FACTORIES,
 }
 
 

@@ -11,9 +11,20 @@ from tintype.errors import UnsupportedOperatorError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operator_facts import facts_of
 from tintype.symbolic.location import user_location
+from tintype.tree.subclasses import is_wrapper
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
+
+
+class ReturnsSubclass(BaseException):
+    """The program returns a tensor that consists of others: capture again, with it taken apart."""
+
+
+def refuse_whole(tensor: torch.Tensor) -> None:
+    """Raise for a tensor that consists of others."""
+    if is_wrapper(type(tensor)):
+        raise ReturnsSubclass
 
 
 def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:

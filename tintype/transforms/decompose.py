@@ -218,7 +218,7 @@ class Decomposition:
         target = target or node.target
         if target is operator.getitem:
             source = self.values[node.args[0]]  # type: ignore[index]
-            if isinstance(source, tuple):  # the results of a decomposition are there one by one
+            if isinstance(source, (tuple, list)):  # the results of a decomposition are there one by one
                 self.values[node] = source[node.args[1]]  # type: ignore[index]
                 return
         if self.moved and target in OPERATORS:

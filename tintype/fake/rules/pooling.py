@@ -342,3 +342,10 @@ def grid_sampler(
     if grid.dim != input.dim:
         raise RuntimeError("grid_sampler(): expected grid and input to have the same number of dimensions")
     return _fresh(input, (*input.sizes[:2], *grid.sizes[1:-1]))
+
+
+@rule("fractional_max_pool3d_backward")
+def fractional_pooling_backward(
+    grad_output: TensorInfo, self: TensorInfo, kernel_size: object, output_size: object, indices: TensorInfo
+) -> TensorInfo:
+    return self.fresh()

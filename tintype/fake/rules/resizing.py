@@ -9,7 +9,7 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.rules.memory_format import fresh_in_format_of
 from tintype.fake.rules.registry import rule
 from tintype.symbolic import Expr, Size, ge
-from tintype.symbolic.sizes import require
+from tintype.symbolic.sizes import require, require_same
 
 # A scale of which the denominator is larger is no fraction that somebody wrote down.
 _LARGEST_DENOMINATOR = 1 << 20
@@ -100,3 +100,17 @@ def resize_by_interpolation(
 )
 def resize(self: TensorInfo, output_size: Sequence[Size], *options: Any, **named: Any) -> TensorInfo:
     return _resized(self, output_size)
+
+
+@rule("affine_grid_generator")
+def affine_grid(theta: TensorInfo, size: Sequence[Size], align_corners: bool) -> TensorInfo:
+    """For every position of images, where it comes from."""
+    count, _, *space = size
+    if len(space) not in (2, 3):
+        raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
+    rows, columns = len(space), len(space) + 1
+    fits = theta.dim == 3 and theta.sizes[1:] == (rows, columns)
+    if not fits:
+        raise RuntimeError(f"Expected a batch of {rows}D affine matrices of shape Nx{rows}x{columns}")
+    require_same(theta.sizes[0], count, "Expected as many affine matrices as images")
+    return theta.fresh((count, *space, rows))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides, strides_in_order
+from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size, minimum
@@ -116,3 +117,44 @@ def _outermost_first(self: TensorInfo, dimensions: Sequence[int]) -> list[int]:
     if len(strides) == self.dim:
         return sorted(chosen, key=strides.__getitem__, reverse=True)
     return [dimension for dimension in memory_order(self.sizes, [self.strides]) if dimension in chosen]
+
+
+@rule("geqrf")
+def reflections(self: TensorInfo) -> tuple[TensorInfo, TensorInfo]:
+    """A decomposition into reflections, as LAPACK leaves it."""
+    _require_processor(self)
+    if self.dim < 2:
+        raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
+    *batch, rows, columns = self.sizes
+    return _by_columns(self.sizes, self.dtype, self.device), self.fresh((*batch, minimum(rows, columns)))
+
+
+@rule("linalg_lstsq")
+def least_squares(
+    self: TensorInfo, b: TensorInfo, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[TensorInfo, TensorInfo, TensorInfo, TensorInfo]:
+    """By the drivers whose results have sizes that do not depend on the rank of a matrix."""
+    _require_processor(self)
+    fixed = all(type(size) is int for size in (*self.sizes, *b.sizes))
+    if driver not in (None, "gelsy", "gels") or not fixed or self.dim < 2:
+        raise NotImplementedError
+    *batch, rows, columns = self.sizes
+    is_vector = b.dim == 1 or (b.dim == self.dim - 1 and b.sizes == self.sizes[:-1])
+    if is_vector and (driver == "gels" or b.dim != self.dim - 1):
+        raise NotImplementedError
+    *others, given, count = (*b.sizes, 1) if is_vector else b.sizes
+    if given != rows:
+        raise RuntimeError("torch.linalg.lstsq: input.size(-2) should match other.size(-2)")
+    common = broadcast([tuple(batch), tuple(others)])
+    whole = _by_columns((*common, max(rows, columns), count), self.dtype, self.device)  # type: ignore[type-var]
+    sizes, strides = (*common, columns, count), whole.strides
+    solution = (
+        fresh(sizes[:-1], self.dtype, self.device, strides[:-1])
+        if is_vector
+        else (fresh(sizes, self.dtype, self.device, strides))
+    )
+    real = _REAL.get(self.dtype, self.dtype)
+    overdetermined = driver == "gels" and rows > columns  # type: ignore[operator]
+    residuals = fresh((*common, count) if overdetermined else (0,), real, self.device)
+    rank = fresh((0,) if driver == "gels" else tuple(batch), torch.int64, self.device)
+    return solution, residuals, rank, fresh((0,), real, self.device)
