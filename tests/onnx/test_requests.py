@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
 from collections.abc import Callable
@@ -106,3 +107,47 @@ def test_requests_that_are_refused(name: str, tmp_path: Path, monkeypatch: pytes
 def test_one_provider_by_its_name() -> None:
     program = tintype.onnx.export(LINEAR, (X,)).initialize(providers="CPUExecutionProvider")
     torch.testing.assert_close(program(X), LINEAR(X))
+
+
+def _where_contiguous(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.is_contiguous() else x * 3
+
+
+def _by_gradients(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.requires_grad else x * 3
+
+
+_B = tintype.Dim("b", min=2, max=8)
+_SAME = torch.ones(3)
+CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], Any]] = {
+    "shared memory": (
+        lambda x, y: (x.add_(1), x + y)[1], (torch.ones(3), torch.ones(3)), (_SAME, _SAME), None,
+    ),
+    "layout": (_where_contiguous, (torch.ones(3, 2),), (torch.ones(2, 3).t(),), None),
+    "gradients": (_by_gradients, (torch.ones(3),), (torch.ones(3, requires_grad=True),), None),
+    "a number that is a size": (lambda x, k: x * k, (torch.ones(3), 3), (torch.ones(4), 3), ({0: _B}, _B)),
+    "the range of a size": (lambda x: x * 2, (torch.ones(3),), (torch.ones(1),), ({0: _B},)),
+    "sizes that are related": (
+        lambda x, y: x.sum() + y.sum(), (torch.ones(3), torch.ones(6)), (torch.ones(3), torch.ones(5)),
+        ({0: _B}, {0: 2 * _B}),
+    ),
+    "another kind of number": (lambda x, k: x.long() * k, (torch.ones(3), 3), (torch.ones(3), 3.0), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_loaded_program_refuses_what_the_exported_one_does(name: str, tmp_path: Path) -> None:
+    function, example, call, sizes = CALLS[name]
+    program = tintype.onnx.export(function, example, dynamic_shapes=sizes)
+    program.save(tmp_path / "model.onnx")
+    loaded = tintype.onnx.load(tmp_path / "model.onnx")
+    torch.testing.assert_close(loaded(*copy.deepcopy(example)), function(*copy.deepcopy(example)))
+    for each in (program, loaded):
+        with pytest.raises(tintype.TintypeError):
+            each(*call)
+
+
+def test_the_metadata_hold_no_weights(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    tintype.onnx.export(torch.nn.Linear(500, 500), (torch.ones(2, 500),)).save(path)
+    assert path.stat().st_size < 1_020_000  # of which 1,002,000 are the weights

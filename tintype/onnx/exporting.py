@@ -12,6 +12,7 @@ import torch
 from tintype.export.exporting import export as capture
 from tintype.export.program import ExportedProgram
 from tintype.ir.process_switches import collector_paused
+from tintype.onnx import contract
 from tintype.onnx.assembly import assemble
 from tintype.onnx.decomposition import with_lowerings
 from tintype.onnx.errors import OnnxRequestError
@@ -126,14 +127,7 @@ def _runnable(
     report.notes += translator.shared.notes
     dropped = translator.shared.dropped_checks
     report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
-    state = {**program.state_dict, **program.constants}
-    checks = program._input_checks()
-    # a model on ONNX Runtime has no gradients and no modes: what is around the caller is none of its business
-    checks.observations = [seen for seen in checks.observations if seen.subject is not None]
-    return ONNXProgram(
-        built, interface, checks=checks, state_of=state.__getitem__, report=report,
-        returned=program.call_spec.returned,
-    )  # fmt: skip
+    return ONNXProgram(built, interface, program=program, report=report)
 
 
 def _program(model: Any, args: Sequence[Any], kwargs: dict[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
@@ -191,7 +185,9 @@ def load(path: str | os.PathLike[str]) -> ONNXProgram:
     report = Report(model.opset_imports.get("", 0), len(model.graph), len(model.graph.initializers))
     interface = Interface.from_text(text)
     _check_names(interface, model.graph)
-    return ONNXProgram(model, interface, path=path, report=report)
+    described = model.metadata_props.get(contract.METADATA_KEY)
+    program = None if described is None else contract.from_text(described)
+    return ONNXProgram(model, interface, program=program, path=path, report=report)
 
 
 def _check_names(interface: Interface, graph: ir.Graph) -> None:

@@ -14,8 +14,10 @@ import torch
 
 from tintype import tree
 from tintype.errors import InputMismatchError
-from tintype.export.checks import InputChecks, flatten_call
+from tintype.export.checks import flatten_call
 from tintype.export.given import CallersContainers
+from tintype.export.program import ExportedProgram
+from tintype.onnx import contract
 from tintype.onnx.errors import OnnxRequestError
 from tintype.onnx.interface import InputLeaf, Interface
 from tintype.onnx.libraries import ir, onnx
@@ -24,10 +26,6 @@ from tintype.onnx.runtime import LARGEST_MESSAGE, Session, weight_bytes
 from tintype.onnx.weights import check_data, replace_weights
 
 _ALIGNMENT = 65536  # so that weights can be mapped into memory from where they lie
-
-
-def _no_state(name: str) -> Any:
-    raise KeyError(name)
 
 
 class AssertionFailedError(InputMismatchError, RuntimeError):
@@ -53,18 +51,19 @@ class ONNXProgram:
         model: ir.Model | None,
         interface: Interface,
         *,
+        program: ExportedProgram | None = None,
         path: str | None = None,
-        checks: InputChecks | None = None,
-        state_of: Callable[[str], Any] | None = None,
         report: Report | None = None,
-        returned: Sequence[Any] = (),
     ) -> None:
         self._model = model
         self._path = path
         self.interface = interface
-        self._checks = checks
-        self._state_of: Callable[[str], Any] = state_of if state_of is not None else _no_state
-        self._returned = returned
+        # the program that it comes from; files of before do not have it
+        self._program = program
+        self._checks = None if program is None else contract.input_checks(program)
+        state = {} if program is None else {**program.state_dict, **program.constants}
+        self._state_of: Callable[[str], Any] = state.__getitem__
+        self._returned = () if program is None else program.call_spec.returned
         self.report = report if report is not None else Report(0, 0, 0)
         self.providers: Sequence[Any] | None = None
         self._session: Session | None = None
@@ -119,6 +118,8 @@ class ONNXProgram:
         if max_shard_bytes is not None and (type(max_shard_bytes) is not int or max_shard_bytes <= 0):
             raise OnnxRequestError(f"max_shard_bytes={max_shard_bytes!r} is no number of bytes above 0")
         check_data(self.model)
+        if self._program is not None:
+            self.model.metadata_props[contract.METADATA_KEY] = contract.to_text(self._program)
         if external_data is None:
             external_data = max_shard_bytes is not None or weight_bytes(self.model) >= LARGEST_MESSAGE
         if not external_data:
