@@ -51,6 +51,21 @@ def passes_on(frame: Frame, entry: Any) -> bool:
     return type(leave) is MethodType and isinstance(leave.__self__, known.MODES)
 
 
+_ENDS_AN_EXCEPTION = frozenset(
+    ["check_exception_match", "check_group_match", "with_except_start", "pop_except", "return_value", "yield_value"]
+)
+
+
+def cleans_up(frame: Frame, entry: Any) -> bool:
+    """Whether a handler is a ``finally`` that lets each exception go on."""
+    for name, _ in frame.decoded.operations[entry.handler :]:
+        if name == "reraise":
+            return True
+        if name in _ENDS_AN_EXCEPTION or name.startswith("return"):
+            return False
+    return False
+
+
 def source_of_value(expression: Expression) -> Source:
     """The result of a call, or a part of it, as a source."""
     if expression[0] == "value":

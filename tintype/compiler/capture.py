@@ -24,6 +24,7 @@ import torch
 from tintype.compiler import known
 from tintype.compiler.calls import (
     canonical,
+    cleans_up,
     name_of,
     passes_on,
     result_may_be_none,
@@ -34,8 +35,8 @@ from tintype.compiler.calls import (
 from tintype.compiler.making import NotMadeError, expression_of_new
 from tintype.compiler.numbers import Number, copied, holds_number, number, replace_in_objects
 from tintype.compiler.reads import Reads
-from tintype.compiler.sources import Raised, Source
-from tintype.compiler.trace import Call, Effect, Expression, expression_key, flattened
+from tintype.compiler.sources import Guard, Raised, Source
+from tintype.compiler.trace import Call, Effect, Expression, evaluated, expression_key, flattened
 from tintype.ir.call_values import PLAIN, is_library
 
 LARGEST_CONTAINER = 4096
@@ -164,7 +165,10 @@ class Capture(Reads):
                     return self._sizes(read, arguments, tensor, source)
         given = self.given_answers.get((read, arguments, source.path)) if len(self.calls) < len(self.given) else None
         answer = given.popleft() if given else function(*args, **kwargs)
-        if not self.whole_graphs or inline:  # else all of the tensor's metadata is checked
+        made = source.root.kind == "value" and id(tensor) not in self.unsettled
+        if self.whole_graphs and made and self.follows and not (self.has_writes and read[1:] in known.HISTORY):
+            self.guard("assumed", source, (read, arguments, answer, len(self.calls)))
+        elif not self.whole_graphs or inline:  # else all of the tensor's metadata is checked
             self.guard("answer", source, (read, arguments, answer), inline)
         return answer
 
@@ -210,7 +214,8 @@ class Capture(Reads):
             return perform(*args, **kwargs)
         if self.has_numbers:
             args, kwargs = copied(tuple(args)), copied(kwargs)
-        call = Call(number, callee, arguments, keywords, self._is_caught(), self.location(), step)
+        caught = self._is_caught()
+        call = Call(number, callee, arguments, keywords, caught is not None, self.location(), step)
         if number < len(self.given):
             result, self.given[number] = self.given[number], None
         else:
@@ -221,14 +226,19 @@ class Capture(Reads):
         call.frees, self._gone = self._gone, []
         self.calls.append(call)
         if self.whole_graphs:
-            self.results.append(result)
+            self.results.append(without_modes(_kept, (result,), {}))
+            self.follows = self.follows and step is None and known.gives_sizes_by_sizes(function, args)
         self.segments[-1].body.append(call)
         if type(result) is Raised:
             call.step = call.step or f"{name_of(function)} raises an exception"
             self.read(Source("attribute", "error", Source("value", number)), result.error)
             raise result.error
         if call.careful:
-            self.guard("returned", Source("value", number), None)
+            returned = Source("value", number)
+            if caught:
+                self.guard("returned", returned, None)
+            else:  # a run in which it raises ends with that: nothing goes on from there
+                self.segments[-1].body.append(Guard("returned", returned, None, True))
         self._note_writes(function, args, kwargs)
         self._note_state(function, args)
         may_be_missing = type(function) is types.MethodWrapperType and result_may_be_none(function)
@@ -250,21 +260,25 @@ class Capture(Reads):
             return ("source", source)
         return ("constant", function)
 
-    def _is_caught(self) -> bool:
+    def _is_caught(self) -> bool | None:
+        """Whether somebody would catch what a call raises; False: some code cleans up, and lets it pass; None: no."""
+        found: bool | None = None
         frame = None if self.machine is None else self.machine.frame
         while frame is not None:
             entry = frame.decoded.handler_of(frame.pc) if frame.pc >= 0 else None
             while entry is not None:
                 if not passes_on(frame, entry):
-                    return True
+                    if not cleans_up(frame, entry):
+                        return True
+                    found = False
                 entry = frame.decoded.handler_of(entry.handler)  # who catches what is raised again there
             frame = frame.back
-        return False
+        return found
 
     def _note_writes(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
         name = getattr(function, "__name__", "")
         if name.endswith("_") or name in ("__set__", "backward") or "out" in kwargs:
-            self.has_writes = True
+            self.has_writes = self.calls[-1].writes = True
             for value in (*args, *kwargs.values()):
                 if isinstance(value, torch.Tensor):
                     self.unsettled.add(id(value))
@@ -284,6 +298,9 @@ class Capture(Reads):
                 self.calls[number].alias = self.expression(result)
             self._note_value(("value", number), result)
         elif type(result) in (list, tuple) or isinstance(result, tuple):
+            if isinstance(result, tuple) and all(type(item) is torch.Tensor for item in result):
+                if not any(id(item) in self.values or id(item) in self.sources for item in result):
+                    self.calls[number].tensors = len(result)
             self._note_parts(("value", number), Source("value", number), result)
         elif result is not None:
             if type(result) in PLAIN:
@@ -399,6 +416,8 @@ class Capture(Reads):
 
     def value_of(self, expression: Expression) -> Any:
         """What an expression was in this run: a source, or the result of a call."""
+        if expression[0] == "number":
+            return evaluated(expression, self.args, self.kwargs, self.results)
         match expression[0]:
             case "value":
                 return self.results[expression[1]]
@@ -414,3 +433,13 @@ class Capture(Reads):
 
     def items(self) -> list[Any]:
         return flattened(self.segments)
+
+
+def _kept(result: Any) -> Any:
+    """A result as an example for backends; the program's own object may go when the program lets go of it."""
+    if isinstance(result, torch.Tensor):
+        kept = result.detach()
+        return kept.requires_grad_() if result.requires_grad and not result.is_inference() else kept
+    if type(result) in (tuple, list):
+        return [_kept(item) for item in result]
+    return tuple(map(_kept, result)) if isinstance(result, tuple) else result

@@ -229,9 +229,9 @@ class Engine:
         capture = Capture(args, kwargs, whole_graphs=whole, given=given, varying=self.varying)
         capture.given_shapes = shapes
         for item in path:
-            if isinstance(item, Guard) and item.kind in ("answer", "state"):
-                read, arguments, answer = item.expected
-                key = (read, arguments, item.source.path) if item.kind == "answer" else (read.__name__, arguments)
+            if isinstance(item, Guard) and item.kind in ("answer", "assumed", "state"):
+                read, arguments, answer = item.expected[:3]
+                key = (read.__name__, arguments) if item.kind == "state" else (read, arguments, item.source.path)
                 capture.given_answers.setdefault(key, collections.deque()).append(answer)
         for listener in self.options.listeners if failed else ():
             listener([item.guard for item in failed])

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from tintype.aot.function import CompiledFunction
 from tintype.compiler.backends import Backend
+from tintype.compiler.fast_runs import FastRun
 from tintype.compiler.sources import Guard
 from tintype.compiler.trace import Call, Expression, Item, expression_key, expressions_of, values_in
 
@@ -29,6 +31,17 @@ class CallsAsGraph:
         self.inputs = inputs
         self.outputs = outputs
         self.run = run
+        # whether what our own graphs refuse is done without them; errors of a backend that was asked for are shown
+        self.falls_back = isinstance(run, (CompiledFunction, FastRun))
+
+    def positions(self, items: list[Item]) -> tuple[int, int]:
+        """Where its calls stand among the items of a run: from the first to behind the last."""
+        numbers = {call.number for call in self.calls}
+        found = [n for n, item in enumerate(items) if isinstance(item, Call) and item.number in numbers]
+        end = found[-1] + 1
+        while end < len(items) and is_transparent(items[end], numbers):
+            end += 1
+        return found[0], end
 
 
 def make_graphs(items: list[Item], backend: Backend, value_of: Callable[[Expression], Any]) -> None:
@@ -36,17 +49,38 @@ def make_graphs(items: list[Item], backend: Backend, value_of: Callable[[Express
     start = 0
     while start < len(items):
         end = start
-        while end < len(items) and is_part_of_graph(items[end]):
+        calls: list[Call] = []
+        numbers: set[int] = set()
+        while end < len(items):
+            item = items[end]
+            if is_part_of_graph(item):
+                assert isinstance(item, Call)
+                if (item.careful or any(call.careful for call in calls)) and _writes_any([*calls, item]):
+                    break  # what raises an exception is done again, call by call
+                calls.append(item)
+                numbers.add(item.number)
+            elif not is_transparent(item, numbers):
+                break
             end += 1
-        if end > start:
-            calls: list[Any] = items[start:end]
+        if calls:
             calls[0].graph = graph_of(calls, items[end:], backend, value_of)
         start = max(end, start + 1)
 
 
+def _writes_any(calls: list[Call]) -> bool:
+    return any(call.writes for call in calls)
+
+
+def is_transparent(item: Item, numbers: set[int]) -> bool:
+    """Whether a graph goes on behind an item: it asks for what is known, or whether a call of the graph returned."""
+    if not isinstance(item, Guard):
+        return False
+    return item.kind == "assumed" or (item.kind == "returned" and item.source.key in numbers)
+
+
 def is_part_of_graph(item: Item) -> bool:
     """Whether an item is a call that a graph can hold."""
-    if not isinstance(item, Call) or item.step is not None or item.careful or not item.gives_tensor:
+    if not isinstance(item, Call) or item.step is not None or (not item.gives_tensor and item.tensors is None):
         return False
     return item.function[0] == "constant" and all(map(_is_plain, (*item.arguments, *item.keywords.values())))
 
@@ -69,6 +103,8 @@ def graph_of(calls: list[Call], later: list[Item], backend: Backend, value_of: C
         if expression[0] == "make":
             return made(expression)
         key = expression_key(expression)
+        if key not in nodes and expression[0] == "part" and expression_key(expression[1]) in nodes:
+            nodes[key] = graph.call_function(operator.getitem, (nodes[expression_key(expression[1])], expression[2]))
         if key not in nodes:
             nodes[key] = graph.placeholder(f"input_{len(inputs)}")
             inputs.append(expression)
@@ -94,14 +130,27 @@ def graph_of(calls: list[Call], later: list[Item], backend: Backend, value_of: C
         arguments = tuple(map(argument, call.arguments))
         keywords = {name: argument(value) for name, value in call.keywords.items()}
         nodes[("value", call.number)] = add_call(graph, call.function[1], arguments, keywords)
-    used = {number for item in later for expression in expressions_of(item) for number in values_in(expression)}
-    everything = any(isinstance(item, Guard) for item in later)
-    outputs = [call.number for call in calls if call.alias is None and (everything or call.number in used)]
+    outputs = outputs_of(calls, later)
     graph.output(tuple(nodes[("value", number)] for number in outputs))
     module = GraphModule(torch.nn.Module(), graph)
     # what comes from calls before it is no business of the guards that were asked at the start
     module.meta["unchecked_inputs"] = tuple(n for n, expression in enumerate(inputs) if values_in(expression))
-    return CallsAsGraph(calls, inputs, outputs, backend(module, [value_of(expression) for expression in inputs]))
+    run = backend(module, [value_of(expression) for expression in inputs])
+    if isinstance(run, CompiledFunction):
+        run = FastRun(run, module.meta["unchecked_inputs"])
+    return CallsAsGraph(calls, inputs, outputs, run)
+
+
+def outputs_of(calls: list[Call], later: list[Item]) -> list[int]:
+    """What anything later may use: also another run, which goes on where a guard has another answer."""
+    used = {number for item in later for expression in expressions_of(item) for number in values_in(expression)}
+    for item in later:
+        if isinstance(item, Guard) and item.kind != "assumed":
+            used.update(number for source in item.sources for number in values_in(("source", source)))
+    gone = {number for call in calls for number in call.frees}
+    may_miss = any(isinstance(item, Guard) and item.kind != "assumed" for item in later)
+    alive = {call.number for call in calls} - gone if may_miss else set()
+    return [call.number for call in calls if call.alias is None and call.number in used | alive]
 
 
 def _leaves(expression: Expression) -> list[Expression]:

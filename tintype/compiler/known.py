@@ -350,3 +350,28 @@ def is_of_torch(function: Any) -> bool:
 def is_users_class(kind: type) -> bool:
     """Whether a class is written in Python, by somebody who isn't torch or Python."""
     return bool(kind.__flags__ & (1 << 9)) and not is_library(kind.__module__)
+
+
+# Functions whose results have sizes that hang on data.
+_SIZES_OF_DATA = frozenset(
+    [
+        *("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "unique_dim", "_unique2"),
+        *("bincount", "repeat_interleave", "combinations", "cartesian_prod", "where", "to_sparse", "coalesce"),
+        *("tensor_split", "set_", "resize_", "resize_as_", "set_data", "__set__"),
+    ]
+)
+
+
+def gives_sizes_by_sizes(function: Any, arguments: Any) -> bool:
+    """Whether the metadata of a function's result follow from the metadata of what it is given."""
+    name = getattr(function, "__name__", "")
+    if name == "where" and len(arguments) == 3:
+        return True
+    if name in ("__getitem__", "index"):
+        keys = arguments[1] if isinstance(arguments[1], (tuple, list)) else arguments[1:2]
+        return not any(isinstance(key, list) or _is_mask(key) for key in keys)
+    return name not in _SIZES_OF_DATA and is_of_torch(function)
+
+
+def _is_mask(key: Any) -> bool:
+    return isinstance(key, torch.Tensor) and key.dtype in (torch.bool, torch.uint8)

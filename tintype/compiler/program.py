@@ -26,6 +26,7 @@ from tintype.compiler.trace import (
     expressions_of,
     sources_in,
 )
+from tintype.errors import TintypeError
 from tintype.trace.recording import ThreadState
 
 # as long as there are no more, none is dropped, and their use is not noted
@@ -131,6 +132,7 @@ class Program:
             "_lookup": LOOKUP_ERRORS,
             "_gone": GONE,
             "_other": OTHER,
+            "_TintypeError": TintypeError,
             "_Raised": Raised,
             "_modes": ThreadState.now,
             "_used": self.used.add,
@@ -156,7 +158,8 @@ class Program:
                 break
             node = child
         firsts = [items[start], *(child.items[0] for child in node.children)]
-        if not all(isinstance(item, Guard) for item in firsts) or (node.items and _is_end(node.items[-1])):
+        is_at_guards = all(isinstance(item, Guard) and item.kind != "assumed" for item in firsts)
+        if not is_at_guards or (node.items and _is_end(node.items[-1])):
             raise DivergedError(f"two runs of the function differ in what no guard explains: {firsts}")
         new = self._node(items[start:], node)
         steps = (item.step for item in new.items if isinstance(item, Call))
@@ -173,6 +176,14 @@ class Program:
         return new
 
     def _split(self, node: Node, position: int) -> None:
+        done: set[int] = set()
+        for item in node.items[:position]:  # a graph that goes on behind the place is none any more
+            if isinstance(item, Call):
+                done.add(item.number)
+        for item in node.items[:position]:
+            if isinstance(item, Call) and item.graph is not None:
+                if not done.issuperset(call.number for call in item.graph.calls):
+                    item.graph = None
         rest = self._node(node.items[position:], node)
         rest.children = node.children
         for child in rest.children:
@@ -221,6 +232,17 @@ def _common(first: list[Item], second: list[Item]) -> int:
     return count
 
 
+def _is_in(item: Item, in_graph: set[int]) -> bool:
+    """Whether a graph does what an item does."""
+    if isinstance(item, Guard):
+        return item.kind == "returned" and item.source.key in in_graph
+    return isinstance(item, Call) and item.number in in_graph
+
+
+def _target(call: Call) -> str:
+    return f"v{call.number}"
+
+
 def _is_general(node: Node) -> bool:
     """Whether a run begins with a guard about a number that varies."""
     first = node.items[0]
@@ -242,6 +264,7 @@ class Writer:
         self.defined = set(node.parameters)
         self.lines: list[str] = []
         self._in_guards = False
+        self._depth = 0
         self.miss = "return _miss(args, kwargs, locals(), _here)"
         # Where nothing is done yet, another run may do: one that rests on less than what this one begins with.
         siblings = [] if node.parent is None else node.parent.children
@@ -260,7 +283,7 @@ class Writer:
             if isinstance(item, Call) and item.graph is not None:
                 self._graph(item.graph)
                 in_graph.update(call.number for call in item.graph.calls)
-            if not (isinstance(item, Call) and item.number in in_graph):
+            if not _is_in(item, in_graph):
                 self._item(item, position)
             if isinstance(item, Call):
                 for number in item.frees:
@@ -283,7 +306,7 @@ class Writer:
         return f"def {self.node.name}({', '.join([*self.node.parameters, *bound])}):\n{body}\n"
 
     def emit(self, line: str, depth: int = 0) -> None:
-        self.lines.append("    " * (depth + self._in_guards) + line)
+        self.lines.append("    " * (depth + self._in_guards + self._depth) + line)
 
     def _check_rest(self, items: list[Item]) -> None:
         """From which item on nothing can miss any more: writes before it can be taken back."""
@@ -292,19 +315,24 @@ class Writer:
             self.safe_from = len(items)
             return
         for position, item in enumerate(items):
-            if isinstance(item, Guard):
+            if isinstance(item, Guard) and item.kind != "assumed":
                 self.safe_from = position
 
     # --- items -----------------------------------------------------------------------------------------------------
 
     def _item(self, item: Item, position: int) -> None:
+        if isinstance(item, Guard) and item.kind == "assumed":
+            return
+        if isinstance(item, Guard) and item.kind == "returned" and not self._in_guards:
+            self.emit(f"if type(v{item.source.key}) is _Raised: {self.miss}")
+            return
         if isinstance(item, Guard):
             if not self._in_guards:
                 self.emit("try:")
                 self._in_guards = True
             self.emit(f"if not ({self.condition(item)}): {self._miss_at(position)}")
             following = self.node.items[position + 1 : position + 2]
-            if not following or not isinstance(following[0], Guard):
+            if not following or not isinstance(following[0], Guard) or following[0].kind == "assumed":
                 self._in_guards = False
                 self.emit(f"except _lookup: {self._miss_at(position)}")
             return
@@ -407,9 +435,27 @@ class Writer:
 
     def _graph(self, graph: Any) -> None:
         inputs = ", ".join(self.expression(expression) for expression in graph.inputs)
-        targets = "".join(f"v{number}, " for number in graph.outputs)
-        call = f"{self.program.bind(graph.run)}({inputs})"
-        self.emit(f"{targets}= {call}" if targets else call)
+        targets = "".join(f"{_target(call)}, " for call in graph.calls if call.number in graph.outputs)
+        run = f"{self.program.bind(graph.run)}({inputs})"
+        line = f"{targets}= {run}" if targets else run
+        if any(call.writes for call in graph.calls):
+            self.emit(line)
+        else:  # what the graph raises is raised again by the call that it comes from
+            self.emit("try:")
+            self.emit(line, 1)
+            if not graph.falls_back:
+                self.emit("except _TintypeError: raise")
+            self.emit("except Exception:")
+            self._depth += 1
+            defined = set(self.defined)
+            for position in range(*graph.positions(self.node.items)):
+                item = self.node.items[position]
+                if isinstance(item, Call):
+                    self._call(item)
+                elif isinstance(item, Guard) and item.kind == "returned":
+                    self.emit(f"if type(v{item.source.key}) is _Raised: {self.miss}")
+            self.defined = defined
+            self._depth -= 1
         for call_in_graph in graph.calls:
             name = f"v{call_in_graph.number}"
             if call_in_graph.alias is not None:

@@ -80,6 +80,8 @@ class Reads:
         self.written: set[tuple[int, Any]] = set()
         self.unsettled: set[int] = set()  # tensors whose metadata may not be what it was at the start
         self.has_writes = False
+        # whether metadata of results follow from metadata of what went in, which backends have checked
+        self.follows = True
         self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
         self._seen: set[Any] = set()
         self._looked_into: set[int] = set()
@@ -139,6 +141,9 @@ class Reads:
         if self.reason is not None:
             return
         guard = Guard(kind, source, expected, inline or source.root.kind == "value" or source.is_now)
+        if kind == "assumed":
+            self.segments[-1].body.append(guard)
+            return
         if guard.inline:
             if kind != "answer" and guard.key in self._seen:
                 return

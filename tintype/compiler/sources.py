@@ -155,6 +155,8 @@ class Guard:
         self.subject: tuple[Any, ...] = ("guard", kind, source.path)
         if kind == "answer":
             self.subject = (*self.subject, expected[0], value_key(expected[1]))
+        elif kind == "assumed":
+            self.subject = (*self.subject, expected[0], value_key(expected[1]), expected[3])
         elif kind in ("same", "apart"):
             self.subject = (*self.subject, expected.path)
         elif kind == "absent":
@@ -172,7 +174,7 @@ class Guard:
         match self.kind:
             case "value":
                 return value_key(self.expected) if type(self.expected) in PLAIN else self.expected
-            case "answer" | "relation":
+            case "answer" | "relation" | "assumed":
                 return value_key(self.expected[2])
             case "type" | "is":
                 return id(self.expected)
@@ -224,6 +226,8 @@ class Guard:
                 return f"{bind(self.test)}({name})"
             case "state":
                 return f"{bind(self.test)}()"
+            case "assumed":  # it follows from what was asked before
+                return "True"
             case "returned":
                 return f"type({name}) is not _Raised"
             case "hooks":

@@ -41,6 +41,10 @@ class Call:
     # why it is no part of a graph; None: it is
     step: str | None = None
     gives_tensor: bool = False
+    # how many tensors it gives, where it gives a tuple of them
+    tensors: int | None = None
+    # whether it may write to what it is given
+    writes: bool = False
     # what its result is where it is nothing new, as of x.add_(1)
     alias: Expression | None = None
     # the graph that begins with it, for a backend
@@ -106,7 +110,7 @@ class Segment:
 
     def __init__(self) -> None:
         self.guards: list[Guard] = []
-        self.body: list[Call | Effect] = []
+        self.body: list[Call | Effect | Guard] = []
 
 
 def flattened(segments: list[Segment]) -> list[Item]:
