@@ -11,7 +11,6 @@ from torch import nn
 import tintype
 from tests.export.modes import targets
 from tintype import Dim
-from tintype.errors import DataDependentError
 
 STAGES = ("training", "functional", "core", "captured again")
 
@@ -148,8 +147,17 @@ def test_packed_sequences(options: str, sort: bool, stage: str) -> None:
         torch.testing.assert_close(exported.module()(*other), model(*other))
 
 
-@pytest.mark.parametrize("layer", [nn.GRU(4, 5), nn.RNN(4, 5)], ids=["gru", "rnn"])
-def test_packed_sequences_that_are_refused(layer: nn.Module) -> None:
-    """torch's own layers ask for the batch size as a Python number here: ``int(batch_sizes[0])``."""
-    with pytest.raises(DataDependentError, match="its value is not known while the program is captured"):
-        tintype.export(Packed(layer, sort=False), (torch.randn(4, 2, 4), torch.tensor([3, 2])))
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+def test_packed_sequences_of_other_layers(kind: Any, stage: str) -> None:
+    """torch's own layers ask for the number of sequences as a Python number here (``int(batch_sizes[0])``), which is
+    that of the example; lengths and steps may be others."""
+    torch.manual_seed(0)
+    model = Packed(kind(4, 5), sort=True)
+    example = torch.randn(4, 2, 4), torch.tensor([3, 2])
+    exported = program(stage, model, example, {"x": {0: Dim("steps", min=1)}, "lengths": None})
+    longer, shorter = (torch.randn(7, 2, 4), torch.tensor([1, 7])), (torch.randn(1, 2, 4), torch.tensor([1, 1]))
+    for other in (example, longer, shorter):
+        torch.testing.assert_close(exported.module()(*other), model(*other))
+    with pytest.raises(tintype.TintypeError):
+        exported.module()(torch.randn(4, 3, 4), torch.tensor([3, 2, 1]))

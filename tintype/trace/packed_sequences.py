@@ -6,11 +6,13 @@ operators, as do the layers on packed sequences: what they consist of is a loop 
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 
 from tintype.fake.info import fresh
+from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Size
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import product
@@ -35,6 +37,21 @@ def _pack_padded_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any)
         fresh((_count(recorder, steps),), torch.int64, torch.device("cpu")),
     ]
     return recorder.record_as(func, args, kwargs, results)
+
+
+def number_of_sequences(fake: FakeTensor) -> Size | None:
+    """What a number is that is read from packed sequences: all of them have a first step. None for any other."""
+    node = fake.node
+    if node is None or node.target is not aten.select.int or tuple(node.args[1:]) != (0, 0):
+        return None
+    sizes: Any = node.args[0]
+    if sizes.target is not operator.getitem or sizes.args[1] != 1:
+        return None
+    packing = sizes.args[0]
+    if packing.target is not aten._pack_padded_sequence.default or fake.info.storage.written:
+        return None
+    padded, _, batch_first = packing.args
+    return padded.meta["val"].info.sizes[0 if batch_first else 1]
 
 
 @intercept(aten._pad_packed_sequence.default)

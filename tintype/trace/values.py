@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.raising import needed_answer
 from tintype.symbolic.sizes import decided_same, product, require_same
 from tintype.trace.intercepts import intercept
 from tintype.trace.known_values import known_value
+from tintype.trace.packed_sequences import number_of_sequences
 from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
@@ -22,7 +24,10 @@ def _item(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     count = product(fake.info.sizes)
     require_same(count, 1, lambda: f"a Tensor with {count} elements cannot be converted to Scalar")
     value = known_value(recorder.constant_of, fake)
-    return recorder.record_number(func, fake) if value is None else value.item()
+    if value is not None:
+        return value.item()
+    batch = number_of_sequences(fake)
+    return recorder.record_number(func, fake) if batch is None else to_torch(batch)
 
 
 @intercept(aten.is_nonzero.default)
