@@ -138,6 +138,7 @@ def test_captures_that_take_too_much_time_end_with_one_warning() -> None:
     assert warning.category is tintype.RecompileWarning and warning.filename == __file__
     text = str(warning.message)
     assert "'scaled' was captured 8 times" in text and "argument 1 is" in text
+    assert "captured 7 times for argument 1" in text
     assert "what helps: pass argument 1 as a tensor, torch.tensor(" in text
     assert compiled.engine.captures == 8 and not compiled.engine.is_eager
     assert "32 calls ran eagerly" in compiled.explain()
@@ -179,10 +180,14 @@ def test_runs_that_always_miss_in_the_middle_run_eagerly_in_the_end() -> None:
 
 
 def test_what_helps_is_said_by_what_was_read() -> None:
-    compiled = tintype.compile(lambda x: x.reshape(-1) if x.shape[0] > 0 else x, backend="aot_eager")
-    compiled(torch.ones(2))
-    with tintype.set_stance("fail_on_recompile"), pytest.raises(tintype.RecompileError, match="mark_dynamic"):
-        compiled(torch.ones(3, dtype=torch.float64))
+    def flat(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1) if x.shape[0] > 0 else x
+
+    for options, words in (({"backend": "aot_eager"}, "by padding"), ({"dynamic": False}, "mark_dynamic")):
+        compiled = tintype.compile(flat, **options)
+        compiled(torch.ones(2))
+        with tintype.set_stance("fail_on_recompile"), pytest.raises(tintype.RecompileError, match=words):
+            compiled(torch.ones(3))
 
 
 def test_runs_that_are_not_used_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

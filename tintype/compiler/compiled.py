@@ -26,7 +26,7 @@ from tintype.compiler.making import NotMadeError
 from tintype.compiler.operators import prepare
 from tintype.compiler.policy import CapturePolicy, Hearing
 from tintype.compiler.program import GONE, DivergedError, KnownError, Place, Program
-from tintype.compiler.sources import Guard, Source
+from tintype.compiler.sources import Guard, Source, said
 from tintype.compiler.stances import Stance, current_stance, follow
 from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Item, Return
 from tintype.compiler.undoing import take_back
@@ -251,7 +251,8 @@ class Engine:
         if is_kept:
             outcome = self._keep(capture, result, policy.codes)
             reasons = [item.words for item in failed]
-            self.history.add(Captured(reasons, time.perf_counter() - started, outcome))
+            place = said(failed[0].guard.source) if failed else ""
+            self.history.add(Captured(reasons, time.perf_counter() - started, outcome, place))
             log_capture(self.name, capture, self.history.captured[-1])
             self.choose()
             if self.options.fullgraph:

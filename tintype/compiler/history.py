@@ -26,6 +26,7 @@ class Captured:
     reasons: list[str]
     seconds: float
     outcome: str
+    place: str = ""  # what was different, without its value
 
 
 @dataclasses.dataclass
@@ -70,13 +71,16 @@ class History:
     def warning(self, name: str, failed: list[Failed]) -> str:
         """Why there are no more captures, and what would help."""
         share = self.capture_seconds / max(self.seconds, self.capture_seconds, 1e-9)
-        again = collections.Counter(
-            _without_values(reason) for captured in self.captured for reason in captured.reasons[:1]
-        )
         took = f"{name!r} was captured {self.captures} times, which is {share:.0%} of the time spent in it"
         lines = [f"{took}: calls that no capture fits run eagerly until it is less than {LARGEST_SHARE:.0%}"]
-        lines += [f"  now: {item.words}" for item in failed]
-        lines += [f"  {count} times: {reason}" for reason, count in again.most_common(3)]
+        now: dict[str, list[str]] = {}
+        for item in failed:
+            now.setdefault(said(item.guard.source), []).append(item.words)
+        for words in now.values():
+            others = f" (and {len(words) - 1} other values are known)" if len(words) > 1 else ""
+            lines.append(f"  now: {words[0]}{others}")
+        again = collections.Counter(captured.place for captured in self.captured if captured.place)
+        lines += [f"  captured {count} times for {place}" for place, count in again.most_common(3)]
         lines += [f"  what helps: {remedy}" for remedy in dict.fromkeys(item.remedy for item in failed)]
         return "\n".join(lines)
 
@@ -96,7 +100,12 @@ def remedy_for(guard: Guard) -> str:
     root = guard.source.root.kind
     if root == "value":
         return f"keep {place} a tensor: a number that the program looks at is part of the run"
-    if guard.kind == "tensor" or (guard.kind == "answer" and guard.expected[0] in (".shape", "size", "__len__")):
+    if guard.kind == "tensor":
+        return (
+            f"give {place} a few sizes, by padding: this backend makes graphs for each of them; "
+            "backend='eager' checks nothing but what the function looks at"
+        )
+    if guard.kind == "answer" and guard.expected[0] in (".shape", "size", "__len__"):
         return f"say that sizes of {place} vary: dynamic=True, or tintype.compile.mark_dynamic(tensor, dimension)"
     if guard.kind == "value" and type(guard.expected) in (int, float):
         if root in ("argument", "keyword"):
@@ -107,11 +116,6 @@ def remedy_for(guard: Guard) -> str:
     if guard.kind == "arguments":
         return "pass the same arguments in the same way each time"
     return f"let {place} be the same each time, or compile the function once for each"
-
-
-def _without_values(reason: str) -> str:
-    """A reason in which numbers are left out, so that two of the same kind are one."""
-    return " ".join("..." if part.strip("(),[]'.-").replace(".", "").isdigit() else part for part in reason.split())
 
 
 def line_of(location: Location | None) -> str:
