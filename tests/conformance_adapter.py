@@ -17,7 +17,7 @@ from tests.decomposition_tables import composites_only
 from tintype import errors
 from tintype.compiler.api import compile as tintype_compile
 from tintype.compiler.api import reset
-from tintype.compiler.graphs import BACKENDS
+from tintype.compiler.backends import backend_of
 from tintype.export.checks import InputChecks
 from tintype.ir import signature
 from tintype.ir.operators import declaration_of
@@ -247,7 +247,7 @@ NAMES = {
     "torch.compile": compile,
     "torch._dynamo.optimize": optimize,
     "torch._dynamo.reset": reset,
-    "torch._dynamo.backends.registry.lookup_backend": BACKENDS.__getitem__,
+    "torch._dynamo.backends.registry.lookup_backend": backend_of,
     "torch.onnx.dynamo_export": dynamo_onnx_export,
     "torch.export._trace._convert_ts_to_export_experimental": convert_torchscript,
     "torch._dynamo.export": dynamo_export,

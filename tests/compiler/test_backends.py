@@ -239,3 +239,9 @@ def test_cuda_graphs_on_the_cpu_are_graphs_as_they_are() -> None:
     for _ in range(3):
         x = torch.randn(3, requires_grad=True)
         torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x)[0], (x > 0) * 2.0)
+
+
+def test_the_adapter_of_the_conformance_suite_loads() -> None:
+    from tests import conformance_adapter
+
+    assert conformance_adapter.NAMES["torch._dynamo.backends.registry.lookup_backend"]("eager") is None
