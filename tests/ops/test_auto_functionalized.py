@@ -95,3 +95,39 @@ def test_programs_of_earlier_versions() -> None:
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     assert module(X).eq(5).all()
     assert tintype.export(module, (X,)).module()(X).eq(5).all()
+
+
+# --- lists that are written to -------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("tests_auto_functionalized::add_to_all", mutates_args={"xs"})
+def add_to_all(xs: list[torch.Tensor], value: float) -> None:
+    for x in xs:
+        x.add_(value)
+
+
+class Lists(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y, z = x + 1, x * 2
+        add_to_all([y[0], z, x, self.total], 3.0)
+        add_to_all([z[1]], 1.0)
+        return y, z + self.total
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_lists_that_are_written_to(stage: str) -> None:
+    assert_like_eager(Lists(), [(X,), (X * 2,)], stages=(stage,), gradients=False)
+
+
+def test_a_list_whose_tensors_share_memory_is_refused() -> None:
+    def overlapping(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        add_to_all([y[0], y[1]], 2.0)
+        return y
+
+    with pytest.raises(tintype.CaptureError, match="that share memory, which can't be captured"):
+        tintype.export(overlapping, (X,))

@@ -39,11 +39,14 @@ def run(operator: torch._ops.OpOverload, /, **arguments: Any) -> tuple[Any, ...]
     >>> x
     tensor([0., 0.])
     """
-    copies = {
-        name: arguments[name].clone() if isinstance(arguments.get(name), torch.Tensor) else arguments.get(name)
-        for name in written_names(operator)
-    }
+    copies = {name: _copied(arguments.get(name)) for name in written_names(operator)}
     return (*_as_tuple(operator(**{**arguments, **copies})), *copies.values())
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_copied(item) for item in value]
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def auto_functionalized(operator: torch._ops.OpOverload, /, **arguments: Any) -> tuple[Any, ...]:
@@ -72,13 +75,30 @@ def capture(recorder: Recorder, operator: torch._ops.OpOverload, **arguments: An
     name = base_name(target)
     origin = recorder.origin_of(name)
     node = append_call(recorder.graph, target, (operator,), dict(zip(arguments, nodes, strict=True)), name)
-    results = list(examples)
-    for index, example in enumerate(examples):
-        if type(example) is FakeTensor:
-            fake = results[index] = make_fake(example.info, recorder.context)
-            fake.node = append_item(recorder.graph, node, index, NodeMeta({"val": fake}, origin))
-    set_meta(node, NodeMeta({"val": tuple(results)}, origin))
-    return tuple(results)
+    results = tuple(_described(recorder, example) for example in examples)
+    set_meta(node, NodeMeta({"val": results}, origin))
+    for index, result in enumerate(results):
+        _add_items(recorder, node, index, result, origin)
+    return results
+
+
+def _described(recorder: Recorder, example: Any) -> Any:
+    """A result like one that was worked out without a node."""
+    if isinstance(example, (list, tuple)):
+        return [_described(recorder, item) for item in example]
+    return make_fake(example.info, recorder.context) if type(example) is FakeTensor else example
+
+
+def _add_items(recorder: Recorder, node: Node, index: int, result: Any, origin: Any) -> None:
+    """The nodes of a result; those of a list that was written to are items of an item."""
+    if type(result) is not FakeTensor and not isinstance(result, list):
+        return
+    item = append_item(recorder.graph, node, index, NodeMeta({"val": result}, origin))
+    if type(result) is FakeTensor:
+        result.node = item
+    else:
+        for position, part in enumerate(result):
+            _add_items(recorder, item, position, part, origin)
 
 
 # --- functionalization -----------------------------------------------------------------------------------
@@ -90,26 +110,23 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
     names = [argument.name for argument in operator._schema.arguments]
     arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     written = [name for name in written_names(operator) if isinstance(arguments.get(name), Node)]
-    if any(isinstance(arguments.get(name), (list, tuple)) for name in written_names(operator)):
-        functional.problems.append(
-            MutationError(
-                f"{operator} writes to a list of tensors, which can't be captured",
-                location=location_of(node),
-                remedy="give the operator one argument per tensor",
-            )
-        )
+    lists = [name for name in written_names(operator) if isinstance(arguments.get(name), (list, tuple))]
+    if _refused_lists(functional, node, [arguments[name] for name in (*written, *lists)]):
         return
     handles = {name: functional.handle_of(arguments[name]) for name in written}
+    of_lists = {name: [_handle(functional, item) for item in arguments[name]] for name in lists}
     results = _as_tuple(node.meta.get("val"))
     new = append_before(functional, node, (operator,), arguments)
-    copies = []
-    for name in written_names(operator):
-        value = arguments.get(name)
-        copies.append(_like(functional, info_of(value)) if isinstance(value, Node) else None)
+    copies = [_new_value(functional, arguments.get(name)) for name in written_names(operator)]
     new.meta = meta_of(node).derived(val=(*results, *copies))
-    for name, handle in handles.items():
-        index = len(results) + written_names(operator).index(name)
-        functional.write(handle, functional.emit.item(new, index))
+    for name in (*handles, *of_lists):
+        item = functional.emit.item(new, len(results) + written_names(operator).index(name))
+        if name in handles:
+            functional.write(handles[name], item)
+        else:
+            for position, handle in enumerate(of_lists[name]):
+                if handle is not None:
+                    functional.write(handle, functional.emit.item(item, position))
     returned = {position: handles[name] for position, name in _returned_names(operator) if name in handles}
     several = [user for user in node.users if user.target is python_operator.getitem]
     for user in several:
@@ -118,6 +135,35 @@ def _functionalize(functional: Functionalization, node: Node) -> None:
         functional.replaced.append(node)
     else:
         _settle(functional, node, new, 0, returned)
+
+
+def _handle(functional: Functionalization, value: Any) -> Handle | None:
+    return functional.handle_of(value) if isinstance(value, Node) else None
+
+
+def _refused_lists(functional: Functionalization, node: Node, written: list[Any]) -> bool:
+    """Whether an operator writes to one memory through several tensors, of which copies would know nothing."""
+    tensors = [part for value in written for part in (value if isinstance(value, (list, tuple)) else [value])]
+    infos = [info_of(tensor) for tensor in tensors if isinstance(tensor, Node)]
+    memories = [info.storage for info in infos if info is not None]
+    is_list = any(isinstance(value, (list, tuple)) for value in written)
+    if not is_list or len(set(memories)) == len(memories):
+        return False
+    functional.problems.append(
+        MutationError(
+            f"{node.target} writes to tensors of a list that share memory, which can't be captured",
+            location=location_of(node),
+            remedy="give the operator tensors with memory of their own",
+        )
+    )
+    return True
+
+
+def _new_value(functional: Functionalization, value: Any) -> Any:
+    """What an argument is after an operator wrote to it."""
+    if isinstance(value, (list, tuple)):
+        return [_new_value(functional, item) for item in value]
+    return _like(functional, info_of(value)) if isinstance(value, Node) else None
 
 
 def _settle(
