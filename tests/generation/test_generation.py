@@ -10,7 +10,8 @@ import transformers
 
 from tests.generation.architectures import ARCHITECTURES
 from tests.generation.judging import STAGES, differences, export
-from tintype.interop.general_forms import FORMS, digest, function_of, general_forms
+from tintype.interop.general_forms import digest, function_of, general_forms
+from tintype.interop.library_plug_in import FORMS
 
 SIZES = [(1, 1), (1, 3), (3, 4), (1, 9), (4, 5), (2, 11), (5, 2), (3, 12), (2, 7), (1, 15), (2, 5)]
 
@@ -58,7 +59,7 @@ def test_the_general_form_of_mask_sizes() -> None:
     for layer.cumulative_length in range(12):
         for length in (1, 2, 7):
             own = layer.get_mask_sizes(length)
-            with general_forms():
+            with general_forms(FORMS):
                 code = layer.get_mask_sizes.__func__.__code__
                 assert layer.get_mask_sizes(length) == own
             before = layer.get_mask_sizes.__func__.__code__

@@ -8,7 +8,6 @@ program (:mod:`~tintype.export.key_order`), whether the second call of the model
 from __future__ import annotations
 
 import functools
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -241,11 +240,12 @@ def _by_machine(capture: Capture) -> AbstractContextManager[None]:
 
 def _library_forms() -> AbstractContextManager[None]:
     """Functions of libraries in the form that decides least."""
-    if "transformers" not in sys.modules:
+    plug_ins = tree.loaded_plug_ins()
+    if not plug_ins:
         return nullcontext()
     from tintype.interop.general_forms import general_forms
 
-    return general_forms()
+    return general_forms(form for plug_in in plug_ins for form in plug_in.FORMS)
 
 
 # Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next

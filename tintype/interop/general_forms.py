@@ -1,9 +1,10 @@
-"""Functions of transformers in a form that decides less about sizes.
+"""Functions of libraries in a form that decides less about sizes.
 
 A cache with a window asks whether the window is full, and adds up lengths in one way or the other; the same is a
 minimum, for every length at once. While a program is captured, such functions run code that is edited here and
 returns the same for all numbers; afterwards they have their own back. A function is known by its source: one that was
-changed since is left alone, and its program is right for the sizes that it decides for.
+changed since is left alone, and its program is right for the sizes that it decides for. Which functions those are,
+a library's plug-in knows (:mod:`tintype.interop.library_plug_in`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hashlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -27,82 +28,6 @@ class Form(NamedTuple):
     name: str
     digest: str
     edits: tuple[tuple[str, str], ...]
-
-
-FORMS = (
-    # a window holds one token less than it is wide
-    Form(
-        "transformers.cache_utils",
-        "DynamicSlidingWindowLayer.get_mask_sizes",
-        "d8852834e5a31c9c",
-        (
-            ("max(self.cumulative_length", "torch.sym_max(self.cumulative_length"),
-            ("if is_full:", "if True:"),
-            (
-                "kv_length = self.sliding_window - 1 + query_length",
-                "kv_length = torch.sym_min(self.cumulative_length, self.sliding_window - 1) + query_length",
-            ),
-        ),
-    ),
-    # nothing that is computed of the mask is looked at where the program is captured
-    Form(
-        "transformers.masking_utils",
-        "_ignore_causal_mask_sdpa",
-        "f88392eb1a18586f",
-        (
-            (
-                "padding_mask is not None and padding_mask.shape[-1] > kv_length:",
-                "padding_mask is not None and not is_tracing(padding_mask) and padding_mask.shape[-1] > kv_length:",
-            ),
-        ),
-    ),
-    # with a mask it makes no difference whether there are several tokens
-    Form(
-        "transformers.integrations.sdpa_attention",
-        "sdpa_attention_forward",
-        "ff9990d5fb108636",
-        (
-            (
-                "q_length > 1 and attention_mask is None and is_causal",
-                "attention_mask is None and q_length > 1 and is_causal",
-            ),
-        ),
-    ),
-    # nothing is put before states that are long enough, and nothing is cut off what was not made longer
-    Form(
-        "transformers.cache_utils",
-        "LinearAttentionLayer.update_conv_state",
-        "096b1ec2877a105c",
-        (
-            (
-                "if not self.record_past and full_conv_states.shape[-1] < self.conv_kernel_size[state_idx]:",
-                "if not self.record_past:",
-            ),
-            (
-                "self.conv_kernel_size[state_idx] - full_conv_states.shape[-1]",
-                "torch.sym_max(self.conv_kernel_size[state_idx] - full_conv_states.shape[-1], 0)",
-            ),
-        ),
-    ),
-    # a counter that is where it is to be is itself, which is written to
-    Form(
-        "transformers.cache_utils",
-        "StaticLayer.lazy_initialization",
-        "29c77870e3e05ded",
-        (
-            (
-                "self.cumulative_length.to(self.device)",
-                "(lambda it: it if it.device == self.device else it.to(self.device))(self.cumulative_length)",
-            ),
-        ),
-    ),
-    Form(
-        "transformers.models.mamba2.modeling_mamba2",
-        "mamba2_chunk_scan",
-        "6be21d0d221053d4",
-        (("    if pad_size > 0:", "    if True:"),),
-    ),
-)
 
 
 def digest(function: FunctionType) -> str:
@@ -143,11 +68,11 @@ def _edited(form: Form) -> tuple[FunctionType, CodeType] | None:
 
 
 @contextmanager
-def general_forms() -> Iterator[None]:
+def general_forms(forms: Iterable[Form]) -> Iterator[None]:
     """Within it, functions of loaded modules run in their general form."""
     before: list[tuple[FunctionType, CodeType]] = []
     try:
-        for form in FORMS:
+        for form in forms:
             edited = _edited(form) if form.module in sys.modules else None
             if edited is not None and edited[0].__code__ is not edited[1]:
                 before.append((edited[0], edited[0].__code__))

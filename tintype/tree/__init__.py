@@ -39,6 +39,7 @@ from tintype.tree.plain import PlainContainer, plain_context
 from tintype.tree.registration import (
     holds_attributes,
     is_of_library,
+    loaded_plug_ins,
     register_attributes,
     register_container,
     register_dataclass,
@@ -69,6 +70,7 @@ __all__ = [
     "labels",
     "leaf_paths",
     "leaves",
+    "loaded_plug_ins",
     "map_leaves",
     "order_attributes",
     "path_name",

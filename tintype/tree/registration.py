@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import sys
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -18,11 +19,18 @@ import torch.utils._pytree as pytree
 
 from tintype.errors import InvalidRequestError
 
-# Libraries, by the root of their modules' names, and who knows their containers.
+# Libraries, by the root of their modules' names, and who knows their containers and functions.
 _PLUG_INS = {
-    "transformers": "tintype.interop.library_containers",
-    "diffusers": "tintype.interop.library_containers",
+    "transformers": "tintype.interop.library_plug_in",
+    "diffusers": "tintype.interop.library_plug_in",
 }
+
+
+def loaded_plug_ins() -> list[Any]:
+    """The plug-ins of libraries that are there."""
+    names = dict.fromkeys(plug_in for library, plug_in in _PLUG_INS.items() if library in sys.modules)
+    return [importlib.import_module(name) for name in names]
+
 
 # What a container is made of: parts by name, and settings that are its structure.
 Parts = Mapping[str, Any]

@@ -1,4 +1,7 @@
-"""Containers of transformers and diffusers: which of their classes are, and what stands for them where they are not.
+"""What transformers and diffusers need: all that is known of these libraries stands here.
+
+Which of their classes are containers, what stands for them where the libraries are not, and which functions are
+captured in another form than they are written in (``FORMS``).
 
 Classes are recognised by the names of their modules and bases; neither library is imported. Caches are containers of
 their attributes, batches of what a tokenizer or processor made are dictionaries, and outputs of models register
@@ -16,6 +19,7 @@ from typing import Any
 import torch.utils._pytree as pytree
 
 from tintype import tree
+from tintype.interop.general_forms import Form
 
 _CACHES = "transformers.cache_utils"
 _CACHE_CLASSES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
@@ -31,6 +35,82 @@ _SETTINGS = frozenset(
 )  # fmt: skip
 # Where classes are found by name; these modules are loaded with their library, others are left alone.
 _OWN_MODULES = (_CACHES, "transformers.modeling_outputs", "transformers.tokenization_utils_base")
+
+# Functions whose own form decides more about sizes than it has to; see tintype.interop.general_forms.
+FORMS = (
+    # a window holds one token less than it is wide
+    Form(
+        "transformers.cache_utils",
+        "DynamicSlidingWindowLayer.get_mask_sizes",
+        "d8852834e5a31c9c",
+        (
+            ("max(self.cumulative_length", "torch.sym_max(self.cumulative_length"),
+            ("if is_full:", "if True:"),
+            (
+                "kv_length = self.sliding_window - 1 + query_length",
+                "kv_length = torch.sym_min(self.cumulative_length, self.sliding_window - 1) + query_length",
+            ),
+        ),
+    ),
+    # nothing that is computed of the mask is looked at where the program is captured
+    Form(
+        "transformers.masking_utils",
+        "_ignore_causal_mask_sdpa",
+        "f88392eb1a18586f",
+        (
+            (
+                "padding_mask is not None and padding_mask.shape[-1] > kv_length:",
+                "padding_mask is not None and not is_tracing(padding_mask) and padding_mask.shape[-1] > kv_length:",
+            ),
+        ),
+    ),
+    # with a mask it makes no difference whether there are several tokens
+    Form(
+        "transformers.integrations.sdpa_attention",
+        "sdpa_attention_forward",
+        "ff9990d5fb108636",
+        (
+            (
+                "q_length > 1 and attention_mask is None and is_causal",
+                "attention_mask is None and q_length > 1 and is_causal",
+            ),
+        ),
+    ),
+    # nothing is put before states that are long enough, and nothing is cut off what was not made longer
+    Form(
+        "transformers.cache_utils",
+        "LinearAttentionLayer.update_conv_state",
+        "096b1ec2877a105c",
+        (
+            (
+                "if not self.record_past and full_conv_states.shape[-1] < self.conv_kernel_size[state_idx]:",
+                "if not self.record_past:",
+            ),
+            (
+                "self.conv_kernel_size[state_idx] - full_conv_states.shape[-1]",
+                "torch.sym_max(self.conv_kernel_size[state_idx] - full_conv_states.shape[-1], 0)",
+            ),
+        ),
+    ),
+    # a counter that is where it is to be is itself, which is written to
+    Form(
+        "transformers.cache_utils",
+        "StaticLayer.lazy_initialization",
+        "29c77870e3e05ded",
+        (
+            (
+                "self.cumulative_length.to(self.device)",
+                "(lambda it: it if it.device == self.device else it.to(self.device))(self.cumulative_length)",
+            ),
+        ),
+    ),
+    Form(
+        "transformers.models.mamba2.modeling_mamba2",
+        "mamba2_chunk_scan",
+        "6be21d0d221053d4",
+        (("    if pad_size > 0:", "    if True:"),),
+    ),
+)
 
 
 def register(cls: type) -> bool:
