@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed
 
 import tintype
 
@@ -133,3 +134,40 @@ def test_random_numbers_have_their_distribution() -> None:
     twice = tintype.onnx.export(lambda x: dropout(dropout(x + 1, 0.5), 0.5), (x,))(x)
     assert abs(float((twice == 0).float().mean()) - 0.75) < 0.05
     assert set(twice.unique().tolist()) == {0.0, 8.0}
+
+
+def quantized(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """Rounded to multiples of a scale, by the operators of quantized models."""
+    operators = torch.ops.quantized_decomposed
+    small = operators.quantize_per_tensor(x, scale, 0, -128, 127, torch.int8)
+    return operators.dequantize_per_tensor(small, scale, 0, -128, 127, torch.int8)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.T @ x[:, 0],
+        lambda x: torch.mv(x.t(), x[:, 1]),
+        lambda x: (x.T + 1) @ x[:, 0],
+        lambda x: torch.stack([x, x + 1]).mT @ x[:, 0],
+        lambda x: torch.nn.functional.max_pool2d(torch.nn.functional.pad(x[None], (1, 1, 1, 1)), 2),
+        lambda x: torch.nn.functional.max_pool1d(torch.nn.functional.pad(x, (1, 1)).view(1, 3, 6), 2),
+        lambda x: torch.nn.functional.max_pool2d(torch.nn.functional.pad(x[None], (1, 1, 1, 1)), 2, ceil_mode=True),
+        lambda x: quantized(quantized(x, 0.1), 0.03),
+        lambda x: quantized(quantized(x, 0.1).T.reshape(2, 6), 0.03),
+        lambda x: quantized(quantized(x, 0.1), 0.1),
+    ],
+)
+@pytest.mark.parametrize("optimize", [True, "full"])
+def test_patterns_that_the_runtime_would_fuse(function: Callable[..., Any], optimize: Any) -> None:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)) - 2
+    check(function, x, optimize=optimize)
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 1}, {"dilation": 2}, {"ceil_mode": True}])
+def test_max_pool_of_infinite_numbers(options: dict[str, Any]) -> None:
+    x = torch.full((1, 1, 5, 5), -inf)
+    x[0, 0, 4, 4] = torch.finfo(torch.float32).min
+    check(lambda x: torch.nn.functional.max_pool2d(x, 3, padding=1, **options), x)
+    check(lambda x: torch.nn.functional.max_pool2d(x, 3, **options), x)
+    check(lambda x: torch.nn.functional.max_pool2d(x.relu(), 3, padding=1, **options), x)
