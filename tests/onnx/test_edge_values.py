@@ -85,6 +85,9 @@ def test_floor_division_rounds_the_exact_quotient() -> None:
     x = torch.tensor([1.0, 0.6, -0.6, 0.3, 6.0, -1.0])
     check(lambda x: x // 0.1, x)
     check(lambda x: 1.0 // x, x)
+    generator = torch.Generator().manual_seed(0)
+    halves = (torch.randn(100, generator=generator) * 500).half()
+    check(lambda x, y: (x // y, x % y), halves, torch.rand(100, generator=generator).half() + 0.1)
 
 
 @pytest.mark.parametrize(
@@ -171,3 +174,38 @@ def test_max_pool_of_infinite_numbers(options: dict[str, Any]) -> None:
     check(lambda x: torch.nn.functional.max_pool2d(x, 3, padding=1, **options), x)
     check(lambda x: torch.nn.functional.max_pool2d(x, 3, **options), x)
     check(lambda x: torch.nn.functional.max_pool2d(x.relu(), 3, padding=1, **options), x)
+
+
+@pytest.mark.parametrize("least, greatest", [(-127, 127), (-8, 7), (0, 100), (-128, 127)])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16])
+def test_quantization_has_its_range(least: int, greatest: int, dtype: torch.dtype) -> None:
+    operators = torch.ops.quantized_decomposed
+    x, scale, zero = torch.tensor([20.0, -20.0, 1.0, 0.26]), torch.tensor(0.1), torch.tensor([3])
+    check(lambda x: operators.quantize_per_tensor(x, 0.1, 3, least, greatest, dtype), x)
+    check(lambda *a: operators.quantize_per_tensor.tensor(*a, least, greatest, dtype), x, scale, zero)
+    small = operators.quantize_per_tensor(x, 0.1, 3, least, greatest, dtype)
+    check(lambda *a: operators.dequantize_per_tensor.tensor(*a, least, greatest, dtype), small, scale, zero)
+
+
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum"}, {"ignore_index": 1}, {"weight": torch.rand(3) + 0.5}])
+def test_gradients_of_a_loss_by_classes(options: dict[str, Any]) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(self.layer(x), y, **options)
+
+    model, x, y = Model(), torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 1])
+    gradients = tintype.onnx.export(tintype.export_joint(model, (x, y)), verify=False)(x, y)[1]
+    model(x, y).backward()
+    torch.testing.assert_close(gradients["layer.weight"], model.layer.weight.grad)
+
+
+def test_truth_values_are_counted() -> None:
+    x = torch.tensor([[True, False], [True, True]])
+    check(lambda x: torch.einsum("ij->j", x), x)
+    check(lambda x: torch.einsum("ij->", x), x)
+    check(lambda x: torch.einsum("ij->ji", x), x)
+    check(lambda x: torch.einsum("ij,ij->ij", x, x.T), x)

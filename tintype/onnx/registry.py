@@ -17,6 +17,8 @@ Lowering = Callable[..., Any]
 _OWN: dict[Any, list[tuple[int, Lowering]]] = {}
 # Those for calls on complex numbers, where others are for real ones.
 _COMPLEX: dict[Any, Lowering] = {}
+# Those of operators from libraries that may not be loaded, by namespace and name, for all overloads.
+_BY_NAME: dict[tuple[str, str], Lowering] = {}
 # Operators of torchlib whose results are not torch's: decomposed, or refused.
 _REFUSED: dict[Any, str] = {}
 
@@ -27,6 +29,7 @@ _FAMILIES = (
     "matrices", "singular_values", "scattering", "order", "bits", "integers", "windows", "complex_numbers",
     "random_numbers", "losses", "written", "extremes", "sampling",
     "convolutions", "runtime_forms", "quotients", "unfused",
+    "quantization",
 )  # fmt: skip
 
 
@@ -38,6 +41,16 @@ def lowering(*targets: Any, since: int = 18) -> Callable[[Lowering], Lowering]:
             choices = _OWN.setdefault(target, [])
             choices.append((since, function))
             choices.sort(key=lambda choice: -choice[0])
+        return function
+
+    return register
+
+
+def lowering_by_name(namespace: str, name: str) -> Callable[[Lowering], Lowering]:
+    """Register a function as the lowering of an operator's overloads, which need not exist yet."""
+
+    def register(function: Lowering) -> Lowering:
+        _BY_NAME[namespace, name] = function
         return function
 
     return register
@@ -78,7 +91,9 @@ def own_lowering(target: Any, opset: int) -> Lowering | None:
     for since, function in _OWN.get(target, ()):
         if opset >= since:
             return function
-    return None
+    if getattr(target, "namespace", "aten") == "aten":
+        return None
+    return _BY_NAME.get((target.namespace, target._schema.name.partition("::")[2]))
 
 
 def reason_against(target: Any) -> str | None:

@@ -55,6 +55,9 @@ def addr(op: Builder, tensor: Any, left: Any, right: Any, *, beta: Any = 1, alph
 def einsum(op: Builder, equation: str, tensors: Any, *, path: Any = None) -> Any:
     """An ellipsis that stands for other dimensions in each operand is made the same for all, or summed over."""
     text = equation.replace(" ", "")
+    example = op.node.meta["val"]
+    if any(tensor.dtype is ir.DataType.BOOL for tensor in tensors) and example.dtype is not torch.bool:
+        tensors = [op.cast(tensor, op.program.dtype_of(example)) for tensor in tensors]  # which are counted
     if "..." not in text:
         return op.Einsum(*tensors, equation=text)
     inputs, arrow, output = text.partition("->")

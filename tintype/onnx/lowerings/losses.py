@@ -81,3 +81,21 @@ def _of_shares(
         product = op.Mul(product, weight)
     loss = op.Neg(op.ReduceSum(product, [axis], keepdims=0))
     return _reduced(op, loss, op.Div(_count(op, logs, logs.dtype), classes), reduction)
+
+
+@lowering(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+def nll_loss_forward(op: Builder, logs: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
+    """The loss, and what its targets weigh together, which gradients are divided by."""
+    axis = 1 if len(logs.shape) > 1 else 0
+    index = op.Unsqueeze(op.cast(target, _INT64), [axis])
+    used = op.Not(op.Equal(index, ignore_index))
+    places = op.Where(used, index, op.constant(0, _INT64))
+    shares = op.cast(used, logs.dtype)
+    if weight is not None:
+        shares = op.Mul(shares, op.Gather(weight, places, axis=0))
+    loss = op.Neg(op.GatherElements(logs, places, axis=axis))
+    loss = op.Where(used, loss if weight is None else op.Mul(loss, shares), op.constant(0, logs.dtype))
+    total = op.ReduceSum(shares, keepdims=0)
+    # torch leaves it at 0 where nothing is reduced
+    weighed = op.constant(0, logs.dtype) if reduction == 0 else total
+    return _reduced(op, op.Squeeze(loss, [axis]), total, reduction), weighed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,15 +47,27 @@ def _floored(op: Builder, left: Any, right: Any) -> Any:
             off = _is_off(op, _rest(op, left, right), right)
             quotient = op.Sub(quotient, op.cast(off, left.dtype))
         return quotient
+    dtype, rounded = left.dtype, _rounded_to(op, left.dtype)
+    if dtype is ir.DataType.FLOAT16:
+        left, right = op.cast(left, ir.DataType.FLOAT), op.cast(right, ir.DataType.FLOAT)
+        zero = _zero(op, left)
     # the exact quotient less its rest is nearly an integer: that integer
     rest = _rest(op, left, right)
-    near = op.Sub(op.Div(op.Sub(left, rest), right), op.cast(_is_off(op, rest, right), left.dtype))
+    near = rounded(op.Div(rounded(op.Sub(left, rest)), right))
+    near = rounded(op.Sub(near, op.cast(_is_off(op, rest, right), left.dtype)))
     below = op.Floor(near)
     whole = op.Add(below, op.cast(op.Greater(op.Sub(near, below), op.constant(0.5, left.dtype)), left.dtype))
     plain = op.Div(left, right)
     # 0 has the sign of the quotient; a division by 0 is infinite
     signed = op.Where(op.Equal(near, zero), op.Mul(plain, zero), whole)
-    return op.Where(op.Equal(right, zero), plain, signed)
+    return op.cast(op.Where(op.Equal(right, zero), plain, signed), dtype)
+
+
+def _rounded_to(op: Builder, dtype: ir.DataType) -> Callable[[Any], Any]:
+    """What torch does to each step in half precision, where ONNX Runtime computes several in float32."""
+    if dtype is not ir.DataType.FLOAT16:
+        return lambda value: value
+    return lambda value: op.cast(op.cast(value, dtype), ir.DataType.FLOAT)
 
 
 @lowering(aten.floor_divide.default, aten.floor_divide.Scalar)
