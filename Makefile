@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients lint format clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients lint format dist clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -110,6 +110,10 @@ round-trips: $(VENV)/stamp-test $(VENV)/stamp-bench
 clients: $(CLIENTS)/stamp-clients
 	$(CLIENTS)/bin/python -m tests.clients
 	$(CLIENTS)/bin/python -m tests.clients.quantized_weights
+
+# A wheel, in dist/; tests/test_package.py installs one and runs the demo.
+dist: $(VENV)/stamp-torch
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,7 +14,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Where each public name lives. Everything is loaded when it is first used.
+# Where each public name lives. Everything is loaded when it is first used. __init__.pyi says the same to editors and
+# type checkers.
 _HOMES = {
     "aot": "tintype.aot",
     "AdditionalInputs": "tintype.export.shape_spec",
@@ -69,9 +70,30 @@ _HOMES = {
     "LostGradientWarning": "tintype.errors",
     "LostStateWarning": "tintype.errors",
     "UnsavableError": "tintype.errors",
+    "BackendError": "tintype.errors",
+    "InvalidRequestError": "tintype.errors",
+    "UnsupportedOperatorError": "tintype.errors",
+    "UnsupportedInputError": "tintype.errors",
+    "TensorWithoutDataError": "tintype.errors",
+    "DataDependentError": "tintype.errors",
+    "MutationError": "tintype.errors",
+    "BranchMismatchError": "tintype.errors",
+    "StateChangedError": "tintype.errors",
+    "VerificationError": "tintype.errors",
+    "FileVersionError": "tintype.errors",
+    "CaptureReport": "tintype.errors",
+    "NoDerivativeError": "tintype.transforms.joint",
+    "FinishedProgramError": "tintype.symbolic.failures",
+    "UnhashableSizeError": "tintype.symbolic.bridge",
+    "FixedModeError": "tintype.export.module",
+    "InvalidPreservationError": "tintype.export.decompose",
+    "BackwardRefusedError": "tintype.aot.runtime",
+    "NotInterpretedError": "tintype.interpret.errors",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605  (the names are in the table above)
+# ``from tintype import *`` leaves Python's own names as they are: tintype.compile and tintype.map are written out
+_BUILT_IN = frozenset({"compile", "map"})
+__all__ = sorted(_HOMES.keys() - _BUILT_IN)  # noqa: PLE0605  (the names are in the table above)
 
 
 def __getattr__(name: str) -> Any:
@@ -95,4 +117,4 @@ def _loaded(home: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_HOMES)

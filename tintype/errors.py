@@ -73,7 +73,15 @@ class TintypeError(Exception):
 
 
 class InvalidRequestError(TintypeError, ValueError):
-    """A call of tintype's own API that can't be carried out: wrong options or wrong types."""
+    """A call of tintype's own API that can't be carried out: wrong options or wrong types.
+
+    >>> import torch, tintype
+    >>> try:
+    ...     tintype.export(torch.nn.ReLU(), torch.ones(2))
+    ... except tintype.InvalidRequestError as error:
+    ...     print(error.id)
+    invalid-request
+    """
 
     id = "invalid-request"
 
@@ -93,7 +101,12 @@ class CaptureError(TintypeError, RuntimeError):
 
 
 class BackendError(TintypeError, RuntimeError):
-    """A backend could not compile a graph of a compiled function."""
+    """A backend could not compile a graph of a compiled function.
+
+    >>> import tintype
+    >>> tintype.BackendError.id
+    'backend'
+    """
 
     id = "backend"
 
@@ -131,37 +144,87 @@ class RecompileWarning(UserWarning):
 
 class StaleRunsWarning(UserWarning):
     """Runs of a compiled function that were loaded from a file rest on code or versions that have changed, and are
-    left out: such calls are captured again. The warning says what has changed."""
+    left out: such calls are captured again. The warning says what has changed.
+
+    >>> import tintype
+    >>> tintype.StaleRunsWarning.id
+    'stale-runs'
+    """
 
     id = "stale-runs"
 
 
 class UnsupportedOperatorError(CaptureError):
-    """An operator whose result can't be known without running it."""
+    """An operator whose result can't be known without running it.
+
+    >>> import torch, tintype
+    >>> @torch.library.custom_op("tintype_examples::unknown", mutates_args=())
+    ... def unknown(x: torch.Tensor) -> torch.Tensor:
+    ...     return x[x > 0].clone()
+    >>> try:
+    ...     tintype.export(lambda x: unknown(x), (torch.ones(2),))
+    ... except tintype.UnsupportedOperatorError as error:
+    ...     print(error.id)
+    unsupported-operator
+    """
 
     id = "unsupported-operator"
 
 
 class UnsupportedInputError(CaptureError):
-    """An input, parameter or constant of a kind that can't be captured (tensor subclasses, sparse tensors)."""
+    """An input, parameter or constant of a kind that can't be captured (tensor subclasses, sparse tensors).
+
+    >>> import torch, tintype
+    >>> try:
+    ...     tintype.export(torch.nn.ReLU(), (torch.eye(2).to_sparse(),))
+    ... except tintype.UnsupportedInputError as error:
+    ...     print(error.id)
+    unsupported-input
+    """
 
     id = "unsupported-input"
 
 
 class TensorWithoutDataError(CaptureError):
-    """Something was computed with a tensor of a capture outside of it."""
+    """Something was computed with a tensor of a capture outside of it.
+
+    >>> import torch, tintype
+    >>> program = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
+    >>> value = next(iter(program.graph.nodes)).meta["val"]
+    >>> try:
+    ...     value + 1
+    ... except tintype.TensorWithoutDataError as error:
+    ...     print(error.id)
+    tensor-without-data
+    """
 
     id = "tensor-without-data"
 
 
 class DataDependentError(CaptureError):
-    """The program's own control flow depends on a value that is only known when the program runs."""
+    """The program's own control flow depends on a value that is only known when the program runs.
+
+    >>> import torch, tintype
+    >>> try:
+    ...     tintype.export(lambda x: x * x.numpy().sum(), (torch.ones(2),))
+    ... except tintype.DataDependentError as error:
+    ...     print(error.id)
+    data-dependent
+    """
 
     id = "data-dependent"
 
 
 class MutationError(CaptureError):
-    """A mutation that has no functional form."""
+    """A mutation that has no functional form.
+
+    >>> import torch, tintype
+    >>> try:
+    ...     tintype.export(lambda x, y: x.set_(y), (torch.ones(2), torch.ones(2)))
+    ... except tintype.MutationError as error:
+    ...     print(error.id)
+    mutation
+    """
 
     id = "mutation"
 
@@ -228,7 +291,21 @@ class LostGradientWarning(UserWarning):
 
 
 class StateChangedError(CaptureError):
-    """The program assigned a tensor to an attribute that is not a registered buffer."""
+    """The program assigned a tensor to an attribute that is not a registered buffer.
+
+    >>> import torch, tintype
+    >>> class Caching(torch.nn.Module):
+    ...     last = torch.zeros(2)
+    ...
+    ...     def forward(self, x):
+    ...         result, self.last = x + self.last, x
+    ...         return result
+    >>> try:
+    ...     tintype.export(Caching(), (torch.ones(2),))
+    ... except tintype.StateChangedError as error:
+    ...     print(error.id)
+    state-changed
+    """
 
     id = "state-changed"
 
@@ -311,7 +388,17 @@ class RuntimeAssertionError(TintypeError, RuntimeError):
 
 
 class VerificationError(TintypeError):
-    """A program breaks the rules of its stage. It was edited into an invalid state, or tintype has a bug."""
+    """A program breaks the rules of its stage. It was edited into an invalid state, or tintype has a bug.
+
+    >>> import torch, tintype
+    >>> program = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> del program.state_dict["bias"]
+    >>> try:
+    ...     program.validate()
+    ... except tintype.VerificationError as error:
+    ...     print(error.id)
+    verification
+    """
 
     id = "verification"
 
@@ -347,7 +434,12 @@ class FileFormatError(TintypeError, ValueError):
 
 
 class FileVersionError(FileFormatError):
-    """A file that a newer tintype wrote and this one can't read."""
+    """A file that a newer tintype wrote and this one can't read.
+
+    >>> import tintype
+    >>> issubclass(tintype.FileVersionError, tintype.FileFormatError)
+    True
+    """
 
     id = "file-version"
 

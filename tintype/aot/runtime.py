@@ -41,7 +41,17 @@ aten = torch.ops.aten
 
 
 class BackwardRefusedError(CaptureError):
-    """Autograd can't compute the gradients of a function; eager mode may get by without those that fail."""
+    """Autograd can't compute the gradients of a function; eager mode may get by without those that fail.
+
+    >>> import torch, tintype
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> result = tintype.aot.function(lambda x: x.exp().mul_(2))(x)
+    >>> try:
+    ...     result.sum().backward()
+    ... except tintype.TintypeError as error:
+    ...     print(error.id)
+    backward-refused
+    """
 
     id = "backward-refused"
 

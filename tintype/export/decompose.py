@@ -63,7 +63,16 @@ def _ours(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any
 
 
 class InvalidPreservationError(InvalidRequestError, CaptureError):
-    """An operator that can't be preserved when a program is decomposed."""
+    """An operator that can't be preserved when a program is decomposed.
+
+    >>> import torch, tintype
+    >>> program = tintype.export(torch.nn.ReLU(), (torch.ones(2),))
+    >>> try:
+    ...     program.run_decompositions(preserve=[torch.ops.aten.relu_.default])
+    ... except tintype.InvalidPreservationError as error:
+    ...     print(error.id)
+    invalid-preservation
+    """
 
     id = "invalid-preservation"
 

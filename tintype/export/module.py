@@ -50,7 +50,15 @@ _NOT_COMPILED = _eval_frame._FrameExecStrategy(_eval_frame._FrameAction.SKIP, _e
 
 
 class FixedModeError(InvalidRequestError, NotImplementedError):
-    """A program can't be switched between training and evaluation."""
+    """A program can't be switched between training and evaluation.
+
+    >>> import torch, tintype
+    >>> try:
+    ...     tintype.export(torch.nn.ReLU(), (torch.ones(2),)).module().eval()
+    ... except tintype.TintypeError as error:
+    ...     print(error.id)
+    fixed-mode
+    """
 
     id = "fixed-mode"
 

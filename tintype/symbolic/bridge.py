@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 
 
 class UnhashableSizeError(CaptureError, TypeError):
-    """A size that varies is used as a key. Programs catch the TypeError and do without a cache."""
+    """A size that varies is used as a key. Programs catch the TypeError and do without a cache.
+
+    >>> import torch, tintype
+    >>> shapes = {"x": {0: tintype.Dim("size")}}
+    >>> try:
+    ...     tintype.export(lambda x: {x.shape[0]: x}[4], (torch.ones(4),), dynamic_shapes=shapes)
+    ... except tintype.UnhashableSizeError as error:
+    ...     print(error.id)
+    unhashable-size
+    """
 
     id = "unhashable-size"
 

@@ -31,7 +31,18 @@ class RequirementError(RuntimeError):
 
 
 class FinishedProgramError(errors.TintypeError):
-    """Somebody asked about the sizes of a program that is there already, and its contract does not tell."""
+    """Somebody asked about the sizes of a program that is there already, and its contract does not tell.
+
+    >>> import torch, tintype
+    >>> shapes = {"input": {0: tintype.Dim("size")}}
+    >>> program = tintype.export(torch.nn.ReLU(), (torch.ones(4),), dynamic_shapes=shapes)
+    >>> value = next(iter(program.graph.nodes)).meta["val"]
+    >>> try:
+    ...     bool(value.shape[0] > 3)
+    ... except tintype.FinishedProgramError as error:
+    ...     print(error.id)
+    finished-program
+    """
 
     id = "finished-program"
 

@@ -67,7 +67,18 @@ _NO_DERIVATIVE = re.compile(
 
 
 class NoDerivativeError(CaptureError):
-    """Gradients flow through an operator that torch knows no derivative of."""
+    """Gradients flow through an operator that torch knows no derivative of.
+
+    >>> import torch, tintype
+    >>> class Zeta(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.special.zeta(x, x).sum()
+    >>> try:
+    ...     tintype.export_joint(Zeta(), (torch.full((2,), 2.0, requires_grad=True),))
+    ... except tintype.NoDerivativeError as error:
+    ...     print(error.id)
+    no-derivative
+    """
 
     id = "no-derivative"
 
