@@ -130,11 +130,11 @@ class RecompileWarning(UserWarning):
     no capture fits run eagerly. The warning names what was different, and what helps.
 
     >>> import warnings, torch, tintype
-    >>> scaled = tintype.compile(lambda x, factor: x * factor)
+    >>> scaled = tintype.compile(lambda x, name: x * len(name))
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
-    ...     for factor in range(12):
-    ...         y = scaled(torch.ones(2), factor / 7)
+    ...     for name in "abcdefghijkl":
+    ...         y = scaled(torch.ones(2), name)
     >>> [warning.category.id for warning in caught]
     ['recompile-budget']
     """
