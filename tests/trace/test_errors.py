@@ -792,7 +792,7 @@ def test_the_length_of_a_tensor_without_dimensions_is_the_programs_own_error() -
 
 def test_torchs_own_parts_that_want_plain_numbers() -> None:
     def of_data(x: torch.Tensor) -> torch.Tensor:
-        return torch.combinations(x[x > 0])
+        return torch.combinations(x[x > 0], r=3)
 
     error = refused(errors.DataDependentError, of_data)
     assert_located(error, of_data, "torch.combinations")

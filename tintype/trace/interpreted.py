@@ -39,6 +39,8 @@ _PASSES_ON = (
     os.path.join(_TORCH, "utils", "_contextlib.py"),
     contextlib.__file__,
     os.path.join(os.path.dirname(contextlib.__file__), "functools.py"),
+    # modules that branch on their buffers, as models of the user's do
+    *(os.path.join(_TORCH, "ao", "quantization", f"{name}.py") for name in ("observer", "fake_quantize", "utils")),
 )
 _CALLS_OF_MODULES = (torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__)
 
