@@ -43,7 +43,7 @@ def passes_on(frame: Frame, entry: Any) -> bool:
     """Whether an exception goes on from a handler: the end of a ``with`` that sets a mode of torch's back, and what
     the compiler wrote to clean up."""
     first, second = (frame.decoded.operations[entry.handler + step][0] for step in (0, 1))
-    if first == "copy" or second == "stop_iteration_error":
+    if first == "copy" or "stop_iteration_error" in (first, second):
         return True
     if second != "with_except_start" or not 0 < entry.depth <= len(frame.stack):
         return False
