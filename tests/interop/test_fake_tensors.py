@@ -106,3 +106,21 @@ def test_nothing_of_torchs_stack_is_loaded_without_need():
         "assert not new, new\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_programs_without_weights_can_be_saved(mode, tmp_path):
+    with mode:
+        model, x = Model(), torch.ones(2, 3)
+        model.tied = model.linear
+    program = tintype.export(model, (x,))
+    tintype.save(program, tmp_path / "program.tt")
+    loaded = tintype.load(tmp_path / "program.tt")
+    assert {value.device.type for value in loaded.state_dict.values()} == {"meta"}
+    assert loaded.state_dict["linear.weight"] is loaded.state_dict["tied.weight"]
+    assert isinstance(loaded.state_dict["linear.weight"], nn.Parameter)
+    real = Model()
+    real.tied = real.linear
+    weights = {**real.state_dict(), "table": real.table}
+    attached = tintype.attach_weights(loaded, weights)
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(attached.module()(x), real(x))

@@ -84,6 +84,7 @@ class TensorTable:
         self._memories: dict[int, _Memory] = {}
         self._tensors: list[torch.Tensor] = []
         self._numbers: dict[int, int] = {}
+        self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._program = 0
 
     def begin_program(self) -> None:
@@ -92,6 +93,7 @@ class TensorTable:
 
     def add(self, part: str, name: str, tensor: torch.Tensor) -> int:
         """The number of a tensor; the same one for the same tensor."""
+        tensor = self._without_data(tensor)
         _check_savable(name, tensor)
         storage = tensor.untyped_storage()
         memory = self._memories.get(storage._cdata)
@@ -106,6 +108,20 @@ class TensorTable:
         self._numbers[id(tensor)] = number = len(self._tensors)
         self._tensors.append(tensor)
         return number
+
+    def _without_data(self, tensor: torch.Tensor) -> torch.Tensor:
+        """One of torch's fake tensors as a tensor on the meta device: neither has data. Others are what they are."""
+        if type(tensor).__module__ != "torch._subclasses.fake_tensor":
+            return tensor
+        if id(tensor) not in self._fakes:
+            sizes, strides = _numbers(tensor.size()), _numbers(tensor.stride())
+            if None in (*sizes, *strides):
+                return tensor
+            meta = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
+            if isinstance(tensor, torch.nn.Parameter):
+                meta = torch.nn.Parameter(meta, requires_grad=tensor.requires_grad)
+            self._fakes[id(tensor)] = tensor, meta
+        return self._fakes[id(tensor)][1]
 
     def finish(self) -> tuple[list[schema.Storage], list[schema.Tensor], list[Entry]]:
         """The table, and the entries that hold the data."""
@@ -126,6 +142,11 @@ class TensorTable:
         storages = [piece.described() for piece in pieces]
         tensors = [_described(tensor, starts[id(tensor)]) for tensor in self._tensors]
         return storages, tensors, entries
+
+
+def _numbers(numbers: Any) -> list[Any]:
+    """Sizes of a fake tensor, those that vary as in its example; None for one that has none."""
+    return [number if type(number) is int else number.node.hint for number in numbers]
 
 
 def _check_savable(name: str, tensor: torch.Tensor) -> None:
