@@ -17,7 +17,7 @@ import torch
 
 import tintype
 from tintype.compiler import compiled as engines
-from tintype.compiler import history
+from tintype.compiler import history, program
 
 pytestmark = pytest.mark.direct(reason="compiled functions are not exported")
 
@@ -384,3 +384,20 @@ f(torch.ones(2), 3)
     assert "tintype.compile.recompiles: f is captured again: argument 1 is 3, not 2" in result.stderr
     assert "tintype.compile.guards: f: argument 1: value 2" in result.stderr
     assert "tintype.compile.breaks: f: print" in result.stderr
+
+
+def test_a_capture_writes_what_it_changed_and_not_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "LEAST_CAPTURES", 1000)
+    compiled = tintype.compile(lambda x, key: x + 1 if key else x)
+    written = []
+    real = program.Writer.function
+
+    def counted(self: Any) -> str:
+        written.append(1)
+        return real(self)
+
+    monkeypatch.setattr(program.Writer, "function", counted)
+    for count in range(1, 33):
+        written.clear()
+        compiled(X, "a" * count)
+        assert len(written) <= 5  # the way to it, the new run, and those whose place among the others changed

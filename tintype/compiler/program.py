@@ -97,8 +97,8 @@ class Place:
             step = step.parent
 
     def guards(self) -> list[Guard]:
-        """The guards of which one did not hold."""
-        firsts = [child.items[0] for child in self.node.children]
+        """The guards of which one did not hold; of many ways to go on, the first few that were asked."""
+        firsts = [child.items[0] for child in self.node.children[:8]]
         return [item for item in (*self.own, *firsts) if isinstance(item, Guard)]
 
 
@@ -164,10 +164,11 @@ class Program:
         new = self._node(items[start:], node)
         steps = (item.step for item in new.items if isinstance(item, Call))
         self.sets_modes = self.sets_modes or any(step == SETS_MODE for step in steps)
+        last = node.children[-1:]
         node.children.insert(0, new)
         node.children.sort(key=_is_general)  # a run that rests on a number before one that serves others too
         self.count += 1
-        for sibling in node.children:  # which of them is the last one to be asked may have changed
+        for sibling in (*last, node.children[-1]):  # which of them is the last one to be asked may have changed
             sibling.is_stale = True
         step: Node | None = node
         while step is not None:  # what a node hands down to another depends on what that one needs
@@ -358,7 +359,7 @@ class Writer:
             self.emit(f"_used({self.node.number})")
 
     def _children(self) -> None:
-        others = self.node.children[:-1]
+        last = self.node.children[-1] if self.node.children else None
         for child in self.node.children:
             first = child.items[0]
             assert isinstance(first, Guard)
@@ -376,7 +377,7 @@ class Writer:
             self._in_guards = False
             self.emit("except _lookup: passes = False")
             call = f"{child.name}({', '.join(parameters)})"
-            if child in others:
+            if child is not last:
                 self.emit("if passes:")
                 self.emit(f"result = {call}", 1)
                 self.emit("if result is not _other: return result", 1)
