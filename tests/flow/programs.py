@@ -548,6 +548,38 @@ def breaks_out_of_a_for_and_a_while(x):
     return x
 
 
+@program((X, X + 3), (X * 0, X + 3), (-X, X))
+def has_a_condition_on_what_no_step_reads(x, y):
+    while x.sum() > 1:
+        y = y - 1
+        x = y * 2
+    x = y + 1
+    return x * 2
+
+
+@program((X, X + 3), (X * 0, X + 3), (-X, X))
+def has_an_or_in_a_condition(x, y):
+    i = 0
+    while i < 3 and (x.sum() > 1 or x.mean() > y.mean()):
+        i += 1
+        y = y + 1.5
+        x = y * 2
+    x = y + i
+    return x, y
+
+
+@program()
+def continues_in_vain(x):
+    n = 1
+    i = 0
+    while i < 3 and x.max() < 0:
+        i += 1
+        x = x + 1
+        if n > 2:
+            continue
+    return x
+
+
 @program()
 def makes_containers_in_a_loop(x):
     while x.sum() < 20:

@@ -1,13 +1,14 @@
 """Random Python functions whose control flow the data decide, held against eager mode.
 
 ``python -m tests.flow.random_programs 5000`` (``make fuzz-flow``) counts those that are right,
-refused, wrong and crashing; a program is known by its number.
+refused, wrong and crashing; a program is known by its number. One that takes too long to capture is refused.
 """
 
 from __future__ import annotations
 
 import collections
 import random
+import signal
 import sys
 import traceback
 from typing import Any
@@ -35,10 +36,11 @@ class Writer:
         self.random = random.Random(seed)
         self.lines: list[str] = []
         self.loops = 0
+        self.in_rows = 0  # loops over rows around
 
     def source(self) -> str:
         self.lines = [
-            "def function(a, b):",
+            "def function(a, b, m):",
             "    n = 1",
             "    items = [a, b]",
             "    held = Holder()",
@@ -53,7 +55,8 @@ class Writer:
 
     def tensor(self) -> str:
         pick = self.random.choice
-        one = pick(["a", "b", "items[0]", "items[1]", "held.t", "a", "b"])
+        rows = ["row", "row"] if self.in_rows else []
+        one = pick(["a", "b", "items[0]", "items[1]", "held.t", "a", "b", *rows])
         other = pick(["a", "b", "1.5", "n", "0.5"])
         return pick([f"{one} + {other}", f"{one} * 0.5", f"torch.sin({one})", f"{one} - {other}", f"helper({one}, b)",
                      f"({one} if b.sum() > 0 else {one} + 1)", f"torch.maximum({one}, b)"])  # fmt: skip
@@ -85,7 +88,9 @@ class Writer:
                 self.block(depth + 1, 2, in_loop=in_loop)
         elif kind < 0.75:
             self.loop(depth)
-        elif kind < 0.82:
+        elif kind < 0.79 and not self.in_rows:
+            self.rows(depth)
+        elif kind < 0.84:
             self.emit(depth, f"for i in range({self.random.randint(1, 3)}):")
             self.block(depth + 1, 2, in_loop=True)
         elif kind < 0.9 and in_loop:
@@ -105,6 +110,32 @@ class Writer:
         self.emit(depth + 1, f"{step} += 1")
         self.block(depth + 1, 2, in_loop=True)
 
+    def rows(self, depth: int) -> None:
+        """A loop whose number of steps varies."""
+        pick = self.random.choice
+        self.loops += 1
+        found = f"found{self.loops}"
+        collects = self.random.random() < 0.3
+        if collects:
+            self.emit(depth, f"{found} = []")
+        self.emit(depth, pick([
+            "for row in m:", "for row in m:", "for k, row in enumerate(m):", "for row, other in zip(m, m * 2):",
+            "for row in reversed(m):", "for row in m[m.sum(1) > 0]:", "for k in range(m.shape[0]):",
+            "for k in range(len(m) - 1, -1, -1):", "for k in range(1, m.shape[0]):",
+        ]))  # fmt: skip
+        if self.lines[-1].lstrip().startswith("for k in"):
+            self.emit(depth + 1, pick(["row = m[k]", "row = m[k] * k"]))
+        self.in_rows += 1
+        self.block(depth + 1, 2, in_loop=not collects)
+        self.in_rows -= 1
+        if collects:
+            self.emit(depth + 1, f"{found}.append({self.tensor()})")
+            self.emit(depth, f"{self.name()} = torch.stack([a, *[b]]).sum(0)")
+            self.emit(depth, f"if len({found}) > 0: {self.name()} = torch.stack({found}).sum(0)")
+        elif self.random.random() < 0.2:
+            self.emit(depth, "else:")
+            self.simple(depth + 1)
+
     def simple(self, depth: int) -> None:
         pick = self.random.choice
         self.emit(depth, pick([
@@ -123,9 +154,29 @@ def made(seed: int) -> tuple[Any, str]:
     return names["function"], source
 
 
-def inputs_of(seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def inputs_of(seed: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(seed)
-    return [tuple(torch.randn(3, generator=generator) * scale for _ in "ab") for scale in (1, 1, 2, 0.3, 4)]  # type: ignore[misc]
+    return [
+        (
+            torch.randn(3, generator=generator) * scale,
+            torch.randn(3, generator=generator) * scale,
+            torch.randn(rows, 3, generator=generator) * scale,
+        )
+        for scale, rows in ((1, 3), (1, 6), (2, 2), (0.3, 5), (4, 4))
+    ]
+
+
+# seconds that a capture may take
+LIMIT = 60
+ROWS = {"a": None, "b": None, "m": {0: tintype.Dim("rows", min=2)}}
+
+
+class TooLongError(BaseException):
+    """A capture has taken longer than it may."""
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise TooLongError
 
 
 def judged(seed: int) -> tuple[str, str]:
@@ -133,11 +184,17 @@ def judged(seed: int) -> tuple[str, str]:
     function, source = made(seed)
     inputs = inputs_of(seed)
     try:
-        module = tintype.export(function, inputs[0]).module()
+        signal.signal(signal.SIGALRM, _stop)
+        signal.alarm(LIMIT)
+        module = tintype.export(function, inputs[0], dynamic_shapes=ROWS).module()
+    except TooLongError:
+        return "refused", f"it takes longer than {LIMIT} seconds"
     except tintype.TintypeError as error:
-        return "refused", f"{type(error).__name__}: {error}"
+        return "refused", "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
     except BaseException:
         return "crash", f"{source}\n{traceback.format_exc(limit=-8)}"
+    finally:
+        signal.alarm(0)
     for given in inputs:
         expected = pytree.tree_leaves(function(*(value.clone() for value in given)))
         try:
@@ -155,14 +212,21 @@ def judged(seed: int) -> tuple[str, str]:
     return "right", ""
 
 
+def _reason(why: str) -> str:
+    """Why a program was refused: a size that was to vary is fixed where a loop could not be recorded."""
+    return why.rpartition("could not be recorded: ")[2].splitlines()[0][:110]
+
+
 def main(count: int, first: int = 0) -> int:
     counts: collections.Counter[str] = collections.Counter()
     reasons: collections.Counter[str] = collections.Counter()
     for seed in range(first, first + count):
         verdict, why = judged(seed)
         counts[verdict] += 1
+        if seed % 100 == 99:
+            print(f"{seed + 1}: {dict(counts)}", flush=True)
         if verdict == "refused":
-            reasons[why.splitlines()[0][:110]] += 1
+            reasons[_reason(why)] += 1
         elif verdict != "right":
             print(f"--- {seed}: {verdict}\n{why}")
     print(dict(counts))

@@ -17,6 +17,7 @@ import torch
 
 from tintype import tree
 from tintype.errors import DataDependentError, TintypeError
+from tintype.export.dimensions import Dim, DimHint
 from tintype.export.input_sizes import InputSizes
 from tintype.export.kept_tensors import TwoCalls
 from tintype.export.key_order import Reordered
@@ -60,6 +61,8 @@ class ExampleCall:
         self._interpreted: Callable[[Capture], AbstractContextManager[Any]] = _by_machine if strict else _natively
         self._may_flow = control_flow == "auto"
         self._has_varying_sizes = any(entry is not None for leaf in entries for entry in leaf or ())
+        hints = [entry for leaf in entries for entry in leaf or () if isinstance(entry, (Dim, DimHint))]
+        self._is_promised = any(isinstance(hint, Dim) or hint.kind == "DYNAMIC" for hint in hints)
         self.refused_loop: TintypeError | None = None  # why a loop was not recorded
         self._is_for_training = is_for_training
         # of a draft: what the example decided
@@ -92,12 +95,12 @@ class ExampleCall:
 
     def _capture_flow(self) -> tuple[CapturedGraph, InputSizes]:
         """Interpret the program: where it branches on data, both arms are captured; loops over sizes that vary are
-        recorded. Where a loop can't be, it has the example's number of steps."""
+        recorded. Where a loop can't be, it has the example's number of steps, unless a size was promised to vary."""
         self._may_flow = False
         try:
             return self._capture_interpreted(unrolls=False)
         except TintypeError as error:
-            if not self._has_varying_sizes:
+            if self._is_promised or not self._has_varying_sizes:
                 raise
             self.refused_loop = error
         try:

@@ -30,6 +30,7 @@ from tintype.ops.cond import capture_arms
 from tintype.ops.subgraphs import set_aside
 from tintype.trace.inner import InnerRecorder
 from tintype.trace.recorder import Recorder, active_recorder
+from tintype.trace.tensor_rows import TensorRows
 
 if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
@@ -138,6 +139,10 @@ def copied_frame(frame: Frame) -> Frame:
 
 def leaves_of(value: Any) -> list[Any]:
     """Tensors and numbers in the containers that can be merged."""
+    if type(value) is TensorRows and value.tensor is not None:
+        return [value.tensor]
+    if isinstance(value, list):
+        value = list.copy(value)  # as it is, whatever its class says
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in leaves_of(item)]
     if isinstance(value, dict):

@@ -118,6 +118,28 @@ class ContentPlace(Place):
             (self.owner.extend if isinstance(self.owner, deque) else self.owner.update)(value)
 
 
+class RowsPlace(Place):
+    """A list of rows that nobody has looked into yet, whatever their number; or that somebody has meanwhile."""
+
+    def __str__(self) -> str:
+        return "a list of rows"
+
+    def read(self) -> Any:
+        return tuple(self.owner) if self.owner.tensor is None else self.owner.tensor
+
+    def write(self, value: Any) -> None:
+        self.owner.tensor = value if isinstance(value, torch.Tensor) else None
+        if self.owner.tensor is None:
+            list.__setitem__(self.owner, slice(None), value)
+
+    def save(self) -> Any:
+        return self.owner.tensor, list.copy(self.owner)
+
+    def restore(self, saved: Any) -> None:
+        self.owner.tensor = saved[0]
+        list.__setitem__(self.owner, slice(None), saved[1])
+
+
 def _copied(container: Any) -> Any:
     kind = next(kind for kind in CONTAINERS if isinstance(container, kind))
     return kind(container)

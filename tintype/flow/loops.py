@@ -30,11 +30,11 @@ class AgainError(Exception):
 class Variables:
     """What a loop changes: locals, places, and the value that the function returns."""
 
-    def __init__(self, frame: Frame, flow: Flow, loop: Loop, exits: LoopExits) -> None:
+    def __init__(self, frame: Frame, flow: Flow, loop: Loop, exits: LoopExits, *others: int | None) -> None:
         self.frame = frame
         live = flow.live_before(loop.header)
-        for label in exits.labels:
-            live |= flow.live_before(label)
+        for label in (*exits.labels, *others):
+            live |= 0 if label is None else flow.live_before(label)
         stored = flow.stored_in(loop.body | exits.on_the_way)
         self.slots = [slot for slot in sorted(stored) if live >> slot & 1]
         self.dead = [slot for slot in sorted(stored) if not live >> slot & 1]
@@ -77,9 +77,9 @@ class RecordedLoop:
         self.loop = loop
         self.found = LoopExits(frame, self.flow, loop)
         self.exits = sorted(self.found.labels)
-        self.variables = Variables(frame, self.flow, loop, self.found)
         # where it goes on if there is no step at all; None: there is one
         self.without_steps = stays if stays is None else self.found.settled(stays)
+        self.variables = Variables(frame, self.flow, loop, self.found, self.without_steps)
         self.left_at: list[int] = [] if self.without_steps is None else [self.without_steps]
         self.location = location_of(frame, loop.header)
         self.forms: dict[Any, Form] = {}
@@ -92,6 +92,8 @@ class RecordedLoop:
     def run(self, goes_on: Any, branch: int | None = None) -> End:
         """Record the loop; the frame stands where it is left. ``branch`` decides about a first step."""
         test = None if branch is None else self._test(branch)
+        if test is not None:  # what the condition reads need not be read by the step that follows
+            self.variables = Variables(self.frame, self.flow, self.loop, self.found, self.without_steps, test[0])
         return self.repeated(lambda: self._while(goes_on) if test is None else self._while_test(test))
 
     def _test(self, before: int) -> range | None:
@@ -213,7 +215,7 @@ class RecordedLoop:
             value = notes.after[key]
             after[key] = NULL if value is MISSING else value
         after["result"] = step.result if end.returns else NULL
-        return end, self._following(after)
+        return end, self._following(after, self._read_after(end))
 
     def prepare(self, step: Frame) -> int:
         """The operation that a step begins with."""
@@ -263,7 +265,14 @@ class RecordedLoop:
         """Tensors of a step that are results besides what it carries on."""
         return []
 
-    def _following(self, after: dict[Any, Any]) -> list[Any]:
+    def _read_after(self, end: End) -> int:
+        """The locals that may be read where a step ends, as a set of bits."""
+        live = 0
+        for label in end.labels:
+            live |= self.flow.live_before(label)
+        return live
+
+    def _following(self, after: dict[Any, Any], read: int) -> list[Any]:
         following: list[Any] = []
         news = False
         position = 0
@@ -271,7 +280,8 @@ class RecordedLoop:
             count = len(following)
             found = take_apart(after[key], following)
             if found is NOTHING and form is not NOTHING:
-                if key != "result" and key not in self.variables.fillings:
+                is_read = key in self.variables.places or (key != "result" and read >> key & 1)
+                if is_read and key not in self.variables.fillings:
                     raise self.differs(self._differs(key, form, found, following[count:]))
                 # nobody will look at what it is in this case
                 del following[count:]

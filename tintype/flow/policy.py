@@ -30,6 +30,7 @@ from tintype.flow.journal import (
     ContentPlace,
     GlobalPlace,
     Journal,
+    RowsPlace,
 )
 from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
@@ -46,6 +47,7 @@ from tintype.symbolic.raising import needed_answer
 from tintype.trace.interpreted import TorchPolicy, interpreting
 from tintype.trace.known_values import known_value
 from tintype.trace.snapshot import Change, contained
+from tintype.trace.tensor_rows import TensorRows
 
 # so often what follows a branch may be captured with each of its arms
 _MOST_TWICE = 500
@@ -206,7 +208,8 @@ class FlowPolicy(TorchPolicy):
 
     def note_content(self, frame: Frame, owner: Any) -> None:
         if self.journal and isinstance(owner, CONTAINERS):
-            self.journal.note(ContentPlace(owner, None, location_of(frame)))
+            is_rows = type(owner) is TensorRows and owner.tensor is not None
+            self.journal.note((RowsPlace if is_rows else ContentPlace)(owner, None, location_of(frame)))
 
     def on_create(self, frame: Frame, value: Any) -> None:
         self.journal.note_made(value)

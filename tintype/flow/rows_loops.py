@@ -15,7 +15,7 @@ from tintype.fake.info import Storage
 from tintype.flow.branches import recording
 from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, number_of, refuse
 from tintype.flow.growing import GrowingList, has_grown, holders_in, in_place_of, joined_rows
-from tintype.flow.journal import ContentPlace, Notes, Place
+from tintype.flow.journal import ContentPlace, Journal, Notes, Place
 from tintype.flow.loops import AgainError, RecordedLoop
 from tintype.flow.sequences import VaryingIterator
 from tintype.interpret import Frame
@@ -49,7 +49,7 @@ class RecordedFor(RecordedLoop):
         self.count = iterator.elements.count
         self.is_left = False  # from inside, as the data decide
         self.writes = False  # to memory around it
-        self.lists = GrowingLists(frame, policy.journal.holders)
+        self.lists = GrowingLists(frame, policy.journal)
         # what the element of a step is made of
         self._rows: Sequence[Any] = ()
         self._number: Callable[[], Any]
@@ -164,9 +164,9 @@ class RecordedFor(RecordedLoop):
 class GrowingLists:
     """The lists that steps of a loop append to, with what one step appended."""
 
-    def __init__(self, frame: Frame, known: Callable[[], list[Any]]) -> None:
+    def __init__(self, frame: Frame, journal: Journal) -> None:
         self.frame = frame
-        self.known = known
+        self.journal = journal
         self.lists: list[GrowingList] = []
         self._holders: list[Any] = []
         self._candidates: dict[Any, Place] = {}
@@ -204,7 +204,7 @@ class GrowingLists:
     def settle(self, location: Any) -> None:
         """Let lists that were seen to grow be such, unless somebody else knows them."""
         for key, place in self._candidates.items():
-            holders = holders_in(self.frame, place.owner, self.known())
+            holders = holders_in(self.frame, place.owner, self.journal.holders())
             if holders is None:
                 self._others.add(key)
                 continue
@@ -235,7 +235,9 @@ class GrowingLists:
         for growing, holders, count in zip(self.lists, self._holders, self._counts, strict=True):
             own = columns[first : first + count]
             first += count
-            in_place_of(holders, rows_of(_with_sources(growing, own)) if count else growing.before)
+            rows = rows_of(_with_sources(growing, own)) if count else growing.before
+            self.journal.note_made(rows)
+            in_place_of(holders, rows)
 
 
 def _with_sources(growing: GrowingList, columns: Sequence[Any]) -> Any:

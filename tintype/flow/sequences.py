@@ -176,6 +176,7 @@ def _make(function: Callable[..., Any]) -> Caller:
         if value is NotImplemented:
             return frame.machine.call_native(frame, builtin, arguments, keywords)
         frame.stack.append(value)
+        frame.machine.policy.on_create(frame, value)
         return None
 
     return call

@@ -201,7 +201,7 @@ class InnerRecorder(Recorder):
         try:
             if self.context.environment.symbols:  # a loop over numbers has some, whatever the program around it
                 self.watch_functions()
-            results = self.inside(lambda: without_rows(self, call_or_replay(self, function, args)))
+            results = self.inside(lambda: without_rows(self, call_or_replay(self, function, args), only_outputs=True))
             leaves, spec = tree.flatten(results)
             leaves = [self.own(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             self.modes.label(self.graph)

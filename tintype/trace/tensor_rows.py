@@ -30,7 +30,8 @@ class RowsStandIn(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = _together(func, args, kwargs or {})
         if result is NotImplemented:
-            _look_at_all((args, kwargs))
+            if _look_at_all((args, kwargs)):
+                raise _not_captured()
             result = func(*args, **(kwargs or {}))
         return result
 
@@ -38,11 +39,15 @@ class RowsStandIn(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        raise CaptureError(
-            "the program hands rows of a tensor, whose number varies, to what can't be captured with them",
-            location=user_location(),
-            remedy="hand on the tensor itself, or fix the number of its rows",
-        )
+        raise _not_captured()
+
+
+def _not_captured() -> CaptureError:
+    return CaptureError(
+        "the program hands rows of a tensor, whose number varies, to what can't be captured with them",
+        location=user_location(),
+        remedy="hand on the tensor itself, or fix the number of its rows",
+    )
 
 
 class TensorRows(list[Any]):
@@ -147,22 +152,25 @@ _TOGETHER: dict[Any, Callable[[torch.Tensor, int], torch.Tensor]] = {
 }
 
 
-def without_rows(recorder: Any, outputs: Any) -> Any:
+def without_rows(recorder: Any, outputs: Any, *, only_outputs: bool = False) -> Any:
     """What a program returns, with plain lists; whoever still has rows then has those of the example."""
     alive = [rows for reference in recorder.rows if (rows := reference()) is not None]
     if not alive:
         return outputs
-    for rows in alive:
-        rows.look()
     leaves, structure = tree.flatten(outputs)
+    # what a function inside of the program leaves elsewhere can't be used outside of it anyway
+    for rows in [leaf for leaf in leaves if type(leaf) is TensorRows] if only_outputs else alive:
+        rows.look()
     return tree.unflatten([list(leaf) if type(leaf) is TensorRows else leaf for leaf in leaves], structure)
 
 
-def _look_at_all(value: Any) -> None:
+def _look_at_all(value: Any) -> bool:
+    """Whether one is left that is in no such list: somebody took it out of its list."""
     if type(value) is TensorRows:
         value.look()
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            _look_at_all(item)
+        left = [_look_at_all(item) for item in value]  # at all of them
+        return any(left)
     elif isinstance(value, dict):
-        _look_at_all(list(value.values()))
+        return _look_at_all(list(value.values()))
+    return type(value) is RowsStandIn
