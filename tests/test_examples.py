@@ -38,6 +38,27 @@ def test_an_example_runs(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+TASKS = sorted((REPOSITORY / "examples" / "tasks").glob("*.py"))
+NEEDED = {"02_bert.py": "transformers", "05_diffusers_unet.py": "diffusers", "12_hand_on.py": "onnxruntime"}
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.name)
+def test_an_everyday_task(path: Path, tmp_path: Path) -> None:
+    """Each in at most 30 lines."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 30
+    if path.name in NEEDED:
+        pytest.importorskip(NEEDED[path.name])
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_there_are_twelve_tasks() -> None:
+    assert len(TASKS) == 12
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     text = (REPOSITORY / page).read_text(encoding="utf-8")

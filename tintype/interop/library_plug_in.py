@@ -157,7 +157,7 @@ def type_named(name: str) -> type | None:
     """The class that a file means: the library's own where it is loaded, otherwise a stand-in."""
     module, _, class_name = name.rpartition(".")
     loaded = sys.modules.get(module)
-    if loaded is None and module in _OWN_MODULES and module.partition(".")[0] in sys.modules:
+    if loaded is None and module in _OWN_MODULES and sys.modules.get(module.partition(".")[0]) is not None:
         loaded = importlib.import_module(module)
     if loaded is None:
         return _stand_in(module, class_name)
