@@ -283,3 +283,23 @@ def test_parameters_and_parametrizations_are_walked_through() -> None:
     for _ in range(3):
         assert torch.equal(compiled(x), model(x) * 3 + next(model.parameters()).sum())
     assert captures(compiled) == 1
+
+
+def test_numpy_computes_each_time() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def use(x: torch.Tensor, table: Any) -> Any:
+        array = x.numpy() * 2 + table
+        array[0] = -array[1]
+        array += 1
+        if array[1] > 3 and not (array < -100).any():
+            array = -array
+        return torch.from_numpy(array) * float(array.sum()), array.shape, numpy.exp(array)
+
+    compiled = tintype.compile(use)
+    for seed in range(8):
+        generator = numpy.random.default_rng(seed)
+        x, table = torch.from_numpy(generator.normal(size=4)), generator.normal(size=4) * 3
+        found, expected = compiled(x, table), use(x, table)
+        assert torch.equal(found[0], expected[0]) and found[1] == expected[1] and (found[2] == expected[2]).all()
+    assert captures(compiled) <= 2

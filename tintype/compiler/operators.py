@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from tintype.compiler.numbers import Number, takes_as_it_is
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
@@ -72,6 +74,8 @@ def table_with_operators(table: Mapping[str, Handler]) -> Mapping[str, Handler]:
         made = dict(table)
         made["binary_operator"] = functools.partial(binary_operator, table["binary_operator"])
         made["compare"] = functools.partial(compare, table["compare"])
+        made["binary_subscript"] = functools.partial(subscript, table["binary_subscript"])
+        made["store_subscript"] = functools.partial(store, table["store_subscript"])
         made["contains"] = functools.partial(contains, table["contains"])
         made["before_with"] = functools.partial(before_with, table["before_with"])
         for name, method in UNARY.items():
@@ -110,8 +114,24 @@ def _with_number(frame: Frame, left: Any, right: Any, name: str, operation: Any)
     return True
 
 
+def is_array(value: Any) -> bool:
+    """Whether it is an array or a number of NumPy's."""
+    return type(value).__module__ == "numpy" and not isinstance(value, type)
+
+
+def _array_step(frame: Frame, count: int, function: Any, *operands: Any) -> None:
+    """NumPy computes for real each time; the result takes the place of so many values on the stack."""
+    policy: Any = frame.machine.policy
+    name = getattr(function, "__name__", "an operator")
+    result = policy.step(function, list(operands), {}, f"{name} of arrays of NumPy's is done for real")
+    frame.stack[len(frame.stack) - count :] = [result]
+
+
 def binary_operator(plain: Handler, frame: Frame, operation: Any) -> Outcome:
     left, right = frame.stack[-2:]
+    if _is_of_arrays(frame, left, right):
+        _array_step(frame, 2, operation, left, right)
+        return None
     if isinstance(right, Number) and operation in METHODS:
         if _with_number(frame, left, right, METHODS[operation][1], operation):
             return None
@@ -126,8 +146,40 @@ def binary_operator(plain: Handler, frame: Frame, operation: Any) -> Outcome:
     return plain(frame, operation)
 
 
+def _is_of_arrays(frame: Frame, left: Any, right: Any) -> bool:
+    """Whether NumPy does an operator; tensors come first, which modes hear."""
+    if not is_array(left) and not is_array(right):
+        return False
+    policy: Any = frame.machine.policy
+    return (
+        policy.capture.reason is None and not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor)
+    )
+
+
+def subscript(plain: Handler, frame: Frame, argument: Any) -> Outcome:
+    owner, key = frame.stack[-2:]
+    policy: Any = frame.machine.policy
+    if is_array(owner) and policy.capture.reason is None:
+        _array_step(frame, 2, operator.getitem, owner, key)
+        return None
+    return plain(frame, argument)
+
+
+def store(plain: Handler, frame: Frame, argument: Any) -> Outcome:
+    value, owner, key = frame.stack[-3:]
+    policy: Any = frame.machine.policy
+    if is_array(owner) and policy.capture.reason is None:
+        _array_step(frame, 3, operator.setitem, owner, key, value)
+        frame.stack.pop()
+        return None
+    return plain(frame, argument)
+
+
 def compare(plain: Handler, frame: Frame, operation: Any) -> Outcome:
     left, right = frame.stack[-2:]
+    if _is_of_arrays(frame, left, right):
+        _array_step(frame, 2, operation, left, right)
+        return None
     if isinstance(right, Number) and operation in COMPARISONS:
         if _with_number(frame, left, right, COMPARISONS[operation][1], operation):
             return None
@@ -199,6 +251,9 @@ def before_with(plain: Handler, frame: Frame, argument: Any) -> Outcome:
 
 def unary(plain: Handler, name: str, frame: Frame, argument: Any) -> Outcome:
     value = frame.stack[-1]
+    if is_array(value) and _is_of_arrays(frame, value, None):
+        _array_step(frame, 1, getattr(operator, name), value)
+        return None
     if is_special(frame.machine, value):
         method = find_in_class(type(value), name)
         if frame.machine.interprets(method):
@@ -210,6 +265,8 @@ def unary(plain: Handler, name: str, frame: Frame, argument: Any) -> Outcome:
 def truth(plain: Handler, frame: Frame, argument: Any) -> Outcome:
     """Operations that ask whether a value is true: they get the answer in its place."""
     machine, value = frame.machine, frame.stack[-1]
+    if is_array(value) and _is_of_arrays(frame, value, None):
+        _array_step(frame, 1, bool, value)
     if is_special(machine, value):
         for name in ("__bool__", "__len__"):
             method = find_in_class(type(value), name)

@@ -30,7 +30,7 @@ from tintype.compiler.numbers import (
     settled,
     stripped,
 )
-from tintype.compiler.operators import ClassesWithOperators
+from tintype.compiler.operators import ClassesWithOperators, is_array
 from tintype.compiler.sources import Source, item_of
 from tintype.compiler.trace import SETS_MODE
 from tintype.interpret import Frame
@@ -214,14 +214,10 @@ class CapturePolicy(Policy):
         capture = self.capture
         if capture.reason is not None:
             return callable(*arguments, **keywords)
-        if (callable is int or callable is float) and len(arguments) == 1 and isinstance(arguments[0], torch.Tensor):
-            return self.step(callable, arguments, keywords, f"{callable.__name__}() of a tensor looks at its data")
-        if capture.has_numbers and isinstance(callable, _BOUND) and isinstance(callable.__self__, tuple):
-            if callable.__name__ == "numel" and holds_number(callable.__self__):
-                return math.prod(callable.__self__)
-            if callable.__name__ not in KEEPS:
-                settled(callable.__self__)
-        if capture.has_numbers and (holds_number(arguments) or holds_number(keywords)):
+        if (callable is int or callable is float) and len(arguments) == 1:
+            if isinstance(arguments[0], torch.Tensor) or is_array(arguments[0]):
+                return self.step(callable, arguments, keywords, f"{callable.__name__}() looks at data")
+        if capture.has_numbers:
             done = self._prepare_numbers(callable, arguments, keywords)
             if done is not NotImplemented:
                 return done
@@ -235,8 +231,14 @@ class CapturePolicy(Policy):
             return self.step(callable, arguments, keywords, SETS_MODE)
         if callable is torch._C._has_torch_function or callable in _ASKS_FOR_MODES:
             return without_modes(callable, arguments, keywords)
+        if callable in _MAKING_TENSORS:
+            return self.step(callable, arguments, keywords, f"{callable.__name__} takes memory of others")
         if known.is_of_torch(callable):
             return self._call_torch(callable, arguments, keywords)
+        return self._call_of_python(frame, callable, arguments, keywords)
+
+    def _call_of_python(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """Methods of Python's own objects, and what nobody knows."""
         if type(callable) is FunctionType and hasattr(callable, "engine") and hasattr(callable, "original"):
             return frame.machine.call(original_of(callable), *arguments, **keywords)
         owner = getattr(callable, "__self__", None)
@@ -270,6 +272,13 @@ class CapturePolicy(Policy):
         """Numbers that vary are given to native code: it may keep them, or they are settled in place.
 
         Gives the result where there is one already."""
+        if isinstance(callable, _BOUND) and isinstance(callable.__self__, tuple):
+            if callable.__name__ == "numel" and holds_number(callable.__self__):
+                return math.prod(callable.__self__)
+            if callable.__name__ not in KEEPS:
+                settled(callable.__self__)
+        if not holds_number(arguments) and not holds_number(keywords):
+            return NotImplemented
         done = converted(self.capture, callable, arguments) if not keywords else NotImplemented
         if done is not NotImplemented or id(callable) in KEEPS_NUMBERS or known.is_of_torch(callable):
             return done
@@ -884,6 +893,8 @@ _OF_OBJECTS = (
 )
 _GETATTR_OF_MODULES: Any = vars(torch.nn.Module)["__getattr__"]
 _APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+# functions that modes don't hear
+_MAKING_TENSORS = (torch.from_numpy, torch.frombuffer)
 _CACHED = (type(functools.lru_cache(len)),)
 _MAKERS = (object, list, dict, tuple, set, str, int, float, BaseException, Exception)
 _ASKS_FOR_MODES = (torch.overrides.has_torch_function, torch.overrides.is_tensor_like)
