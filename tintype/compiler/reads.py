@@ -56,8 +56,7 @@ class Reads:
         self.args, self.kwargs = args, kwargs
         self.varying = Varying(False) if varying is None else varying
         self.has_numbers = False  # whether there are numbers that vary in this run
-        # numbers that were stored in what was there before, where they are plain
-        self.shadows: dict[tuple[int, Any], Any] = {}
+        self.shadows: dict[tuple[int, Any], Any] = {}  # numbers stored in what was there before, plain there
         # whether graphs go to a backend that may rest on all of their inputs' metadata
         self.whole_graphs = whole_graphs
         self.given = [] if given is None else given
@@ -80,8 +79,7 @@ class Reads:
         self.written: set[tuple[int, Any]] = set()
         self.unsettled: set[int] = set()  # tensors whose metadata may not be what it was at the start
         self.has_writes = False
-        # whether metadata of results follow from metadata of what went in, which backends have checked
-        self.follows = True
+        self.follows = True  # whether metadata of results follow from metadata of what went in
         self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
         self._seen: set[Any] = set()
         self._looked_into: set[int] = set()
@@ -93,7 +91,7 @@ class Reads:
         # new objects that went into an effect or a step, and what they were then
         self._given_away: list[tuple[Any, Expression, Any, int]] = []
         self._steps_done = 0
-        # context variables that the program set and has not set back: by token, the variable and its number
+        # context variables that are set: by token, the variable and its number
         self._tokens_of_context: dict[int, tuple[Any, int]] = {}
         self._count_of_tokens = 0
 
@@ -260,6 +258,16 @@ class Reads:
             self.register(found, value)
         return found
 
+    def _as_it_is_now(self, container: Any, source: Source) -> tuple[Source, set[int]]:
+        """A container that the program has written to, as a source, and what of it the program put there itself.
+
+        The writes happen before these guards in every run: they ask for what is there by now."""
+        before = self.originals[id(container)]
+        known_before = set(map(id, before.values() if isinstance(before, dict) else before))
+        items = container.values() if isinstance(container, dict) else container
+        made = {id(item) for item in items if id(item) not in known_before and type(item) not in PLAIN}
+        return Source("now", len(self._seen), source), made
+
     def look_into(self, container: Any) -> None:
         """The program may see all that a container holds."""
         identity = id(container)
@@ -267,15 +275,10 @@ class Reads:
         if source is None or identity in self._looked_into or self.reason is not None:
             return
         self._looked_into.add(identity)
-        content, unseen = container, set()
+        content: Any = container
+        unseen: set[int] = set()
         if identity in self.originals:
-            # What the program wrote happens before these guards in every run: they ask for what is there by now. What
-            # it put there itself needs no guard.
-            source = Source("now", len(self._seen), source)
-            before = self.originals[identity]
-            known_before = set(map(id, before.values() if isinstance(before, dict) else before))
-            items = content.values() if isinstance(content, dict) else content
-            unseen = {id(item) for item in items if id(item) not in known_before and type(item) not in PLAIN}
+            source, unseen = self._as_it_is_now(container, source)
         if any(isinstance(getattr(type(content), name), FunctionType) for name in ("__iter__", "__len__")):
             self.give_up(f"a {type(container).__name__} is looked into, which has its own methods for that")
         elif len(content) > LARGEST_CONTAINER:
