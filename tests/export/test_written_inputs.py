@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -244,3 +245,17 @@ def test_a_program_that_is_captured_again_with_a_leaf() -> None:
     leaf = torch.ones(2, requires_grad=True)
     (gradient,) = torch.autograd.grad(again.module()(leaf * 1).sum(), leaf)
     assert_same(gradient, torch.full((2,), 3.0))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (3, 3, 3)])
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+def test_a_diagonal_of_what_begins_inside_of_a_memory(shape: tuple[int, ...], export: Any) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x.fill_diagonal_(-1, wrap=True)
+        return x * 1
+
+    module = export(model, (torch.ones(shape),)).module()
+    given, wanted = torch.arange(30.0), torch.arange(30.0)
+    end = 2 + math.prod(shape)
+    assert_same(module(given[2:end].view(shape)), model(wanted[2:end].view(shape)))
+    assert_same(given, wanted)

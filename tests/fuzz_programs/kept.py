@@ -323,6 +323,12 @@ KEPT = [
     Kept("a write to several tensors after a region without gradients", static(), (x("x0", "3"),),
          "with torch.no_grad():\n    v0 = x0.new_zeros(x0.shape)\n"
          "v1 = x0 * 1\ntorch._foreach_mul_([v1, v0], [2.0, 3.0])\n(v1, v0)"),
+    Kept("a diagonal of three dimensions", static(), (x("x1", "2"), x("x0", "2", "2", "2")),
+         "x0.fill_diagonal_(1)\nx1.add_(1)\nx0"),
+    Kept("a conversion of a parameter is a leaf", static(), (x("x0", "3"),),
+         "v0 = self.p0.to(self.p0)\nv1 = x0 * self.p0\nv2 = v1.to(v1)\n"
+         "(v0 * 1 if v0.is_leaf else v0 * 2, v2 * 1 if v2.is_leaf else v2 * 2)",
+         "self.p0 = torch.nn.Parameter(torch.randn(3))"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -26,7 +26,7 @@ _NOTED = "_noted_by_tintype"
 
 
 def may_be_stretched(recorder: Recorder, error: Exception, args: Any, *, inside: bool = False) -> bool:
-    """Whether an operator failed that may work the example's way alone: one of its sizes is 1 there and broadcast.
+    """Whether an operator failed that may work the example's way alone: one of its sizes is 0 there, or 1.
 
     Kernels of torch's take a size that varies for a general one. Then they are asked again, and told what the example
     has, which specialises the size. ``inside``: also if it was another operator inside of this one that failed.
@@ -36,7 +36,7 @@ def may_be_stretched(recorder: Recorder, error: Exception, args: Any, *, inside:
         return False
     if isinstance(error, TintypeError) or (getattr(error, _NOTED, False) and not inside):
         return False
-    return any(environment.hint(size) == 1 for size in _numbers(args))
+    return any(environment.hint(size) in (0, 1) for size in _numbers(args))
 
 
 def decide_small_sizes(recorder: Recorder, args: Any) -> None:

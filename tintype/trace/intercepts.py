@@ -230,16 +230,6 @@ def _randint_like(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record(func, recorder.record(aten.detach.default, args[0]), *args[1:], **kwargs)
 
 
-@intercept(aten.fill_diagonal_.default)
-def _fill_diagonal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """The kernel looks at memory as it lies in the example; of a matrix the diagonal is a view in every layout."""
-    tensor, value, *rest = args
-    if _info_of(recorder, tensor).dim != 2 or (rest[0] if rest else kwargs.get("wrap", False)):
-        return NOT_HANDLED
-    recorder.inside(lambda: aten.diagonal.default(tensor).fill_(value))
-    return tensor
-
-
 @intercept(aten.detach_.default)
 def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """The tensor has no history from here on, so it stands for what ``detach`` makes of it."""
@@ -366,3 +356,27 @@ def _bernoulli(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 def _record_function(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """``torch.profiler.record_function`` names a stretch of time for a profiler, of which a program knows nothing."""
     return func(*args, **kwargs)
+
+
+# --- diagonals -------------------------------------------------------------------------------------------
+
+
+@intercept(aten.fill_diagonal_.default)
+def _fill_diagonal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """By views of the tensor: the kernel counts from the start of the memory, where another input may not begin."""
+    names = ("tensor", "fill_value", "wrap")
+    options = {**dict(zip(names, args)), **kwargs}
+    tensor, value = args[0], options["fill_value"]
+    sizes = _info_of(recorder, tensor).sizes
+    if len(sizes) == 2:
+        is_fixed = all(type(size) is int for size in sizes)
+        goes_on = options.get("wrap", False) and not (is_fixed and sizes[0] <= sizes[1] + 1)
+    else:
+        goes_on = len(sizes) < 2 or any(size is not sizes[0] and size != sizes[0] for size in sizes)  # it is refused
+    if goes_on:
+        return NOT_HANDLED
+    diagonal = tensor
+    for _ in sizes[1:]:
+        diagonal = recorder.record(aten.diagonal.default, diagonal, 0, 0, 1)
+    recorder.record(aten.fill_.Scalar, diagonal, value)
+    return tensor

@@ -131,6 +131,9 @@ class Observer:
             written = self._written_history(recorder, fake)
             if written is not None:
                 return self._asked_of_written(recorder, fake, written, fact)
+            source = next((known.source for known in recorder.conversions if known.result is fake), None)
+            if source is not None:  # in eager mode they are one
+                return self._asked_of_source(recorder, source, fact, arguments, answer)
         if given is not None and is_input:
             return self._asked_of_input(*given, fact, arguments, answer)
         if fact == "grad":
@@ -150,6 +153,15 @@ class Observer:
         if fact == "is_inference":
             self._about_inference()
         return answer
+
+    def _asked_of_source(
+        self, recorder: Recorder, source: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any
+    ) -> Any:
+        """Ask what a conversion that changed nothing was given, which may be part of the model."""
+        if source.node not in self._state:
+            return self.asked(recorder, source, fact, arguments, answer)
+        tensor = self._state[source.node][1]
+        return self.asked_of_state(recorder, tensor, fact, arguments, getattr(tensor, fact))
 
     def is_memory_of_input(self, fake: FakeTensor) -> bool:
         """Whether a tensor is an input or a view of one."""
