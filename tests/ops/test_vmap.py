@@ -104,3 +104,22 @@ def test_functions_that_return_different_structures_are_refused() -> None:
 
     with pytest.raises(tintype.TintypeError, match="different structures"):
         tintype.export(lambda x: torch.vmap(wrong)(x), (torch.randn(3, 4),))
+
+
+def test_functions_that_write_are_refused() -> None:
+    """Both functions are called for all rows."""
+
+    def writing(r: torch.Tensor) -> torch.Tensor:
+        return tintype.cond(r.sum() > 0, lambda r: r.add_(1), lambda r: r * 1, (r,))
+
+    with pytest.raises(tintype.TintypeError, match="writes to a tensor"):
+        tintype.export(lambda x: torch.vmap(writing)(x * 1), (torch.randn(3, 4),))
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, lambda f: lambda x: torch.func.jvp(f, (x,), (x,))])
+def test_other_transforms_are_refused_by_name(transform: Any) -> None:
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        return tintype.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).sum()
+
+    with pytest.raises(tintype.TintypeError, match="can't be captured inside of torch"):
+        tintype.export(lambda x: transform(chosen)(x), (torch.randn(3, 4),))

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import BranchMismatchError
+from tintype.errors import BranchMismatchError, MutationError
 from tintype.ir.process_switches import is_capturing
 from tintype.symbolic.location import user_location
+from tintype.trace.recorder import active_recorder
 
 functorch = torch._C._functorch
 higher_order = torch.ops.higher_order
@@ -56,13 +57,32 @@ def _cond(interpreter: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Se
     """Both functions are called, and each element gets what its truth value says."""
     if not isinstance(pred, torch.Tensor):
         return (true_fn if pred else false_fn)(*operands)
-    (first, spec), (second, other) = tree.flatten(true_fn(*operands)), tree.flatten(false_fn(*operands))
+    (first, spec), (second, other) = (tree.flatten(_called(function, operands)) for function in (true_fn, false_fn))
     if not tree.same_structure(spec, other):
         raise BranchMismatchError(
             f"the functions of cond return different structures: {spec} and {other}", location=user_location()
         )
     pairs = zip(first, second, strict=True)
     return tree.unflatten([_chosen(pred, one, two) for one, two in pairs], spec)
+
+
+def _called(function: Any, operands: Sequence[Any]) -> Any:
+    """What a function returns that is called for elements that want it and for others: it may write to nothing."""
+    recorder = active_recorder()
+    assert recorder is not None
+    last = recorder.graph._root._prev
+    results = function(*operands)
+    node = last.next
+    while node is not recorder.graph._root:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            raise MutationError(
+                f"a function of a cond inside of torch.vmap writes to a tensor ({node.target}), and it is called for "
+                "all elements of the batch",
+                location=user_location(),
+                remedy="compute new tensors there",
+            )
+        node = node.next
+    return results
 
 
 def _chosen(pred: torch.Tensor, one: Any, two: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tintype import tree
-from tintype.errors import CaptureError, TintypeError
+from tintype.errors import CaptureError, TintypeError, UnsupportedOperatorError
 from tintype.fake.info import Storage, TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
@@ -181,8 +181,15 @@ def captured(capture: Callable[..., Any], run: Callable[..., Any], *args: Any, *
     recorder = active_recorder()
     if recorder is None:
         return run(*args, **kwargs)
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return OPERATOR_OF[capture](*args, **kwargs)  # torch.vmap and its kin know what to do with the operator
+    transform = torch._C._functorch.peek_interpreter_stack()
+    if transform is not None:
+        if transform.key() != torch._C._functorch.TransformType.Vmap:
+            raise UnsupportedOperatorError(
+                f"{OPERATOR_OF[capture].name()} can't be captured inside of torch.func's grad, vjp or jvp",
+                location=user_location(),
+                remedy="choose with torch.where there, or use tintype.export_joint for gradients",
+            )
+        return OPERATOR_OF[capture](*args, **kwargs)  # torch.vmap's rule for the operator, or ours
     recorder.follow_modes()
     if isinstance(recorder, InnerRecorder):
         args = recorder.localize(args)  # inside of a function it may be called with what is around that

@@ -26,7 +26,8 @@ def _run_unless_captured(run: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         raise CaptureError(
             "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
             location=user_location(),
-            remedy="export the forward computation alone and differentiate the result",
+            remedy="write it with torch.func (grad, vjp, jacrev), which is captured, or export the forward "
+            "computation alone and differentiate the result",
         )
     return run(*args, **kwargs)
 
