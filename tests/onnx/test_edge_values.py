@@ -209,3 +209,27 @@ def test_truth_values_are_counted() -> None:
     check(lambda x: torch.einsum("ij->", x), x)
     check(lambda x: torch.einsum("ij->ji", x), x)
     check(lambda x: torch.einsum("ij,ij->ij", x, x.T), x)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_recurrent_layers_of_nothing(kind: Any, rows: int) -> None:
+    layer = kind(4, 5, 2, batch_first=True, bidirectional=True)
+    example = (torch.randn(3, 6, 4),)
+    options = {"dynamic_shapes": ({0: tintype.Dim("rows", min=0)},)}
+    program = tintype.onnx.export(layer, example, verify=False, **options)
+    x = torch.randn(rows, 6, 4)
+    torch.testing.assert_close(program(x), layer(x), check_dtype=True)
+
+
+def test_branches_inside_of_branches_have_names_of_their_own() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        for step in range(4):
+            if x.max() > step:
+                x = x - step
+            else:
+                break
+        return x
+
+    for largest in (-1.0, 0.5, 4.0, 9.0):
+        check(model, torch.tensor([0.1, largest]), example=(torch.ones(2),))

@@ -199,7 +199,7 @@ class _Assembly:
     def _graph(self, outputs: list[Value]) -> ir.Graph:
         store = self.shared.store
         nodes = remove_unused(self.builder.nodes, outputs)
-        name_values(nodes, store)
+        store.name_results(nodes)
         if self.functions:
             nodes, outputs = self._outlined(nodes, outputs)
         overridable = {id(value) for value in self.overridable.values()}
@@ -234,18 +234,6 @@ class _Assembly:
             for node, value in self.translator.values.items()
         }
         return outlined.nodes, [outlined.outside(value) for value in outputs]
-
-
-def name_values(nodes: Sequence[ir.Node], store: Any) -> None:
-    """Name what has no name yet, graphs inside of nodes included: names are unique in the whole model."""
-    for node in nodes:
-        for output in node.outputs:
-            if output.name is None:
-                source = node.meta.get("node")
-                output.name = store.free_name(f"{source.name if source is not None else 'value'}_{node.op_type}")
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                name_values(list(attribute.value), store)
 
 
 def dimension_names(program: ExportedProgram) -> dict[Symbol, str]:

@@ -85,6 +85,15 @@ class Store:
         self.taken.add(name)
         return name
 
+    def name_results(self, nodes: Sequence[ir.Node]) -> None:
+        """Name what has no name yet before nodes become a graph, which would number its values by itself: names
+        are unique in the whole model."""
+        for node in nodes:
+            for output in node.outputs:
+                if output.name is None:
+                    source = node.meta.get("node")
+                    output.name = self.free_name(f"{'value' if source is None else source.name}_{node.op_type}")
+
 
 class Builder:
     """The nodes of one graph, in order; graphs inside of it have builders of their own."""

@@ -27,6 +27,7 @@ def _graph(op: Builder, inner: Builder, inputs: Sequence[Value], results: Sequen
         inner.nodes.append(ir.Node("", "Identity", [result], outputs=[copy]))
         outputs.append(copy)
     nodes = remove_unused(inner.nodes, outputs)
+    op.store.name_results(nodes)
     return ir.Graph(list(inputs), outputs, nodes=nodes, name=op.store.free_name(f"{op.node.name}_body"))
 
 

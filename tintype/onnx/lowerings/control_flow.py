@@ -48,6 +48,7 @@ def _finished(op: Builder, name: str, inputs: Sequence[Value], translator: Any, 
         if value.name is None:
             value.name = store.free_name(f"{op.node.name}_{name}")
     nodes = remove_unused(translator.builder.nodes, outputs)
+    store.name_results(nodes)
     return ir.Graph(list(inputs), outputs, nodes=nodes, name=store.free_name(f"{op.node.name}_{name}"))
 
 

@@ -68,6 +68,11 @@ def _both_directions(op: Builder, outputs: Any, hidden: int) -> Any:
     return op.Reshape(turned, op.constant([0, 0, 2 * hidden], _INT64))
 
 
+def _with_filler(op: Builder, tensor: Any, count: Any) -> Any:
+    """With so many rows of zeros behind those of the batch."""
+    return op.Pad(tensor, op.vector([0, 0, 0, 0, count, 0]), op.constant(0, tensor.dtype))
+
+
 def _layers(
     op: Builder,
     operation: str,
@@ -92,6 +97,10 @@ def _layers(
     dtype = tensor.dtype
     hidden = op.size(states[0], 2)
     sequence = op.Transpose(tensor, perm=[1, 0, 2]) if batch_first else tensor
+    batch = op.size(sequence, 1)
+    if not isinstance(batch, int):  # ONNX Runtime's own operators end the process where there is nothing in a batch
+        filler = op.cast(op.Equal(batch, op.constant(0, _INT64)), _INT64)
+        sequence, *states = (_with_filler(op, each, filler) for each in (sequence, *states))
     finals: list[list[Any]] = [[] for _ in states]
     for layer in range(layers):
         starts = [(layer * directions + direction) * each for direction in range(directions)]
@@ -112,8 +121,10 @@ def _layers(
         for final, value in zip(finals, made[1:]):
             final.append(value)
         sequence = _both_directions(op, made[0], hidden) if bidirectional else op.Squeeze(made[0], [1])
-    results = op.Transpose(sequence, perm=[1, 0, 2]) if batch_first else sequence
-    return results, *(final[0] if layers == 1 else op.Concat(*final, axis=0) for final in finals)
+    made = [sequence, *(final[0] if layers == 1 else op.Concat(*final, axis=0) for final in finals)]
+    if not isinstance(batch, int):
+        made = [op.Slice(each, [0], op.as_vector(batch), [1]) for each in made]
+    return op.Transpose(made[0], perm=[1, 0, 2]) if batch_first else made[0], *made[1:]
 
 
 @lowering(aten.lstm.input)
