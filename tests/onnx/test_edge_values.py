@@ -233,3 +233,74 @@ def test_branches_inside_of_branches_have_names_of_their_own() -> None:
 
     for largest in (-1.0, 0.5, 4.0, 9.0):
         check(model, torch.tensor([0.1, largest]), example=(torch.ones(2),))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, c: c + 1,
+        lambda x, c: 2 - c,
+        lambda x, c: c - 2j,
+        lambda x, c: c * 2,
+        lambda x, c: c / 2,
+        lambda x, c: 2 / c,
+        lambda x, c: c / (c + 1),
+        lambda x, c: c * (1 + 2j),
+        lambda x, c: x + c,
+        lambda x, c: c - x.double(),
+        lambda x, c: x * torch.tensor(2j),
+        lambda x, c: x / c,
+        lambda x, c: c / x,
+        lambda x, c: x + 1j,
+        lambda x, c: torch.add(c, x, alpha=3),
+        lambda x, c: torch.rsub(c, x, alpha=3),
+        lambda x, c: c * c,
+        lambda x, c: c[:1] * x,
+    ],
+)
+def test_complex_numbers_beside_real_ones(function: Callable[..., Any]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 4, generator=generator)
+    c = torch.complex(torch.randn(3, 4, generator=generator), torch.randn(3, 4, generator=generator))
+    check(function, x, c)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_shifts(dtype: torch.dtype) -> None:
+    x = torch.tensor([1, -1, 100, -128, 127, 3, 5], dtype=torch.int64).to(dtype)
+    places = torch.tensor([0, 1, 3, 2, 7, 6, 5], dtype=torch.int64).to(dtype)
+    check(lambda x, y: (x << y, x >> y, x << 2, x >> 1, 5 << y, 100 >> y, x << 70, x >> 70), x, places)
+
+
+def test_kernels_that_are_missing() -> None:
+    check(lambda x: -x, torch.tensor([1, 255, 0], dtype=torch.uint8))
+    check(lambda x: torch.where(x > 0, x, 0), torch.tensor([-1, 255], dtype=torch.int16))
+
+
+def test_drawing_without_replacement() -> None:
+    weights = torch.tensor([0.0, 1.0, 2.0, 0.0, 1.0])
+    program = tintype.onnx.export(lambda w: torch.multinomial(w, 3), (weights,))
+    assert all(sorted(program(weights).tolist()) == [1, 2, 4] for _ in range(20))
+    single = tintype.onnx.export(lambda w: torch.multinomial(w, 1), (weights,))
+    assert single(weights).shape == (1,)
+    many = tintype.onnx.export(lambda w: torch.multinomial(w, 2), (weights.repeat(4000, 1),))
+    first = torch.bincount(many(weights.repeat(4000, 1))[:, 0], minlength=5) / 4000
+    torch.testing.assert_close(first, weights / 4, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("repeats", [0, 1, 2, 3])
+def test_repeats_that_vary(repeats: int) -> None:
+    x = torch.arange(12.0).view(3, 4)
+    for dim in (0, 1, None):
+        check(lambda x, k, dim=dim: x.repeat_interleave(k, dim), x, repeats, example=(x, 2),
+              dynamic_shapes=(None, tintype.Dim.DYNAMIC))  # fmt: skip
+
+
+@pytest.mark.parametrize("opset, rows", [(20, 0), (20, 2), (21, 2), (23, 2)])
+def test_group_norm_of_large_means_and_of_nothing(opset: int, rows: int) -> None:
+    x = torch.randn(rows, 6, 5, 5, generator=torch.Generator().manual_seed(0)) + 1000
+    program = tintype.onnx.export(
+        lambda x: torch.nn.functional.group_norm(x, 3), (torch.randn(3, 6, 5, 5),), opset=opset,
+        dynamic_shapes=({0: tintype.Dim("rows", min=0)},),
+    )  # fmt: skip
+    torch.testing.assert_close(program(x), torch.nn.functional.group_norm(x, 3), rtol=1e-3, atol=1e-3)

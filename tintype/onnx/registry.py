@@ -29,7 +29,7 @@ _FAMILIES = (
     "matrices", "singular_values", "scattering", "order", "bits", "integers", "windows", "complex_numbers",
     "random_numbers", "losses", "written", "extremes", "sampling",
     "convolutions", "runtime_forms", "quotients", "unfused",
-    "quantization",
+    "quantization", "shifts",
 )  # fmt: skip
 
 

@@ -230,9 +230,12 @@ class GraphTranslator:
                 raise LoweringError(f"the translation that was given for it returned {result!r}, no value of ONNX's")
             return result
         wanted = operand_dtypes(node)
-        is_complex = isinstance(target, torch._ops.OpOverload) and any(
-            isinstance(source.meta.get("val"), torch.Tensor) and source.meta["val"].dtype.is_complex
-            for source in node.all_input_nodes
+        is_complex = isinstance(target, torch._ops.OpOverload) and (
+            any(
+                isinstance(source.meta.get("val"), torch.Tensor) and source.meta["val"].dtype.is_complex
+                for source in node.all_input_nodes
+            )
+            or any(isinstance(argument, complex) for argument in node.args)
         )
         if wanted is not None and not is_complex:
             for position, dtype in wanted.items():

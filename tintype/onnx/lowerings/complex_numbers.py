@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from tintype.onnx.builder import Builder
+from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.registry import lowering, lowering_of_complex
 
@@ -88,3 +90,77 @@ def silu(op: Builder, tensor: Any) -> Any:
 def make_complex(op: Builder, real: Any, imaginary: Any) -> Any:
     shape = op.Shape(op.Add(real, imaginary))
     return _joined(op, op.Expand(real, shape), op.Expand(imaginary, shape))
+
+
+# --- arithmetic with real numbers --------------------------------------------------------------------------------
+
+
+def _operands(op: Builder, *given: Any) -> list[tuple[Any, bool]]:
+    """The first operands of the call, in the dtype of the parts of its result, and whether they are complex."""
+    dtype = op.program.dtype_of(op.node.meta["val"])
+    found = []
+    for value, source in zip(given, op.node.args):
+        if isinstance(value, ir.Value):
+            is_complex = isinstance(source, Node) and source.meta["val"].dtype.is_complex
+            found.append((op.cast(value, dtype), is_complex))
+        elif isinstance(value, complex):
+            found.append((op.constant([value.real, value.imag], dtype), True))
+        else:
+            found.append((op.constant(value, dtype), False))
+    return found
+
+
+def _pair(op: Builder, value: Any, is_complex: bool) -> Any:
+    """A number as a pair, with an imaginary part of 0 where it is real."""
+    if is_complex:
+        return value
+    wide = op.Unsqueeze(value, [-1])
+    return op.Concat(wide, op.Mul(wide, op.constant(0, wide.dtype)), axis=-1)
+
+
+def _added(op: Builder, left: tuple[Any, bool], right: tuple[Any, bool], alpha: Any, sign: int) -> Any:
+    first, second = _pair(op, *left), _pair(op, *right)
+    if isinstance(alpha, (complex, ir.Value)):
+        raise LoweringError("a factor alpha that varies or is complex")
+    if alpha != 1:
+        second = op.Mul(second, op.constant(alpha, second.dtype))
+    return op.Add(first, second) if sign > 0 else op.Sub(first, second)
+
+
+@lowering_of_complex(aten.add.Tensor, aten.add.Scalar)
+def add(op: Builder, left: Any, right: Any, alpha: Any = 1) -> Any:
+    return _added(op, *_operands(op, left, right), alpha, 1)
+
+
+@lowering_of_complex(aten.sub.Tensor, aten.sub.Scalar, aten.subtract.Tensor, aten.subtract.Scalar)
+def subtract(op: Builder, left: Any, right: Any, alpha: Any = 1) -> Any:
+    return _added(op, *_operands(op, left, right), alpha, -1)
+
+
+def _product(op: Builder, left: tuple[Any, bool], right: tuple[Any, bool]) -> Any:
+    if not (left[1] and right[1]):  # each part by the real one
+        (real, _), (pair, _) = (left, right) if right[1] else (right, left)
+        return op.Mul(pair, op.Unsqueeze(real, [-1]))
+    (a, b), (c, d) = _parts(op, left[0]), _parts(op, right[0])
+    return _joined(op, op.Sub(op.Mul(a, c), op.Mul(b, d)), op.Add(op.Mul(a, d), op.Mul(b, c)))
+
+
+@lowering_of_complex(aten.mul.Tensor, aten.mul.Scalar, aten.multiply.Tensor, aten.multiply.Scalar)
+def multiply(op: Builder, left: Any, right: Any) -> Any:
+    return _product(op, *_operands(op, left, right))
+
+
+@lowering_of_complex(
+    aten.div.Tensor, aten.div.Scalar, aten.divide.Tensor, aten.divide.Scalar, aten.true_divide.Tensor
+)
+def divide(op: Builder, left: Any, right: Any) -> Any:
+    top, below = _operands(op, left, right)
+    if not below[1]:
+        return op.Div(top[0], op.Unsqueeze(below[0], [-1]))
+    real, imaginary = _parts(op, below[0])
+    # of numbers whose size is 1, so that squares are neither too large nor too small
+    size = op.Max(op.Abs(real), op.Abs(imaginary))
+    real, imaginary = op.Div(real, size), op.Div(imaginary, size)
+    square = op.Add(op.Mul(real, real), op.Mul(imaginary, imaginary))
+    product = _product(op, top, (_joined(op, real, op.Neg(imaginary)), True))
+    return op.Div(op.Div(product, op.Unsqueeze(square, [-1])), op.Unsqueeze(size, [-1]))

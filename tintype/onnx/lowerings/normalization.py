@@ -12,6 +12,7 @@ from tintype.onnx.libraries import ir
 from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
+_INT64 = ir.DataType.INT64
 
 
 @lowering(aten.gelu.default, since=20)
@@ -76,7 +77,24 @@ def group_norm_21(
     channels = [op.size(tensor, 1)]
     weight = _filled(op, tensor, channels, 1.0) if weight is None else weight
     bias = _filled(op, tensor, channels, 0.0) if bias is None else bias
-    return op.GroupNormalization(tensor, weight, bias, epsilon=eps, num_groups=groups)
+    # ONNX defines the variance as a difference of large numbers where the mean is large: it is taken away before
+    grouped = _grouped(op, tensor, groups)
+    centred = op.Sub(grouped, op.ReduceMean(grouped, [2], keepdims=1))
+    centred = op.Reshape(centred, op.Shape(tensor), allowzero=1)
+    centred.shape = tensor.shape
+    return op.GroupNormalization(centred, weight, bias, epsilon=eps, num_groups=groups)
+
+
+def _grouped(op: Builder, tensor: Any, groups: int) -> Any:
+    """The channels of a group and all that is in them along one dimension."""
+    batch, channels, *rest = (op.size(tensor, axis) for axis in range(len(tensor.shape)))
+    number: Any = channels // groups if isinstance(channels, int) else op.Div(channels, op.constant(groups, _INT64))
+    for size in rest:
+        known = isinstance(number, int) and isinstance(size, int)
+        number = number * size if known else op.Mul(op.cast(number, _INT64), op.cast(size, _INT64))
+    grouped = op.Reshape(tensor, op.vector([batch, groups, number]), allowzero=1)
+    grouped.shape = ir.Shape([tensor.shape[0], groups, number if isinstance(number, int) else None])
+    return grouped
 
 
 @lowering(aten.group_norm.default)
@@ -85,11 +103,11 @@ def group_norm(
 ) -> Any:
     """Instance normalization of groups of channels: the groups are normalized as if each were one channel."""
     rank = len(tensor.shape)
-    grouped = op.Reshape(tensor, op.constant([0, groups, -1], ir.DataType.INT64))
+    grouped = _grouped(op, tensor, groups)
     ones = op.constant([1.0] * groups, tensor.dtype)
     zeros = op.constant([0.0] * groups, tensor.dtype)
     normal = op.InstanceNormalization(grouped, ones, zeros, epsilon=eps)
-    normal = op.Reshape(normal, op.Shape(tensor))
+    normal = op.Reshape(normal, op.Shape(tensor), allowzero=1)
     axes = list(range(1, rank - 1))
     if weight is not None:
         normal = op.Mul(normal, op.Unsqueeze(weight, axes) if axes else weight)

@@ -97,3 +97,17 @@ def rrelu_with_noise(
     drawn = op.cast(_drawn(op, "RandomUniformLike", op.Shape(tensor), low=lower, high=upper), tensor.dtype)
     made = op.Where(below, drawn, op.constant(1.0, tensor.dtype))
     return op.Mul(tensor, made), made
+
+
+@lowering(aten.multinomial.default)
+def multinomial(op: Builder, weights: Any, count: int, replacement: bool = False, *, generator: Any = None) -> Any:
+    """Without replacement the largest of weights divided by exponential numbers, which is how torch draws."""
+    weights = op.cast(weights, _FLOAT)
+    one_row = len(weights.shape) == 1
+    rows = op.Unsqueeze(weights, [0]) if one_row else weights
+    if replacement or count == 1:
+        drawn = op.Multinomial(op.Log(rows), dtype=int(ir.DataType.INT64), sample_size=count)
+    else:
+        waits = op.Neg(op.Log(_drawn(op, "RandomUniformLike", op.Shape(rows))))
+        drawn = op.TopK(op.Div(rows, waits), op.vector([count]), axis=-1)[1]
+    return op.Squeeze(drawn, [0]) if one_row else drawn

@@ -325,3 +325,22 @@ def diagonal(op: Builder, tensor: Any, offset: int = 0, dim1: int = 0, dim2: int
     area = rows * columns if fixed else op.Mul(op.cast(rows, _INT64), width)
     flat = op.Reshape(op.Transpose(tensor, perm=[*others, first, second]), op.vector([*sizes, area]), allowzero=1)
     return op.Gather(flat, places, axis=len(others))
+
+
+@lowering(aten.repeat_interleave.self_int)
+def repeat_interleave(
+    op: Builder, tensor: Any, repeats: Any, dim: int | None = None, *, output_size: Any = None
+) -> Any:
+    if dim is None:
+        number = op.Size(tensor)
+        tensor, axis, sizes = op.Reshape(tensor, [-1]), 0, [number]
+    else:
+        axis = dim % len(tensor.shape)
+        sizes = [op.size(tensor, each) for each in range(len(tensor.shape))]
+    wide = op.Unsqueeze(tensor, [axis + 1])
+    tiled = op.Expand(wide, op.vector([*([1] * (axis + 1)), repeats, *([1] * (len(sizes) - axis - 1))]))
+    if isinstance(sizes[axis], ir.Value) or isinstance(repeats, ir.Value):
+        sizes[axis] = op.Mul(op.cast(sizes[axis], _INT64), op.cast(repeats, _INT64))
+    else:
+        sizes[axis] *= repeats
+    return op.Reshape(tiled, op.vector(sizes), allowzero=1)
