@@ -118,8 +118,8 @@ def _pair(op: Builder, value: Any, is_complex: bool) -> Any:
     return op.Concat(wide, op.Mul(wide, op.constant(0, wide.dtype)), axis=-1)
 
 
-def _added(op: Builder, left: tuple[Any, bool], right: tuple[Any, bool], alpha: Any, sign: int) -> Any:
-    first, second = _pair(op, *left), _pair(op, *right)
+def _added(op: Builder, left: Any, right: Any, alpha: Any, sign: int) -> Any:
+    first, second = (_pair(op, *operand) for operand in _operands(op, left, right))
     if isinstance(alpha, (complex, ir.Value)):
         raise LoweringError("a factor alpha that varies or is complex")
     if alpha != 1:
@@ -129,12 +129,12 @@ def _added(op: Builder, left: tuple[Any, bool], right: tuple[Any, bool], alpha: 
 
 @lowering_of_complex(aten.add.Tensor, aten.add.Scalar)
 def add(op: Builder, left: Any, right: Any, alpha: Any = 1) -> Any:
-    return _added(op, *_operands(op, left, right), alpha, 1)
+    return _added(op, left, right, alpha, 1)
 
 
 @lowering_of_complex(aten.sub.Tensor, aten.sub.Scalar, aten.subtract.Tensor, aten.subtract.Scalar)
 def subtract(op: Builder, left: Any, right: Any, alpha: Any = 1) -> Any:
-    return _added(op, *_operands(op, left, right), alpha, -1)
+    return _added(op, left, right, alpha, -1)
 
 
 def _product(op: Builder, left: tuple[Any, bool], right: tuple[Any, bool]) -> Any:
