@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from tintype.compiler import known
+from tintype.compiler.expressions import Expression
 from tintype.compiler.sources import Source
-from tintype.compiler.trace import Expression
 from tintype.interpret import Frame
 
 

@@ -32,11 +32,12 @@ from tintype.compiler.calls import (
     source_of_value,
     without_modes,
 )
+from tintype.compiler.expressions import Expression, evaluated, expression_key
 from tintype.compiler.making import NotMadeError, expression_of_new
 from tintype.compiler.numbers import Number, copied, holds_number, number, replace_in_objects
 from tintype.compiler.reads import Reads
 from tintype.compiler.sources import Guard, Raised, Source
-from tintype.compiler.trace import Call, Effect, Expression, evaluated, expression_key, flattened
+from tintype.compiler.trace import Call, Effect, flattened
 from tintype.ir.call_values import PLAIN, is_library
 
 LARGEST_CONTAINER = 4096

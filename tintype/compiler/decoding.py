@@ -12,10 +12,11 @@ import torch
 
 from tintype.compiler.code_hashes import LiveCode, code_hash
 from tintype.compiler.encoding import KINDS, SKIPPED, codes_in
+from tintype.compiler.expressions import Expression
 from tintype.compiler.named_objects import Callables, NotNamedError, find_object
 from tintype.compiler.numbers import COMPUTATIONS
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Source, said
-from tintype.compiler.trace import Call, Effect, Expression, Item
+from tintype.compiler.trace import Call, Effect, Item
 from tintype.errors import FileFormatError, Location
 
 _SOURCES = frozenset(

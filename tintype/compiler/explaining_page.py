@@ -5,10 +5,11 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tintype.compiler.expressions import Expression
 from tintype.compiler.history import LARGEST_SHARE, LEAST_CAPTURES, line_of
 from tintype.compiler.program import Node
 from tintype.compiler.sources import Guard
-from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Expression, Return
+from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Return
 
 if TYPE_CHECKING:
     from tintype.compiler.compiled import Engine

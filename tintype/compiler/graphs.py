@@ -16,9 +16,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype.aot.function import CompiledFunction
 from tintype.compiler.backends import Backend
+from tintype.compiler.expressions import Expression, expression_key, values_in
 from tintype.compiler.fast_runs import FastRun
 from tintype.compiler.sources import Guard
-from tintype.compiler.trace import Call, Expression, Item, expression_key, expressions_of, values_in
+from tintype.compiler.trace import Call, Item, expressions_of
 
 
 class CallsAsGraph:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tintype.compiler.trace import Expression
+from tintype.compiler.expressions import Expression
 
 
 class NotMadeError(Exception):

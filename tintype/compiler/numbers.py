@@ -18,8 +18,8 @@ import torch
 from tintype.ir.call_values import same_value
 
 if TYPE_CHECKING:
+    from tintype.compiler.expressions import Expression
     from tintype.compiler.reads import Reads
-    from tintype.compiler.trace import Expression
 
 _PLAIN_NUMBERS = (int, float, bool)
 # what a comparison with a number is a plain answer for

@@ -14,18 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tintype.compiler import undoing
+from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Raised, Source
-from tintype.compiler.trace import (
-    SETS_MODE,
-    Call,
-    Eagerly,
-    Effect,
-    Expression,
-    Item,
-    Return,
-    expressions_of,
-    sources_in,
-)
+from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Item, Return, expressions_of
 from tintype.errors import TintypeError
 from tintype.trace.recording import ThreadState
 

@@ -17,9 +17,10 @@ from tintype.compiler import known
 from tintype.compiler.calls import (
     without_modes,
 )
+from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.numbers import number
 from tintype.compiler.sources import Guard, Source, description, item_of
-from tintype.compiler.trace import Call, Expression, Segment, sources_in
+from tintype.compiler.trace import Call, Segment
 from tintype.compiler.varying import Varying
 from tintype.errors import Location
 from tintype.interpret import Frame, Machine

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tintype.compiler.expressions import evaluated, expression_key
 from tintype.ir.call_values import PLAIN, same_value, value_key
 
 # What a fetch raises where a path leads nowhere.
@@ -162,8 +163,6 @@ class Guard:
         elif kind == "absent":
             self.subject = (*self.subject, expected)
         elif kind == "relation":
-            from tintype.compiler.trace import expression_key
-
             self.subject = (*self.subject, id(expected[0]), tuple(map(expression_key, expected[1])))
         self.key = (*self.subject, self._expected_key())
 
@@ -264,7 +263,6 @@ class Guard:
     @staticmethod
     def evaluate(expression: Any, args: Any, kwargs: Any, values: Any) -> Any:
         """What an expression of numbers is now."""
-        from tintype.compiler.trace import evaluated
 
         return evaluated(expression, args, kwargs, values)
 
