@@ -314,3 +314,26 @@ def test_python_does_not_divide_by_zero() -> None:
         torch.testing.assert_close(made.module()(torch.ones(7)), model(torch.ones(7)))
         with pytest.raises(ZeroDivisionError):
             made.module()(torch.ones(3))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("options", ["correction", "fweights", "aweights", "both"])
+def test_covariances_with_weights(rows: int, options: str) -> None:
+    def model(x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        given: dict[str, Any] = {
+            "correction": {"correction": 0},
+            "fweights": {"fweights": counts},
+            "aweights": {"aweights": counts / 3},
+            "both": {"fweights": counts, "aweights": counts / 3, "correction": 2},
+        }[options]
+        return torch.cov(x, **given)
+
+    example = (torch.randn(rows, 4), torch.tensor([1, 2, 1, 3]))
+    program = tintype.export(model, example)
+    for made in (program, program.run_decompositions()):
+        for counts in (example[1], torch.tensor([0, 0, 1, 1])):
+            x = torch.randn(rows, 4)
+            torch.testing.assert_close(made.module()(x, counts), model(x, counts), equal_nan=True)
+        if options != "correction":
+            with pytest.raises(RuntimeError, match="negative"):
+                made.module()(example[0], torch.tensor([1, -2, 1, 3]))

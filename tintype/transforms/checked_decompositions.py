@@ -182,6 +182,30 @@ def _instance_norm(image: torch.Tensor, *options: Any) -> Any:
     return NotImplemented
 
 
+def _cov(
+    tensor: torch.Tensor,
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """torch's own asks the data whether weights are such as it takes, and whether they add up to too little."""
+    weights = [weight for weight in (fweights, aweights) if weight is not None]
+    if not weights:
+        return aten.cov.default.decompose(tensor, correction=correction)
+    for each in weights:
+        aten._assert_async.msg(each.min() >= 0, "cov(): weights cannot be negative")
+    rows = tensor if tensor.dim() == 2 else tensor.reshape(1, -1)
+    weight = weights[0] if len(weights) == 1 else weights[0] * weights[1]
+    total = weight.sum()
+    aten._assert_async.msg(total != 0, "cov(): weights sum to zero, can't be normalized")
+    centered = rows - ((rows * weight).sum(1) / total).unsqueeze(1)
+    less = correction if aweights is None else correction * (weight * aweights).sum() / total
+    divisor = total - less
+    divisor = torch.where(divisor <= 0, torch.zeros_like(divisor), divisor)
+    return (centered.mm((centered * weight).t().conj()) / divisor).squeeze()
+
+
 def _cross_entropy(scores: torch.Tensor, target: torch.Tensor, *options: Any) -> Any:
     """Of no classes it is no number in eager mode, for probabilities, which torch asks for no size that varies."""
     if target.is_floating_point() and isinstance(scores.size(1 if scores.dim() > 1 else 0), torch.SymInt):
@@ -218,6 +242,7 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
     aten.dropout.default: _dropout,
     aten.scaled_dot_product_attention.default: attention,
     aten.instance_norm.default: _instance_norm,
+    aten.cov.default: _cov,
     aten.cross_entropy_loss.default: _cross_entropy,
     **{packet.vec: _upsample(packet.vec) for packet in _RESIZING},
     **{
