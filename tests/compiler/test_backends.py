@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,6 +245,8 @@ def test_cuda_graphs_on_the_cpu_are_graphs_as_they_are() -> None:
 
 
 def test_the_adapter_of_the_conformance_suite_loads() -> None:
-    from tests import conformance_adapter
-
-    assert conformance_adapter.NAMES["torch._dynamo.backends.registry.lookup_backend"]("eager") is None
+    # in a process of its own: it gives programs the methods of torch's of then
+    code = (
+        "from tests import conformance_adapter as a; print(a.NAMES['torch._dynamo.backends.registry.lookup_backend'])"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], capture_output=True)

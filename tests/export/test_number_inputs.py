@@ -134,7 +134,10 @@ def test_an_integer_that_the_program_fixes():
     with pytest.raises(InputMismatchError, match="to be equal to 3, but got 4"):
         program.module()(X, 4)
     with pytest.raises(ConstraintViolationError, match=r"n must be specialized to 3 because of the guard n == 3"):
-        tintype.export(repeated, (X, 3), dynamic_shapes={"n": Dim.DYNAMIC})
+        tintype.export(repeated, (X, 3), dynamic_shapes={"n": Dim.DYNAMIC}, control_flow="refuse")
+    module = tintype.export(repeated, (X, 3), dynamic_shapes={"n": Dim.DYNAMIC}).module()  # a loop
+    for n in (0, 1, 5):
+        assert torch.equal(module(X, n), repeated(X, n))
 
 
 def test_suggested_shapes_for_integers():

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tintype.onnx.torchlib import known_overloads
 
 Lowering = Callable[..., Any]
@@ -91,7 +93,7 @@ def own_lowering(target: Any, opset: int) -> Lowering | None:
     for since, function in _OWN.get(target, ()):
         if opset >= since:
             return function
-    if getattr(target, "namespace", "aten") == "aten":
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace == "aten":
         return None
     return _BY_NAME.get((target.namespace, target._schema.name.partition("::")[2]))
 

@@ -90,8 +90,7 @@ def _layers(
 ) -> Any:
     if train and dropout and layers > 1:
         raise LoweringError("its dropout draws random numbers as ONNX does not; export the model in eval mode")
-    directions = 2 if bidirectional else 1
-    each = 4 if has_biases else 2
+    directions, each = 2 if bidirectional else 1, 4 if has_biases else 2
     if len(weights) != layers * directions * each:
         raise LoweringError("projections (proj_size) have no form in ONNX")
     dtype = tensor.dtype
@@ -105,10 +104,9 @@ def _layers(
     for layer in range(layers):
         starts = [(layer * directions + direction) * each for direction in range(directions)]
         rows = [[_reordered(op, weight, operation) for weight in weights[at : at + each]] for at in starts]
-        initial = [
-            state if layers == 1 else op.Slice(state, [layer * directions], [(layer + 1) * directions], [0])
-            for state in states
-        ]
+        initial = states
+        if layers > 1:
+            initial = [op.Slice(state, [layer * directions], [(layer + 1) * directions], [0]) for state in states]
         made = getattr(op, operation)(
             sequence,
             _joined(op, [[row[0]] for row in rows], dtype),
