@@ -91,6 +91,9 @@ REQUESTS: dict[str, Callable[[Any], Any]] = {
     ),
     "progress that can't be called": lambda program: tintype.onnx.export(LINEAR, (X,), progress=3),  # type: ignore[arg-type]
     "half an opset": lambda program: tintype.onnx.export(LINEAR, (X,), opset=20.0),  # type: ignore[arg-type]
+    "arguments that a program does not take": lambda program: tintype.onnx.export(
+        tintype.export(LINEAR, (X,)), (torch.ones(5, 4),)
+    ),
     "sizes of a program": lambda program: tintype.onnx.export(
         tintype.export(LINEAR, (X,)), dynamic_shapes=({0: tintype.Dim("rows")},)
     ),

@@ -68,9 +68,10 @@ def export(
     torch.Size([7, 2])
     """
     _check_request(opset, translations, progress)
-    if isinstance(model, (str, os.PathLike, ExportedProgram)) and (args or kwargs or dynamic_shapes is not None):
+    is_program = isinstance(model, (str, os.PathLike, ExportedProgram)) or _is_torchs_program(model)
+    if is_program and dynamic_shapes is not None:
         raise OnnxRequestError(
-            "a program has its inputs and sizes already: args, kwargs and dynamic_shapes are for models",
+            "a program has its sizes already: dynamic_shapes are for models",
             remedy="leave them out, or export the model with them",
         )
     if opset not in OPSETS:
@@ -91,6 +92,8 @@ def export(
     elif not isinstance(optimize, bool):
         raise OnnxRequestError(f"optimize={optimize!r} is none of True and 'full'")
     made = _runnable(program, built, interface, translator)
+    if is_program and (args or kwargs):  # which it has to take, and needs for nothing else
+        made.checked(tuple(args), kwargs or {})
     report = made.report
     if without_data(built) and not verify:
         report.notes.append("not verified: weights are on the meta device")

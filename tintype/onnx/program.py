@@ -173,15 +173,9 @@ class ONNXProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; results have the structure that the model's own have."""
-        interface = self.interface
-        ordered = () if self._checks is None else self._checks.ordered
+        interface, names = self.interface, self.interface.argument_names
+        leaves = self.checked(args, kwargs)
         calling = interface.calling() if self._checks is None else self._checks.calling
-        names = interface.argument_names
-        leaves = flatten_call(args, kwargs, interface.in_spec, names, ordered, calling=calling)
-        if self._checks is not None:
-            self._checks.check(leaves, self._state_of)
-        else:
-            check_leaves(interface.inputs, leaves)
         same_objects = () if self._checks is None else self._checks.of_containers
         callers = CallersContainers(interface.in_spec, names, self._returned, same_objects, calling)
         containers = callers.of_call(args, kwargs) if callers.is_needed else []
@@ -192,6 +186,18 @@ class ONNXProgram:
         }
         with self._lock if interface.new_values else nullcontext():
             return self._called(feeds, leaves, callers, containers)
+
+    def checked(self, args: Any, kwargs: Any) -> Sequence[Any]:
+        """The leaves of arguments; raises where the program does not take them."""
+        interface = self.interface
+        ordered = () if self._checks is None else self._checks.ordered
+        calling = interface.calling() if self._checks is None else self._checks.calling
+        leaves = flatten_call(args, kwargs, interface.in_spec, interface.argument_names, ordered, calling=calling)
+        if self._checks is not None:
+            self._checks.check(leaves, self._state_of)
+        else:
+            check_leaves(interface.inputs, leaves)
+        return leaves
 
     def _called(
         self, feeds: dict[str, torch.Tensor], leaves: Sequence[Any], callers: CallersContainers, containers: list[Any]
