@@ -67,13 +67,8 @@ def export(
     >>> program(torch.ones(7, 3)).shape
     torch.Size([7, 2])
     """
-    _check_request(opset, translations, progress)
     is_program = isinstance(model, (str, os.PathLike, ExportedProgram)) or _is_torchs_program(model)
-    if is_program and dynamic_shapes is not None:
-        raise OnnxRequestError(
-            "a program has its sizes already: dynamic_shapes are for models",
-            remedy="leave them out, or export the model with them",
-        )
+    _check_request(opset, translations, progress, is_program and dynamic_shapes is not None)
     if opset not in OPSETS:
         raise OnnxRequestError(
             f"opset {opset} is none of those that can be exported to: {OPSETS[0]} to {OPSETS[-1]}",
@@ -107,7 +102,12 @@ def export(
     return made
 
 
-def _check_request(opset: Any, translations: Any, progress: Any) -> None:
+def _check_request(opset: Any, translations: Any, progress: Any, sizes_of_program: bool) -> None:
+    if sizes_of_program:
+        raise OnnxRequestError(
+            "a program has its sizes already: dynamic_shapes are for models",
+            remedy="leave them out, or export the model with them",
+        )
     if type(opset) is not int:
         raise OnnxRequestError(f"opset={opset!r} is no whole number")
     if progress is not None and not callable(progress):
