@@ -11,11 +11,9 @@ already, which are not done again (see :mod:`tintype.compiler.program`).
 from __future__ import annotations
 
 import enum
-import functools
 import math
 import types
 import weakref
-from contextvars import ContextVar
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -35,24 +33,13 @@ from tintype.compiler.calls import (
 from tintype.compiler.expressions import Expression, evaluated, expression_key
 from tintype.compiler.making import NotMadeError, expression_of_new
 from tintype.compiler.numbers import Number, copied, holds_number, number, replace_in_objects
-from tintype.compiler.reads import Reads
+from tintype.compiler.reads import ITSELF, TENSORS, Reads
 from tintype.compiler.sources import Guard, Raised, Source
 from tintype.compiler.trace import Call, Effect, flattened
 from tintype.ir.call_values import PLAIN, is_library
 
-LARGEST_CONTAINER = 4096
 # reads of sizes, as attributes and methods
 SIZES = frozenset({".shape", "size", "numel", "nelement", "__len__"})
-_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_ITSELF = (
-    type,
-    ModuleType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    ContextVar,
-    type(functools.lru_cache(len)),
-)
 
 
 class Capture(Reads):
@@ -80,7 +67,7 @@ class Capture(Reads):
             return ("source", source)
         if isinstance(value, torch.Tensor):
             raise NotMadeError("a tensor that comes from nowhere that was seen")
-        if isinstance(value, (*_ITSELF, enum.Enum)) or (kind in known.PLAIN_OWNERS and kind is not tuple):
+        if isinstance(value, (*ITSELF, enum.Enum)) or (kind in known.PLAIN_OWNERS and kind is not tuple):
             return ("constant", value)
         if kind is FunctionType and is_library(value.__module__) and not value.__closure__:
             return ("constant", value)
@@ -257,7 +244,7 @@ class Capture(Reads):
             return ("source", source)
         if id(function) in self.values:
             return self.values[id(function)]
-        if source is not None and not isinstance(function, _ITSELF) and type(function) is not FunctionType:
+        if source is not None and not isinstance(function, ITSELF) and type(function) is not FunctionType:
             return ("source", source)
         return ("constant", function)
 
@@ -320,7 +307,7 @@ class Capture(Reads):
         source = Source("value", number)
         if isinstance(result, torch.Tensor) and id(result) not in self.sources and id(result) not in self.values:
             self.guard("type", source, type(result))
-            if type(result) not in _TENSORS:
+            if type(result) not in TENSORS:
                 self.give_up(f"a tensor of the class {type(result).__name__}")
             self._note_value(("value", number), result)
             return result

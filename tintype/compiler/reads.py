@@ -14,9 +14,7 @@ from typing import Any
 import torch
 
 from tintype.compiler import known
-from tintype.compiler.calls import (
-    without_modes,
-)
+from tintype.compiler.calls import without_modes
 from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.numbers import number
 from tintype.compiler.sources import Guard, Source, description, item_of
@@ -28,10 +26,10 @@ from tintype.ir.call_values import PLAIN, is_library
 from tintype.symbolic.location import is_internal
 
 LARGEST_CONTAINER = 4096
-# reads of sizes, as attributes and methods
-SIZES = frozenset({".shape", "size", "numel", "nelement", "__len__"})
-_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_ITSELF = (
+# classes whose objects are tensors like any
+TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+# what is known by being itself: nothing in it is looked at
+ITSELF = (
     type,
     ModuleType,
     types.BuiltinFunctionType,
@@ -200,7 +198,7 @@ class Reads:
             self._guard_tensor(source, value, kind)
         elif kind is FunctionType:
             self._guard_function(source, value)
-        elif isinstance(value, (*_ITSELF, enum.Enum)):
+        elif isinstance(value, (*ITSELF, enum.Enum)):
             self.guard("is", source, value)
         elif kind is MethodType:
             self.guard("type", source, kind)
@@ -223,7 +221,7 @@ class Reads:
             self.guard("type", source, kind)
 
     def _guard_tensor(self, source: Source, value: torch.Tensor, kind: type) -> None:
-        if kind not in _TENSORS:
+        if kind not in TENSORS:
             self.give_up(f"a tensor of the class {kind.__name__}")
         elif self.whole_graphs:
             self.guard("tensor", source, without_modes(description, (value,), {}))
