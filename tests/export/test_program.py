@@ -277,3 +277,9 @@ def test_names_of_the_package() -> None:
         assert getattr(tintype, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         tintype.nothing
+
+
+def test_state_without_data_is_refused() -> None:
+    program = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    with pytest.raises(tintype.TintypeError, match="on the meta device"):
+        program.with_state({name: value.to("meta") for name, value in program.state_dict.items()})

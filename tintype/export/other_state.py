@@ -54,6 +54,8 @@ def replacement(name: str, old: Any, new: torch.Tensor, device: torch.device | N
             f"{list(new.shape)}",
             remedy=_unlike_remedy(old, new),
         )
+    if new.is_meta and not old.is_meta:
+        raise InvalidRequestError(f"the tensor given for {name} is on the meta device and has no data")
     new = new.to(old.device if device is None else device)
     return torch.nn.Parameter(new, old.requires_grad) if isinstance(old, torch.nn.Parameter) else new
 
