@@ -207,7 +207,7 @@ class Checks:
 def prove_guards(program: tintype.ExportedProgram) -> Proofs:
     """Prove all that the capture of a program relied on from what the program checks."""
     checks = Checks(program)
-    environment = program._context.environment
+    environment = program.context.environment
     proofs = Proofs()
     for text, goal in _obligations(program, environment, checks):
         solver = z3.Solver()

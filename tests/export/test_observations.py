@@ -362,7 +362,7 @@ def test_what_the_program_itself_switches_is_no_question_to_its_surroundings(mod
         return first + second
 
     program = capture(mode, model, plain())
-    assert not program._observations
+    assert not program.observations
     with torch.no_grad():
         assert_same(program.module()(*plain()), model(*plain()))
 
@@ -427,7 +427,7 @@ def test_what_torch_asks_on_its_way_is_no_question_of_the_program(mode: str) -> 
         return torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])
 
     program = capture(mode, model, plain())
-    assert not program._observations
+    assert not program.observations
     encoder = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval()
     assert not capture(mode, encoder, (torch.ones(2, 3, 4),))._observations
 

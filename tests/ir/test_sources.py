@@ -111,7 +111,7 @@ def test_sizes_of_a_program_know_where_they_come_from() -> None:
 
     x = torch.ones(4)
     program = tintype.export(Model(), ({"a": x}, x), dynamic_shapes={"inputs": {"a": {0: "auto"}}, "y": {0: "auto"}})
-    sizes = program._dynamic_sizes
+    sizes = program.dynamic_sizes
     assert [size.source for size in sizes] == [size_of(Item(Argument("inputs"), "a"), 0), size_of(Argument("y"), 0)]
     (symbol,) = sizes[0].expression.symbols
     assert symbol.source == sizes[0].source

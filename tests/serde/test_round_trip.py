@@ -132,7 +132,7 @@ def test_names_that_extra_files_can_not_have(name: Any) -> None:
 
 def test_text_that_is_no_unicode() -> None:
     program = small()
-    program.graph_signature.input_specs[0].target = program._argument_names[0] = "\ud800"
+    program.graph_signature.input_specs[0].target = program.argument_names[0] = "\ud800"
     with pytest.raises(UnsavableError, match="no Unicode"):
         saved_bytes(program)
 

@@ -76,7 +76,7 @@ def arguments_by_name(model: torch.nn.Module, args: Any, kwargs: Any) -> dict[st
 
 def input_sizes(program: tintype.ExportedProgram) -> dict[str, tuple[Any, ...]]:
     """The sizes of the inputs that are tensors, by name."""
-    environment = program._context.environment
+    environment = program.context.environment
     inputs = zip(placeholders(program.graph), program.graph_signature.input_specs, strict=True)
     return {
         node.name: tuple(environment.simplify(size) for size in node.meta["val"].info.sizes)
@@ -87,7 +87,7 @@ def input_sizes(program: tintype.ExportedProgram) -> dict[str, tuple[Any, ...]]:
 
 def compare_with_spec(program: tintype.ExportedProgram, spec: dict[str, dict[int, Any]]) -> tuple[str, str]:
     """Which sizes of a spec were not found, and which have a range that leaves out some of the spec's."""
-    environment = program._context.environment
+    environment = program.context.environment
     sizes = input_sizes(program)
     fixed, narrower = [], []
     names: dict[Any, str] = {}

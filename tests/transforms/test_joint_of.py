@@ -52,7 +52,7 @@ def test_gradients_equal_eager(name: str) -> None:
     # constants of the program are inputs of its graph too
     given = [ep.constants[spec.target] if spec.target else None for spec in ep.graph_signature.input_specs]
     state = [value for value in given if value is not None]
-    joint = joint_of(ep.graph, ep._context)
+    joint = joint_of(ep.graph, ep.context)
     assert ep.graph_module.code == code, "the graph that was given is another one now"
 
     leaves = [x.requires_grad_(), y.requires_grad_()]
@@ -82,7 +82,7 @@ def test_gradients_equal_eager(name: str) -> None:
 
 def test_only_what_is_asked_for_has_gradients() -> None:
     ep = tintype.export(lambda x, y: (x * y, y + 1), (torch.ones(3), torch.ones(3)))
-    joint = joint_of(ep.graph, ep._context, [False, True], tangents_for=[1])
+    joint = joint_of(ep.graph, ep.context, [False, True], tangents_for=[1])
     assert (joint.tangents, joint.gradients) == ([1], [1])
 
 
@@ -91,7 +91,7 @@ def test_sizes_that_vary_stay_symbolic() -> None:
     ep = tintype.export(
         lambda x: (x.reshape(-1, 2).sum(0) * x.shape[0],), (torch.ones(4, 4),), dynamic_shapes={"x": {0: size}}
     )
-    joint = joint_of(ep.graph, ep._context)
+    joint = joint_of(ep.graph, ep.context)
     module = LazyGraphModule({}, joint.graph)
     for rows in (4, 6):
         x = torch.randn(rows, 4, requires_grad=True)

@@ -26,7 +26,7 @@ def edited_program() -> tintype.ExportedProgram:
 
 def test_a_fetched_tensor_becomes_one_input_before_the_users() -> None:
     program = edited_program()
-    constants = lift_constants(program.graph_module, program.graph_signature, program._context)
+    constants = lift_constants(program.graph_module, program.graph_signature, program.context)
     program.constants.update(constants)
     assert list(constants) == ["inner.table"]
     assert [node.name for node in program.graph.find_nodes(op="placeholder")] == ["c_inner_table", "x"]
@@ -41,12 +41,12 @@ def test_a_fetched_tensor_becomes_one_input_before_the_users() -> None:
 def test_nothing_to_lift() -> None:
     program = tintype.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
     before = str(program)
-    assert lift_constants(program.graph_module, program.graph_signature, program._context) == {}
+    assert lift_constants(program.graph_module, program.graph_signature, program.context) == {}
     assert str(program) == before
 
 
 def test_objects_become_inputs_too() -> None:
     program = edited_program()
     program.graph_module.inner.table = thing = object()
-    assert lift_constants(program.graph_module, program.graph_signature, program._context) == {"inner.table": thing}
+    assert lift_constants(program.graph_module, program.graph_signature, program.context) == {"inner.table": thing}
     assert program.graph_signature.lifted_custom_objs == ["inner.table"]

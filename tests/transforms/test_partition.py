@@ -41,7 +41,7 @@ def joint_graph(module: nn.Module, *args: torch.Tensor, **options: Any) -> tuple
     ep = tintype.export(module, args, **options)
     differentiable = [spec.target is not None for spec in ep.graph_signature.input_specs]
     given = [ep.state_dict[s.target] if s.target else args[0] for s in ep.graph_signature.input_specs]
-    return joint_of(ep.graph, ep._context, differentiable), [value.detach() for value in given]
+    return joint_of(ep.graph, ep.context, differentiable), [value.detach() for value in given]
 
 
 def run(partition: Partition, inputs: list[torch.Tensor], tangents: list[torch.Tensor], seed: int = 0) -> Any:
@@ -108,14 +108,14 @@ def test_views_are_not_saved() -> None:
         return x.exp().t() @ y
 
     ep = tintype.export(function, (torch.randn(3, 4), torch.randn(3, 2)))
-    partition = partition_by_default(joint_of(ep.graph, ep._context))
+    partition = partition_by_default(joint_of(ep.graph, ep.context))
     results: Any = next(iter(partition.forward.find_nodes(op="output"))).args[0]
     assert [node.name for node in results[partition.output_count :]] == ["y", "exp"]
 
 
 def test_several_views_at_once_are_made_again() -> None:
     ep = tintype.export(lambda x: torch.stack([a * b for a, b in [x.exp().unbind(0)]]), (torch.randn(2, 3),))
-    joint = joint_of(ep.graph, ep._context)
+    joint = joint_of(ep.graph, ep.context)
     x, tangent = torch.randn(2, 3), torch.randn(1, 3)
     expected = LazyGraphModule({}, joint.graph)(x, tangent)
     for partitioner in PARTITIONERS.values():
@@ -124,7 +124,7 @@ def test_several_views_at_once_are_made_again() -> None:
 
 def test_recomputed_dropout_draws_the_same_numbers() -> None:
     ep = tintype.export(lambda x: F.dropout(x.sin(), 0.5).exp(), (torch.randn(4096),))
-    joint = joint_of(ep.graph, ep._context)
+    joint = joint_of(ep.graph, ep.context)
     partition = partition_by_min_cut(joint, 0.0)
     assert any("bernoulli" in name for name in partition.recomputed)
     x = torch.randn(4096)
@@ -139,7 +139,7 @@ def test_recomputed_dropout_draws_the_same_numbers() -> None:
 def test_sizes_that_vary_are_saved_as_numbers() -> None:
     shapes = {"x": {0: tintype.Dim("n")}}
     ep = tintype.export(lambda x: F.softmax(x.reshape(-1, 2), 0).sum(0), (torch.randn(4, 6),), dynamic_shapes=shapes)
-    joint = joint_of(ep.graph, ep._context)
+    joint = joint_of(ep.graph, ep.context)
     for partitioner in PARTITIONERS.values():
         partition = partitioner(joint)
         for rows in (4, 7):
@@ -160,5 +160,5 @@ def test_what_an_operator_returns_for_its_backward_is_saved() -> None:
     """Indices of max pooling and statistics of normalization are no outputs, but their operator runs once."""
     x = torch.randn(2, 3, 4, 4)
     ep = tintype.export(lambda x: F.max_pool2d(F.batch_norm(x, None, None, training=True), 2), (x,))
-    partition = partition_by_default(joint_of(ep.graph, ep._context))
+    partition = partition_by_default(joint_of(ep.graph, ep.context))
     assert not partition.recomputed

@@ -63,7 +63,7 @@ def export_joint_simple(
     if not trace_joint:
         return program.graph_module
     wanted = [isinstance(value, torch.Tensor) and value.requires_grad for value in args]
-    joint = joint_of(program.graph, WorkingCopy(program._context).context, wanted)
+    joint = joint_of(program.graph, WorkingCopy(program.context).context, wanted)
     output: Any = next(iter(joint.graph.find_nodes(op="output")))
     outputs, gradients = output.args[0][: joint.output_count], output.args[0][joint.output_count :]
     by_input = dict(zip(joint.gradients, gradients, strict=True))

@@ -131,9 +131,7 @@ def _leaves(program: ExportedProgram, given: dict[str, Any], example: bool) -> l
     nodes = zip(placeholders(program.graph), program.graph_signature.input_specs, strict=True)
     inputs = [(node, spec) for node, spec in nodes if spec.kind is InputKind.USER_INPUT]
     given = _by_leaf(program, given, [spec.arg.name for _, spec in inputs])
-    examples: list[Any] = []
-    if example and program.example_inputs is not None:
-        examples = tree.flatten(program._example_inputs)[0]
+    examples = (program.example_leaves if example else None) or []
     leaves = []
     for position, (node, spec) in enumerate(inputs):
         value = node.meta.get("val")
@@ -154,7 +152,7 @@ def _leaves(program: ExportedProgram, given: dict[str, Any], example: bool) -> l
 def _by_leaf(program: ExportedProgram, given: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """What was given for whole arguments, taken apart into the program's inputs."""
     args_spec, kwargs_spec = program.call_spec.in_spec.children()
-    arguments = dict(zip(program._argument_names, [*args_spec.children(), *kwargs_spec.children()]))
+    arguments = dict(zip(program.argument_names, [*args_spec.children(), *kwargs_spec.children()]))
     begins: dict[str, int] = {}
     count = 0
     for name, spec in arguments.items():

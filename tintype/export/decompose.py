@@ -130,7 +130,7 @@ def _decompose(
 ) -> ExportedProgram:
     graph = program.graph
     signature = program.graph_signature
-    copy = WorkingCopy(program._context)
+    copy = WorkingCopy(program.context)
     context, translation = copy.context, copy.translation
     preserved = any(entry.signature is not None for entry in program.module_call_graph[1:])
     if program.stage is Stage.TRAINING or preserved:

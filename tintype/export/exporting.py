@@ -14,6 +14,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.errors import ConstraintViolationError, InvalidRequestError, TintypeError
+from tintype.export.call_spec import CallSpec, ModuleCallEntry
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.example_call import ExampleCall
 from tintype.export.given import container_observations
@@ -24,7 +25,7 @@ from tintype.export.lazy_modules import has_uninitialized_state, initialized_cop
 from tintype.export.learned import assertion_text
 from tintype.export.lost_state import warn_of_lost_state
 from tintype.export.module_calls import root_signature, take_signatures, with_signatures
-from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry
+from tintype.export.program import ExportedProgram
 from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.export.stage import Stage
@@ -188,7 +189,7 @@ def _captured_program(
     except ConstraintViolationError as error:
         captured, inputs = _recorded_with_loops(call, demands, error)
     program = _program_from(captured, stage, call, inputs.dynamic)
-    program._verify()
+    program.verify_stage()
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
     return program

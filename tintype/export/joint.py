@@ -12,9 +12,10 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import InvalidRequestError
+from tintype.export.call_spec import CallSpec
 from tintype.export.exporting import capture_program
 from tintype.export.learned import assert_learned, contract_in
-from tintype.export.program import CallSpec, ExportedProgram, copy_program, verified_copy
+from tintype.export.program import ExportedProgram, copy_program, verified_copy
 from tintype.export.stage import Stage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -166,7 +167,7 @@ def structure_with_gradients(out_spec: tree.TreeSpec, gradients: list[OutputSpec
 def _joint_program(program: ExportedProgram, loss_index: int) -> ExportedProgram:
     """The joint program of a program that has none."""
     program = _with_all_parameters(program)
-    copy = WorkingCopy(program._context)
+    copy = WorkingCopy(program.context)
     graph, signature = _functional_parts(program, copy)
     if any(spec.kind not in _FORWARD_KINDS for spec in signature.output_specs):
         raise InvalidRequestError("the program is a joint program already")

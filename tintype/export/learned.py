@@ -18,7 +18,7 @@ from tintype.transforms.working_copy import WorkingCopy
 
 def contract_in(copy: WorkingCopy, program: ExportedProgram) -> dict[str, Any]:
     """The parts of a program that speak of sizes, in terms of a copy's symbols."""
-    sizes, observations = program._dynamic_sizes, program._observations
+    sizes, observations = program.dynamic_sizes, program.observations
     translation = copy.translation
     if translation is not None:
         sizes = [dataclasses.replace(size, expression=translation(size.expression)) for size in sizes]

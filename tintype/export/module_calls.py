@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.errors import InvalidRequestError, UnsupportedInputError
-from tintype.export.program import CallSpec, ModuleCallEntry, ModuleCallSignature
+from tintype.export.call_spec import CallSpec, ModuleCallEntry, ModuleCallSignature
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import append_call, meta_of, output_node
 from tintype.ir.node_info import NodeMeta, module_names

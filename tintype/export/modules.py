@@ -42,7 +42,7 @@ def modules(programs: Mapping[str, ExportedProgram]) -> dict[str, ProgramModule]
                 f"what is called {name!r} must be an ExportedProgram, but got {type(program).__qualname__}"
             )
     _refuse_replaced(programs)
-    owned = OwnedState([tensor for program in programs.values() for tensor in program._written_tensors()])
+    owned = OwnedState([tensor for program in programs.values() for tensor in program.written_tensors()])
     return {name: program._module(owned) for name, program in programs.items()}
 
 

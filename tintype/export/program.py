@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,14 +11,13 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import InvalidRequestError
-from tintype.export.checks import Expectation, InputChecks, flatten_call
+from tintype.export.call_spec import CallSpec, ModuleCallEntry
+from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.constraints import DynamicSize, contract_lines
 from tintype.export.contract import Contract, control_flow_lines
-from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule, refuse_pickle
 from tintype.export.observed import observed_lines
 from tintype.export.owned_state import OwnedState
-from tintype.export.sharing import MemoryChecks
 from tintype.export.stage import Stage
 from tintype.export.unlifting import unlift
 from tintype.fake.context import FakeContext
@@ -28,13 +26,11 @@ from tintype.ir.graph import copy_graph, graph_module, placeholders
 from tintype.ir.observations import Observation
 from tintype.ir.printing import describe_value
 from tintype.ir.signature import (
-    ArgumentSpec,
     ExportGraphSignature,
     InputKind,
 )
-from tintype.symbolic import Expr, Range, Size
+from tintype.symbolic import Expr, Range
 from tintype.symbolic.bridge import from_torch
-from tintype.transforms.doubts import asserted_layouts
 from tintype.transforms.memory import storages_of, written_storages
 from tintype.tree.subclasses import with_parts, with_tensors
 
@@ -42,43 +38,6 @@ aten = torch.ops.aten
 
 if TYPE_CHECKING:
     from tintype.export.draft import DraftReport
-
-
-@dataclasses.dataclass
-class CallSpec:
-    """The structure of a program's arguments and results."""
-
-    in_spec: tree.TreeSpec
-    out_spec: tree.TreeSpec
-    # where objects among the arguments stand among the results: caches that a model adds to and returns
-    returned: tuple[tuple[tree.Path, tree.Path], ...] = dataclasses.field(default=(), repr=False)
-    # the keyword arguments that may be given by position too, in their order there
-    positional: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
-
-
-@dataclasses.dataclass
-class ModuleCallSignature:
-    """What goes into a module and comes out of it."""
-
-    inputs: list[ArgumentSpec]
-    outputs: list[ArgumentSpec]
-    in_spec: tree.TreeSpec
-    out_spec: tree.TreeSpec
-    # where containers among the arguments stand among the results
-    returned: tuple[tuple[tree.Path, tree.Path], ...] = dataclasses.field(default=(), repr=False)
-
-
-@dataclasses.dataclass
-class ModuleCallEntry:
-    """One module of the original model, and its signature where that was preserved.
-
-    A module that is called several times has an entry per preserved call: ``block``, ``block@1``. One that the model
-    holds under several names says under which of them the program knows it.
-    """
-
-    fqn: str
-    signature: ModuleCallSignature | None = None
-    same_as: str | None = None
 
 
 class ExportedProgram:
@@ -176,7 +135,7 @@ class ExportedProgram:
                     remedy="write program.example_inputs = (args, {}), with args a tuple",
                 )
             args, kwargs = example = with_parts(example)
-            checks = self._input_checks()
+            checks = self.input_checks()
             leaves = flatten_call(args, kwargs, checks.in_spec, checks.names, checks.ordered)
             checks.check(leaves, lambda name: {**self.state_dict, **self.constants}[name])
         self._example_inputs = example
@@ -214,6 +173,31 @@ class ExportedProgram:
                 if isinstance(number, Expr):
                     used |= number.symbols
         return used
+
+    @property
+    def context(self) -> FakeContext:
+        """Where the values of the graph live: its environment has the facts about sizes."""
+        return self._context
+
+    @property
+    def dynamic_sizes(self) -> list[DynamicSize]:
+        """The sizes of the inputs that vary, with what was promised of each."""
+        return self._dynamic_sizes
+
+    @property
+    def observations(self) -> list[Observation]:
+        """What the program asked about its inputs and its surroundings besides sizes and dtypes."""
+        return self._observations
+
+    @property
+    def argument_names(self) -> list[str]:
+        """The names of the arguments, those given by position first."""
+        return self._argument_names
+
+    @property
+    def example_leaves(self) -> list[Any] | None:
+        """The example's values in the order of the program's inputs."""
+        return None if self._example_inputs is None else tree.flatten(self._example_inputs)[0]
 
     @property
     def stage(self) -> Stage:
@@ -259,67 +243,25 @@ class ExportedProgram:
         >>> ep.module()(torch.tensor([-1.0, 1.0]))
         tensor([0., 1.])
         """
-        return self._module(OwnedState(self._written_tensors()))
+        return self._module(OwnedState(self.written_tensors()))
 
     def _module(self, owned: OwnedState) -> ProgramModule:
         state = self._module_state(owned)
         held = {**self.state_dict, **self.constants}
         changing = [name for name in state if owned.changes(held[name])]
         graph = unlift(self)
-        checks = self._input_checks()
+        checks = self.input_checks()
         call_spec = self.call_spec
         return ProgramModule(
             graph, state, call_spec.in_spec, call_spec.out_spec, self._argument_names, checks, call_spec.returned,
             changing,
         )  # fmt: skip
 
-    def _input_checks(self) -> InputChecks:
-        inputs = [
-            node
-            for node, spec in zip(placeholders(self.graph), self.graph_signature.input_specs, strict=True)
-            if spec.kind is InputKind.USER_INPUT
-        ]
-        values = [node.meta["val"] for node in inputs]
-        # containers are made of values like those they had: some look at what they are made of
-        example = tree.unflatten(values, self.call_spec.in_spec)
-        paths = [path for path, _ in tree.flatten_with_paths(example)[0]]
-        expectations = [self._expectation(path, value) for path, value in zip(paths, values, strict=True)]
-        for node, strides, line in asserted_layouts(self.graph):
-            if node in inputs:
-                expectation = expectations[inputs.index(node)]
-                expectation.strides, expectation.because = self._accepted(strides)[0], line
-        memory = None if self._stage is Stage.TRAINING else MemoryChecks(self.graph, self.graph_signature)
-        call_spec = self.call_spec
-        names = self._argument_names
-        return InputChecks(expectations, call_spec.in_spec, self._observations, memory, names, call_spec.positional)
+    def input_checks(self) -> InputChecks:
+        """What is checked of the arguments of a call."""
+        from tintype.export.program_checks import input_checks_of
 
-    def _expectation(self, path: tree.KeyPath, value: Any) -> Expectation:
-        if type(value) is FakeTensor:
-            return Expectation(path, value.info, *self._accepted(value.info.sizes))
-        number = from_torch(value) if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
-        if not isinstance(number, Expr):
-            return Expectation(path, number)
-        (number,), ranges = self._accepted((number,))
-        return Expectation(path, number, (), ranges)
-
-    def _accepted(self, numbers: Sequence[Size]) -> tuple[tuple[Size, ...], list[Range | None]]:
-        """Sizes as they are checked, and the bounds of those that vary."""
-        environment = self._context.environment
-        promised = {
-            size.expression: size.dimension for size in self._dynamic_sizes if isinstance(size.dimension, Dim)
-        }
-        sizes: list[Size] = []
-        ranges: list[Range | None] = []
-        for size in numbers:
-            dimension = promised.get(size) if isinstance(size, Expr) else None
-            if dimension is not None:  # what was promised is what is checked; more is asserted by the graph
-                sizes.append(size)
-                ranges.append(Range(dimension.min, dimension.max))
-            else:
-                size = environment.simplify(size)
-                sizes.append(size)
-                ranges.append(environment.range(size) if isinstance(size, Expr) else None)
-        return tuple(sizes), ranges
+        return input_checks_of(self)
 
     def _module_state(self, owned: OwnedState) -> dict[str, tuple[Any, str]]:
         signature = self.graph_signature
@@ -333,7 +275,7 @@ class ExportedProgram:
             state[name] = (owned.own(value), "volatile" if name in volatile else "constant")
         return state
 
-    def _written_tensors(self) -> list[torch.Tensor]:
+    def written_tensors(self) -> list[torch.Tensor]:
         """The state that a module of this program writes to."""
         specs = self.graph_signature.input_specs
         if self._stage is Stage.TRAINING:
@@ -504,10 +446,10 @@ class ExportedProgram:
         """
         from tintype.export.value_checks import check_values
 
-        self._verify()
+        self.verify_stage()
         check_values(self)
 
-    def _verify(self) -> None:
+    def verify_stage(self) -> None:
         """Check the rules of the stage alone, as for a program whose values were inferred."""
         from tintype.ir.verifier import verify
 
@@ -577,7 +519,7 @@ class ExportedProgram:
 def verified_copy(program: ExportedProgram, graph_module: GraphModule, **changes: Any) -> ExportedProgram:
     """What a pass makes of a program: like it, with some parts replaced, and checked."""
     new = copy_program(program, graph_module, **changes)
-    new._verify()
+    new.verify_stage()
     return new
 
 

@@ -115,13 +115,13 @@ class _OfAnySize(Expectation):
 
 
 def _checks_without_sizes(program: ExportedProgram, *, any_dtype: bool) -> InputChecks:
-    checks = program._input_checks()
+    checks = program.input_checks()
     expectations = [_OfAnySize(known.path, known.value, known.sizes, known.ranges) for known in checks.expectations]
     for expectation in expectations:
         expectation.any_dtype = any_dtype
     spec = program.call_spec
-    names = program._argument_names
-    return InputChecks(expectations, spec.in_spec, program._observations, None, names, spec.positional)
+    names = program.argument_names
+    return InputChecks(expectations, spec.in_spec, program.observations, None, names, spec.positional)
 
 
 Where = str | Callable[[Node], bool] | None
@@ -176,9 +176,9 @@ def _put_in_place(module: ProgramModule, match: Match, replacement: Any) -> None
 
 def _promises(program: ExportedProgram, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
     """The ``dynamic_shapes`` that the program was exported with."""
-    if not program._dynamic_sizes:
+    if not program.dynamic_sizes:
         return None
-    dimensions = {size.expression: size.dimension for size in program._dynamic_sizes}
+    dimensions = {size.expression: size.dimension for size in program.dynamic_sizes}
     nodes = zip(placeholders(program.graph), program.graph_signature.input_specs, strict=True)
     values = iter([node.meta["val"] for node, spec in nodes if spec.kind is InputKind.USER_INPUT])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.fx import Graph, Node
 
-from tintype.export.program import ModuleCallSignature
+from tintype.export.call_spec import ModuleCallSignature
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import add_placeholder, set_meta
 from tintype.ir.names import free_name, identifier

@@ -36,15 +36,15 @@ class ModuleTree:
         self.modules: dict[str, torch.nn.Module] = {}
 
     def build(self) -> UnflattenedModule:
-        owned = OwnedState(self.program._written_tensors())
+        owned = OwnedState(self.program.written_tensors())
         state = self.program._module_state(owned)
         constants = [name for name, (_, kind) in state.items() if kind == "constant"]
         spec = self.program.call_spec
         root = UnflattenedModule(
             spec.in_spec,
             spec.out_spec,
-            self.program._argument_names,
-            self.program._input_checks(),
+            self.program.argument_names,
+            self.program.input_checks(),
             constants,
             self.root_name,
             returned=spec.returned,

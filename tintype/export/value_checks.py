@@ -58,7 +58,7 @@ class _Checker:
     """Runs the calls of a graph on tensors without data, one by one."""
 
     def __init__(self, program: ExportedProgram) -> None:
-        self.working_copy = WorkingCopy(program._context)
+        self.working_copy = WorkingCopy(program.context)
         self.context = self.working_copy.context
         self.recorder = Recorder(self.context, Graph(), OriginTracker([]))
 

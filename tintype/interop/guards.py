@@ -42,7 +42,7 @@ def left_out(program: ExportedProgram) -> list[str]:
     """What modules of the program do or check, and those of torch's program don't."""
     found = [
         f"the order of the keys of {observation.arguments[0]} is not checked, which the program goes by"
-        for observation in program._observations
+        for observation in program.observations
         if observation.fact == KEYS
     ]
     inputs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
@@ -164,7 +164,7 @@ _SYMBOLIC = {int: "torch.SymInt", float: "torch.SymFloat", bool: "torch.SymBool"
 
 def small_bounds(program: ExportedProgram) -> Iterator[str]:
     """Lower bounds of sizes up to 2, which torch takes for granted and does not check."""
-    for position, expectation in enumerate(program._input_checks().expectations):
+    for position, expectation in enumerate(program.input_checks().expectations):
         for dimension, bounds in enumerate(expectation.ranges if expectation.dtype is not None else ()):
             if bounds is not None and 0 < bounds.lower <= 2:
                 yield f"{input_source(position)}.size()[{dimension}] >= {bounds.lower}"

@@ -26,8 +26,8 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
+from tintype.export.call_spec import ModuleCallEntry
 from tintype.export.owned_state import OwnedState
-from tintype.export.program import ModuleCallEntry
 from tintype.fake.tensor import FakeTensor
 from tintype.interop.guards import (
     constant_guards,
@@ -93,7 +93,7 @@ class Translation:
         # state that is no parameter of the model's, but a parameter: those of modules in a plain list
         self.parameters = {name for name, value in program.constants.items() if isinstance(value, torch.nn.Parameter)}
         self.names = node_names(program)
-        self.numbers = NumberTranslation(program._context.environment, _sizes(program.graph))
+        self.numbers = NumberTranslation(program.context.environment, _sizes(program.graph))
         self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=self.numbers.shape_env)
 
     def run(self) -> torch.export.ExportedProgram:
@@ -104,7 +104,7 @@ class Translation:
         attributes = self._subgraphs(program.graph_module, graph)
         self._bind_unbacked(graph)
         # a module of torch's program writes to the program's own state
-        owned = OwnedState(program._written_tensors())
+        owned = OwnedState(program.written_tensors())
         state = {name: owned.own(value) for name, value in (*program.state_dict.items(), *program.constants.items())}
         for name in program.graph_signature.parameters:  # parts of a parameter that consists of several tensors
             if not isinstance(state[name], torch.nn.Parameter):
@@ -235,13 +235,13 @@ class Translation:
                 node.meta["unbacked_bindings"] = found
 
     def _range_constraints(self, graph: Graph) -> dict[Any, Any]:
-        environment = self.program._context.environment
+        environment = self.program.context.environment
         constraints: dict[Any, Any] = {
             symbol: self.numbers.shape_env.var_to_range[symbol]
             for symbol in (*self.numbers.symbols.values(), *self.numbers.unbacked)
             if symbol in self.numbers.shape_env.var_to_range
         }
-        for size in self.program._dynamic_sizes:
+        for size in self.program.dynamic_sizes:
             expression = self.numbers.expression(size.expression)
             if not expression.is_Integer and expression not in constraints:
                 constraints[expression] = value_ranges(environment.range(size.expression))
@@ -264,7 +264,7 @@ class Translation:
         sizes = [
             f"{source} == {python_source(size, sources)}" for source, size in related if size.symbols <= set(sources)
         ]
-        observed = observation_guards(self.program._observations, sources)
+        observed = observation_guards(self.program.observations, sources)
         program = self.program
         constants, bounds = constant_guards(program), small_bounds(program)
         return [*sizes, *constants, *bounds, *observed, *memory_guards(program)]

@@ -21,11 +21,12 @@ from torch.fx import Graph, GraphModule, Node
 from tintype import tree
 from tintype.errors import ConstraintViolationError, InvalidRequestError, VerificationError
 from tintype.export import ExportedProgram, Stage, export, export_for_training, suggest_dynamic_shapes
+from tintype.export.call_spec import ModuleCallEntry, ModuleCallSignature
 from tintype.export.checks import InputChecks
 from tintype.export.dimensions import Dim
 from tintype.export.module import ProgramModule
 from tintype.export.module_calls import put_signatures
-from tintype.export.program import ModuleCallEntry, ModuleCallSignature
+from tintype.export.program import copy_program, verified_copy
 from tintype.export.shape_spec import bound_arguments
 from tintype.interop.their_guards import TheirGuards
 from tintype.ir import signature as ours
@@ -74,11 +75,13 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
             raise
         result = _captured(capture, module, args, kwargs, suggest_dynamic_shapes(error))
     _write_what_was_written(result)
-    result._example_inputs = program.example_inputs
-    result._module_call_graph = translation.module_calls(result._module_call_graph)
-    if result.stage is Stage.FUNCTIONAL:
-        result._stage = _stage_of(result)
-    return result
+    result = copy_program(
+        result,
+        result.graph_module,
+        example_inputs=program.example_inputs,
+        module_call_graph=translation.module_calls(result.module_call_graph),
+    )
+    return _as_core(result) if result.stage is Stage.FUNCTIONAL else result
 
 
 def _captured(capture: Any, module: Any, args: Any, kwargs: Any, shapes: Any) -> ExportedProgram:
@@ -123,13 +126,12 @@ def _is_statistic(node: Node) -> bool:
     return source.target is aten._native_batch_norm_legit_functional.default and node.args[1] in (3, 4)
 
 
-def _stage_of(program: ExportedProgram) -> Stage:
-    program._stage = Stage.CORE
+def _as_core(program: ExportedProgram) -> ExportedProgram:
+    """A program of the core stage, where it keeps the rules of that; torch has no name for it."""
     try:
-        program._verify()
+        return verified_copy(program, program.graph_module, stage=Stage.CORE)
     except VerificationError:
-        return Stage.FUNCTIONAL
-    return Stage.CORE
+        return program
 
 
 def _check_kinds(program: torch.export.ExportedProgram) -> None:

@@ -76,7 +76,7 @@ def node_names(program: ExportedProgram) -> dict[str, str]:
 def argument_names(program: ExportedProgram) -> list[str]:
     """The names of the arguments in the code of torch's module."""
     functions = {node.target for node in program.graph.nodes if node.op == "call_function"}
-    names = list(program._argument_names)
+    names = list(program.argument_names)
     found = names_in_code(names, {_global_name(function) for function in functions})
     count = program.call_spec.in_spec.children()[0].num_children
     for name, written in zip(names[count:], found[count:], strict=True):
@@ -90,7 +90,7 @@ def argument_names(program: ExportedProgram) -> list[str]:
 
 def refuse_keys(program: ExportedProgram) -> None:
     """Refuse inputs in containers whose place torch can't write into the checks of its module."""
-    for expectation in program._input_checks().expectations:
+    for expectation in program.input_checks().expectations:
         for key in expectation.path[1:]:
             if '"' in str(key) or "\\" in str(key):
                 raise InvalidRequestError(

@@ -157,7 +157,7 @@ class _Assembly:
             checks.append(Check(value.name or "", assertion.message))
         interface = Interface(
             leaves, result_leaves, new_values, checks, program.call_spec.in_spec, program.call_spec.out_spec,
-            list(program._argument_names), list(program.call_spec.positional),
+            list(program.argument_names), list(program.call_spec.positional),
         )  # fmt: skip
         return outputs, interface
 
@@ -240,7 +240,7 @@ def dimension_names(program: ExportedProgram) -> dict[Symbol, str]:
     """The names that the user gave to sizes that vary."""
     names: dict[Symbol, str] = {}
     taken: set[str] = set()
-    for size in program._dynamic_sizes:
+    for size in program.dynamic_sizes:
         dimension = size.dimension
         expression = size.expression
         if isinstance(dimension, Dim) and isinstance(expression, Symbol) and expression not in names:

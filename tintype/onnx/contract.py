@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import copy
 import io
 from typing import Any
 
 import torch
 
 from tintype.export.checks import InputChecks
-from tintype.export.program import ExportedProgram
+from tintype.export.program import ExportedProgram, copy_program
 from tintype.onnx.errors import OnnxRequestError
 from tintype.serde.files import load, save
 
@@ -24,7 +23,7 @@ METADATA_KEY = "tintype.program"
 
 def input_checks(program: ExportedProgram) -> InputChecks:
     """The checks of the inputs of an ONNX program."""
-    checks = program._input_checks()
+    checks = program.input_checks()
     # a model on ONNX Runtime has no gradients and no modes: what is around the caller is none of its business
     checks.observations = [seen for seen in checks.observations if seen.subject is not None]
     return checks
@@ -32,10 +31,13 @@ def input_checks(program: ExportedProgram) -> InputChecks:
 
 def to_text(program: ExportedProgram) -> str:
     """A program without its weights, as text."""
-    bare = copy.copy(program)
-    bare._state_dict = {name: _without_data(value) for name, value in program.state_dict.items()}
-    bare._constants = {name: _without_data(value) for name, value in program.constants.items()}
-    bare._example_inputs = None
+    bare = copy_program(
+        program,
+        program.graph_module,
+        state_dict={name: _without_data(value) for name, value in program.state_dict.items()},
+        constants={name: _without_data(value) for name, value in program.constants.items()},
+        example_inputs=None,
+    )
     file = io.BytesIO()
     save(bare, file, metadata=False)
     return base64.b64encode(file.getvalue()).decode()

@@ -72,12 +72,12 @@ class Verification:
     def run(self) -> None:
         """Compare, and note what was compared in the report; raises where they differ."""
         report = self.made.report
-        if self.program.example_inputs is None:
+        example = self.program.example_leaves
+        if example is None:
             report.notes.append("not verified: the program has no example inputs")
             return
-        example = tree.flatten(self.program._example_inputs)[0]
         self._compare(example, "the example")
-        checks = self.program._input_checks()
+        checks = self.program.input_checks()
         for leaves in other_inputs(checks, example, self.made._state_of):
             try:
                 compared = self._compare(leaves, None)

@@ -166,9 +166,12 @@ def attach_weights(
             report(missing, unused), remedy="name what is missing in a dictionary, or strict=False"
         )
     moved = _moved(program, device)
-    moved._state_dict = {name: replaced.get(name, value) for name, value in program.state_dict.items()}
-    moved._constants = {name: replaced.get(name, value) for name, value in program.constants.items()}
-    return moved
+    return copy_program(
+        moved,
+        moved.graph_module,
+        state_dict={name: replaced.get(name, value) for name, value in program.state_dict.items()},
+        constants={name: replaced.get(name, value) for name, value in program.constants.items()},
+    )
 
 
 def _replacements(

@@ -10,7 +10,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import FileFormatError, VerificationError
-from tintype.export.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from tintype.export.call_spec import CallSpec, ModuleCallEntry, ModuleCallSignature
+from tintype.export.program import ExportedProgram
 from tintype.export.stage import Stage
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
@@ -300,7 +301,7 @@ class ProgramDecoder:
     def _check(self, program: ExportedProgram) -> None:
         """What the verifier does not look at: that state is what the graph takes it for."""
         try:
-            program._verify()
+            program.verify_stage()
         except VerificationError as error:
             raise FileFormatError(f"the program in the file is not valid: {error}") from error
         state = {**program.state_dict, **program.constants}

@@ -12,7 +12,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import UnsavableError
-from tintype.export.program import ExportedProgram, ModuleCallEntry
+from tintype.export.call_spec import ModuleCallEntry
+from tintype.export.program import ExportedProgram
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
@@ -91,7 +92,7 @@ class _SharedTables:
 def encode_program(program: ExportedProgram, *, metadata: bool) -> EncodedProgram:
     """A program; without ``metadata`` nodes forget where they come from."""
     tables = _SharedTables()
-    encoded = _ProgramEncoder(program._context, metadata, tables).encode(program)
+    encoded = _ProgramEncoder(program.context, metadata, tables).encode(program)
     encoded.storages, encoded.tensors, entries = tables.tensors.finish()
     encoded.objects = tables.objects
     return EncodedProgram(encoded, [*entries, *tables.object_entries])
@@ -103,7 +104,7 @@ def encode_programs(programs: Mapping[str, ExportedProgram], *, metadata: bool) 
     encoded = []
     for program in programs.values():
         tables.tensors.begin_program()
-        encoded.append(_ProgramEncoder(program._context, metadata, tables).encode(program))
+        encoded.append(_ProgramEncoder(program.context, metadata, tables).encode(program))
     for description in encoded:
         known = description.metadata
         description.metadata = schema.Metadata(calls=known.calls, origins=known.origins, notes=known.notes)
@@ -158,16 +159,16 @@ class _ProgramEncoder:
                 if entry.fqn and entry.signature is not None and entry.signature.returned
             }
             or UNSET,
-            argument_names=list(program._argument_names),
+            argument_names=list(program.argument_names),
             memories=len(self.memories),
             memory_notes=memory_notes,
             state=state,
             constants=constants,
             examples=examples,
             modules=modules,
-            symbols=encode_symbols(program._context.environment, program._dynamic_sizes, self.origins is not None),
+            symbols=encode_symbols(program.context.environment, program.dynamic_sizes, self.origins is not None),
             metadata=schema.Metadata() if self.origins is None else self.origins.metadata,
-            observations=encode_observations(program._observations, self.values, self.origins is not None),
+            observations=encode_observations(program.observations, self.values, self.origins is not None),
         )
 
     # --- graphs ---------------------------------------------------------------------------------------------------

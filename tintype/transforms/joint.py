@@ -369,7 +369,7 @@ def joint_of(
     >>> import torch, tintype
     >>> from tintype.transforms.working_copy import WorkingCopy
     >>> ep = tintype.export(lambda x, y: (x.sin() * y,), (torch.ones(3), torch.ones(3)))
-    >>> joint = joint_of(ep.graph, WorkingCopy(ep._context).context, [True, False])
+    >>> joint = joint_of(ep.graph, WorkingCopy(ep.context).context, [True, False])
     >>> joint.tangents, joint.gradients
     ([0], [0])
     >>> [str(node.target) for node in joint.backward().nodes if node.op == "call_function"]

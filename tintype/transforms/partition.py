@@ -77,7 +77,7 @@ def partition_by_default(joint: JointGraph) -> Partition:
     >>> import torch, tintype
     >>> from tintype.transforms.joint import joint_of
     >>> ep = tintype.export(lambda x: x.sin().exp(), (torch.ones(3),))
-    >>> partition = partition_by_default(joint_of(ep.graph, ep._context))
+    >>> partition = partition_by_default(joint_of(ep.graph, ep.context))
     >>> partition.saved_bytes, partition.input_bytes
     (24, 12)
     >>> [node.name for node in partition.backward.nodes if node.op == "call_function"]
@@ -97,7 +97,7 @@ def partition_by_min_cut(joint: JointGraph, memory_budget: float = 1.0) -> Parti
     >>> import torch, tintype
     >>> from tintype.transforms.joint import joint_of
     >>> ep = tintype.export(lambda x: x.sin().exp(), (torch.ones(3),))
-    >>> partition = partition_by_min_cut(joint_of(ep.graph, ep._context))
+    >>> partition = partition_by_min_cut(joint_of(ep.graph, ep.context))
     >>> partition.saved_bytes, partition.recomputed
     (12, ['sin', 'exp'])
     """
