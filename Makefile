@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients lint format dist clean
+.PHONY: test test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients docs lint format dist clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -111,6 +111,12 @@ clients: $(CLIENTS)/stamp-clients
 	$(CLIENTS)/bin/python -m tests.clients
 	$(CLIENTS)/bin/python -m tests.clients.quantized_weights
 
+# The pages and the reference as a site, in build/docs; a link that leads nowhere is an error.
+docs: $(VENV)/stamp-docs
+	rm -rf build/pages && mkdir -p build/pages && cp -rL README.md docs examples benchmarks build/pages
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs build/pages build/docs
+	@echo 'open build/docs/docs/index.html'
+
 # A wheel, in dist/; tests/test_package.py installs one and runs the demo.
 dist: $(VENV)/stamp-torch
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
@@ -132,6 +138,10 @@ $(VENV)/stamp-base: $(VENV)/stamp-torch pyproject.toml
 
 $(VENV)/stamp-test: $(VENV)/stamp-torch pyproject.toml
 	$(PIP) $(TORCH) --editable '.[test]'
+	@touch $(VENV)/stamp-base $@
+
+$(VENV)/stamp-docs: $(VENV)/stamp-torch pyproject.toml
+	$(PIP) $(TORCH) --editable '.[onnx,docs]'
 	@touch $(VENV)/stamp-base $@
 
 $(VENV)/stamp-bench: $(VENV)/stamp-torch pyproject.toml

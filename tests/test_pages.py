@@ -1,4 +1,4 @@
-"""Pages name files that are there, and links lead somewhere."""
+"""Pages name files that are there, links lead somewhere, and the site has every page and every public name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+import tintype
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -42,3 +44,22 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     targets = set(_LINK.findall(text))
     assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_every_page_is_part_of_the_site() -> None:
+    index = (REPOSITORY / "docs/index.md").read_text(encoding="utf-8")
+    listed = {
+        line
+        for block in re.findall(r"^```{toctree}\n(.*?)^```", index, re.DOTALL | re.MULTILINE)
+        for line in block.split()
+    }
+    pages = {page.stem for page in (REPOSITORY / "docs").glob("*.md")} - {"index"}
+    assert not pages - listed
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs/reference").glob("*.md")]
+    listed = {
+        name for page in pages for name in re.findall(r"^\.\. auto\w+:: (?:tintype\.)?(\w+)", page, re.MULTILINE)
+    }
+    assert listed >= set(tintype.__all__)
