@@ -269,14 +269,17 @@ class Builder:
         bound: dict[str, ir.DataType] = {}
         parameters = schema.inputs
         last = len(parameters) - 1
-        pending = False
+        pending = mixed = False
         for position, given in enumerate(inputs):
             if isinstance(given, ir.Value):
                 dtype = given.dtype
                 if dtype is not None:
-                    bound.setdefault(parameters[position if position < last else last].variable, dtype)
+                    variable = parameters[position if position < last else last].variable
+                    mixed = bound.setdefault(variable, dtype) is not dtype or mixed
             elif given is not None:
                 pending = True
+        if mixed:
+            inputs = self._in_one_dtype(schema, inputs, bound)
         if pending:
             inputs = [
                 given
@@ -285,6 +288,24 @@ class Builder:
                 for position, given in enumerate(inputs)
             ]
         return inputs, bound
+
+    def _in_one_dtype(self, schema: Schema, inputs: list[Any], bound: dict[str, ir.DataType]) -> list[Any]:
+        """Numbers that vary, in the dtype of the tensors beside them."""
+        last = len(schema.inputs) - 1
+        variables = [schema.inputs[min(position, last)].variable for position in range(len(inputs))]
+        for variable, given in zip(variables, inputs):
+            if isinstance(given, ir.Value) and given.dtype is not None and not _is_number(given):
+                if _is_number(next(each for name, each in zip(variables, inputs) if name == variable)):
+                    bound[variable] = given.dtype
+        made: list[Any] = []
+        for variable, given in zip(variables, inputs):
+            wanted = bound.get(variable)
+            if isinstance(given, ir.Value) and wanted is not None and given.dtype not in (None, wanted):
+                if not _is_number(given):
+                    raise LoweringError(f"{schema.name} is given operands of {wanted.name} and {given.dtype.name}")
+                given = self.emit("Cast", given, to=wanted)
+            made.append(given)
+        return made
 
     def _converted(self, parameter: Parameter, given: Any, bound: dict[str, ir.DataType]) -> Any:
         if parameter.is_sequence:
@@ -402,6 +423,11 @@ class Builder:
         if isinstance(value, ir.Value):
             return value if value.dtype is dtype else self.emit("Cast", value, to=dtype)
         return self.constant(value, dtype)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value has no dimensions."""
+    return isinstance(value, ir.Value) and value.shape is not None and not len(value.shape)
 
 
 def _sorted_out(

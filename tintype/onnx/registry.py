@@ -30,7 +30,7 @@ _FAMILIES = (
     "linear_algebra", "pooling", "tensors", "special", "recurrent", "approximations", "polynomials", "gamma",
     "matrices", "singular_values", "scattering", "order", "bits", "integers", "windows", "complex_numbers",
     "random_numbers", "losses", "written", "extremes", "sampling",
-    "convolutions", "runtime_forms", "quotients", "unfused",
+    "convolutions", "runtime_forms", "quotients", "unfused", "resampling", "rolling", "activations",
     "quantization", "shifts",
 )  # fmt: skip
 

@@ -80,6 +80,8 @@ def power(op: Builder, base: Any, exponent: Any) -> Any:
     """Of integers by squaring, so that what is too large wraps around as it does in torch."""
     target = op.node.target
     result = op.node.meta["val"].dtype
+    if result.is_floating_point and isinstance(exponent, ir.Value) and isinstance(base, ir.Value):
+        return op.Pow(base, op.like(exponent, base))
     if result.is_floating_point or result.is_complex:
         function = op.program.torchlib.function(target, False)
         return function(base, exponent)

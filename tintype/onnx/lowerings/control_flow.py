@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import placeholders
 from tintype.onnx.builder import Builder
 from tintype.onnx.cleaning import remove_unused
@@ -27,6 +28,7 @@ from tintype.ops import scan as _scan
 from tintype.ops import strict_mode as _strict_mode
 from tintype.ops import while_loop as _while_loop
 from tintype.ops import wrap_with_set_grad_enabled as _wrap_with_set_grad_enabled
+from tintype.symbolic import Expr
 
 _INT64, _BOOL = ir.DataType.INT64, ir.DataType.BOOL
 _CONDITION = torch.ops.higher_order.cond
@@ -173,18 +175,116 @@ def _scanned(
     return _node(op, "Scan", [*state, *rows], {"body": graph, "num_scan_inputs": len(rows)}, results)
 
 
+def _with_few_rows(
+    op: Builder,
+    row: Any,
+    most: int,
+    few: Callable[[Builder], Sequence[Any]],
+    make: Callable[[Builder], Sequence[Any]],
+) -> Sequence[Any]:
+    """What ``make`` builds, except for so few rows that ONNX Runtime has no steps: then what ``few`` does."""
+    count = op.size(row, 0)
+    if isinstance(count, int):
+        return few(op) if count <= most else make(op)
+    inside = [op.program.scope(is_branch=True) for _ in range(2)]
+    for each in inside:
+        each.builder.node = op.node
+    results = [build(each.builder) for build, each in zip((few, make), inside)]
+    for value, example in zip((*results[0], *results[1]), (*op.node.meta["val"], *op.node.meta["val"])):
+        value.dtype = op.program.dtype_of(example)
+    then_branch = _finished(op, "few", (), inside[0], results[0])
+    else_branch = _finished(op, "rows", (), inside[1], results[1])
+    for value, example in zip((*then_branch.outputs, *else_branch.outputs), (*op.node.meta["val"],) * 2):
+        value.shape = op.program.shared.shape_of(example)
+    attributes = {"then_branch": then_branch, "else_branch": else_branch}
+    return _node(op, "If", [op.LessOrEqual(count, op.constant(most, _INT64))], attributes, len(results[0]))
+
+
+def _nothing(op: Builder, example: Any, operands: Sequence[Any]) -> Value | None:
+    """A stack of no rows, like an example of one; None if the sizes of a row are none of its operands'."""
+    known = {
+        size: (node, dimension)
+        for node in _nodes(operands)
+        if type(node.meta.get("val")) is FakeTensor
+        for dimension, size in enumerate(node.meta["val"].info.sizes)
+        if isinstance(size, Expr)
+    }
+    sizes: list[Any] = [0]
+    for size in example.info.sizes[1:]:
+        if isinstance(size, Expr):
+            if size not in known:
+                return None
+            node, dimension = known[size]
+            size = op.size(_seen(op.program, node), dimension)
+        sizes.append(size)
+    if example.info.dtype.is_complex:
+        sizes.append(2)
+    empty = op.Expand(op.constant(0, op.program.dtype_of(example)), op.vector(sizes))
+    empty.shape = op.program.shared.shape_of(example)
+    return empty
+
+
+def _seen(program: Any, node: Node) -> Any:
+    """The value of a node of this graph or of one around it."""
+    while node not in program.values:
+        program = program.outer
+    return program.values[node]
+
+
+def _nodes(arguments: Any) -> list[Node]:
+    if isinstance(arguments, Node):
+        return [arguments]
+    return [node for each in arguments for node in _nodes(each)] if isinstance(arguments, (list, tuple)) else []
+
+
+def _over_rows(
+    op: Builder, body: Any, init: Sequence[Any], rows: Sequence[Any], additional: Sequence[Any]
+) -> Sequence[Any]:
+    examples = op.node.meta["val"]
+
+    def of_nothing(inner: Builder) -> list[Any]:
+        stacks = [_nothing(inner, example, op.node.args) for example in examples[len(init) :]]
+        if None in stacks:
+            stacks = _after_one_row(inner, body, init, rows, additional, len(examples))
+        return [*(_as_value(inner, value) for value in init), *stacks]
+
+    return _with_few_rows(
+        op, rows[0], 0, of_nothing, lambda inner: _scanned(inner, body, init, rows, additional, len(examples))
+    )
+
+
+def _after_one_row(
+    op: Builder, body: Any, init: Sequence[Any], rows: Sequence[Any], additional: Sequence[Any], results: int
+) -> list[Any]:
+    """Stacks of no rows, of sizes that only the function itself knows: it is run on a row of zeros."""
+    zeros = []
+    for row in rows:
+        shape = op.Concat(op.constant([1], _INT64), op.Shape(row, start=1), axis=0)
+        zeros.append(op.Expand(op.constant(0, row.dtype), shape))
+    made = _scanned(op, body, init, zeros, additional, results)
+    nothing = op.constant([0], _INT64)
+    return [op.Slice(stack, nothing, nothing, nothing) for stack in made[len(init) :]]
+
+
 @lowering(_scan.target)
 def scan(op: Builder, combine: Any, init: Sequence[Any], rows: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
-    return _scanned(op, combine, init, rows, additional, len(op.node.meta["val"]))
+    return _over_rows(op, combine, init, rows, additional)
 
 
 @lowering(_map.target)
 def map_(op: Builder, body: Any, rows: Sequence[Any], args: Sequence[Any] = ()) -> Any:
-    return _scanned(op, body, (), rows, args, len(op.node.meta["val"]))
+    return _over_rows(op, body, (), rows, args)
 
 
 @lowering(_associative_scan.target)
 def associative_scan(op: Builder, combine: Any, rows: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
+    """One row is itself, and none is none."""
+    return _with_few_rows(
+        op, rows[0], 1, lambda inner: rows, lambda inner: _combined(inner, combine, rows, additional)
+    )
+
+
+def _combined(op: Builder, combine: Any, rows: Sequence[Any], additional: Sequence[Any]) -> list[Any]:
     """Row by row: the first is itself, each other one combined with what is before it."""
     count = len(rows)
     first = [op.Gather(row, op.constant(0, _INT64), axis=0) for row in rows]
@@ -199,6 +299,8 @@ def associative_scan(op: Builder, combine: Any, rows: Sequence[Any], additional:
 
     graph = _graph(op, "body", inputs, step)
     results = _node(op, "Scan", [*first, *rest], {"body": graph, "num_scan_inputs": count}, 2 * count)
+    for value, row in zip(results[count:], rows):
+        value.dtype = row.dtype
     return [op.Concat(op.Unsqueeze(value, [0]), rows, axis=0) for value, rows in zip(first, results[count:])]
 
 

@@ -71,25 +71,36 @@ _register("max", "Max")
 _register("min", "Min")
 
 
-_LARGEST = {
-    ir.DataType.FLOAT16: torch.finfo(torch.float16).max,
-    ir.DataType.BFLOAT16: torch.finfo(torch.bfloat16).max,
-    ir.DataType.FLOAT: torch.finfo(torch.float32).max,
-    ir.DataType.DOUBLE: torch.finfo(torch.float64).max,
+# Where there is a wider dtype, it has numbers between what is infinite and nan, which comes behind it.
+_WIDER = {
+    ir.DataType.FLOAT16: (ir.DataType.FLOAT, 1e30),
+    ir.DataType.BFLOAT16: (ir.DataType.DOUBLE, 1e300),
+    ir.DataType.FLOAT: (ir.DataType.DOUBLE, 1e300),
 }
 
 
 def ordered(op: Builder, tensor: Any, axis: int, count: Any, descending: bool) -> tuple[Any, Any]:
     """The first elements in an order, and their places; equal ones stay in theirs."""
     dtype = tensor.dtype
+    largest = int(descending)
     if not is_float(tensor):
         keys = op.cast(tensor, _INT32) if dtype is _BOOL else tensor
-        values, places = op.TopK(keys, count, axis=axis, largest=int(descending), sorted=1)
+        values, places = op.TopK(keys, count, axis=axis, largest=largest, sorted=1)
         return op.cast(values, dtype), places
-    # nan is beyond what is infinite, which is told from the largest finite number by nobody then
-    finite = op.Min(tensor, op.constant(_LARGEST.get(dtype, math.inf), dtype))
-    keys = op.Where(op.IsNaN(tensor), op.constant(math.inf, dtype), finite)
-    _, places = op.TopK(keys, count, axis=axis, largest=int(descending), sorted=1)
+    unknown = op.IsNaN(tensor)
+    if dtype in _WIDER:
+        wide, beyond = _WIDER[dtype]
+        keys = op.Min(op.cast(tensor, wide), op.constant(beyond, wide))
+        keys = op.Where(unknown, op.constant(math.inf, wide), keys)
+        _, places = op.TopK(keys, count, axis=axis, largest=largest, sorted=1)
+    else:
+        # all of them, and then those that are nan by themselves
+        keys = op.Where(unknown, op.constant(math.inf, dtype), tensor)
+        everything = op.Shape(tensor, start=axis, end=axis + 1)
+        _, order = op.TopK(keys, everything, axis=axis, largest=largest, sorted=1)
+        flags = op.GatherElements(op.cast(unknown, _INT32), order, axis=axis)
+        _, chosen = op.TopK(flags, count, axis=axis, largest=largest, sorted=1)
+        places = op.GatherElements(order, chosen, axis=axis)
     return op.GatherElements(tensor, places, axis=axis), places
 
 

@@ -24,44 +24,54 @@ def windows_of(size: int, wanted: int) -> list[tuple[int, int]]:
     return [(number * size // wanted, -(-(number + 1) * size // wanted)) for number in range(wanted)]
 
 
-def _fixed(op: Builder, tensor: Any, dimensions: int, wanted: Sequence[Any]) -> list[tuple[int, int, int]]:
-    """The axes that are pooled, with their sizes and those that are wanted."""
-    rank = len(tensor.shape)
-    found = []
-    for position, size in enumerate(wanted):
-        axis = rank - dimensions + position
-        known = op.size(tensor, axis)
-        if isinstance(size, ir.Value) or not isinstance(known, int):
-            if not isinstance(size, ir.Value) and size == 1:
-                known = -1
-            else:
-                raise LoweringError("the windows of this pooling depend on sizes that vary")
-        found.append((axis, known, size))
-    return found
+def _shares(op: Builder, size: Any, wanted: Any, dtype: Any) -> Any:
+    """What each of the results along an axis takes of each element: a matrix, the same for all batches."""
+    if isinstance(size, int) and isinstance(wanted, int):
+        fixed = np.zeros((1, wanted, size), dtype=np.float32)
+        for number, (begin, end) in enumerate(windows_of(size, wanted)):
+            fixed[0, number, begin:end] = 1 / (end - begin)
+        return op.constant(fixed, dtype)
+    size, wanted, one = op.cast(size, _INT64), op.cast(wanted, _INT64), op.constant(1, _INT64)
+    numbers = op.Unsqueeze(op.Range(op.constant(0, _INT64), wanted, one), [1])
+    begin = op.Div(op.Mul(numbers, size), wanted)
+    end = op.Div(op.Sub(op.Add(op.Mul(op.Add(numbers, one), size), wanted), one), wanted)
+    places = op.Unsqueeze(op.Range(op.constant(0, _INT64), size, one), [0])
+    inside = op.And(op.GreaterOrEqual(places, begin), op.Less(places, end))
+    shares = op.Div(op.cast(inside, dtype), op.cast(op.Sub(end, begin), dtype))
+    return op.Unsqueeze(shares, [0])
 
 
 def _adaptive_mean(dimensions: int) -> Any:
     def lower(op: Builder, tensor: Any, wanted: Sequence[Any]) -> Any:
         """A product with a matrix of shares along each axis; a mean where one number is wanted."""
-        axes = _fixed(op, tensor, dimensions, wanted)
-        if all(size == 1 for _, _, size in axes):
-            return op.ReduceMean(tensor, [axis for axis, _, _ in axes], keepdims=1)
         rank = len(tensor.shape)
-        for axis, known, size in axes:
-            if known == size:
+        axes = list(range(rank - dimensions, rank))
+        if all(isinstance(size, int) and size == 1 for size in wanted):
+            return op.ReduceMean(tensor, axes, keepdims=1)
+        for axis, size in zip(axes, wanted):
+            known = op.size(tensor, axis)
+            if isinstance(known, int) and isinstance(size, int) and known == size:
                 continue
-            shares = np.zeros((known, size), dtype=np.float32)
-            for number, (begin, end) in enumerate(windows_of(known, size)):
-                shares[begin:end, number] = 1 / (end - begin)
-            behind = [op.size(tensor, each) for each in range(axis + 1, rank)]
-            before = [op.size(tensor, each) for each in range(axis)]
-            columns = op.Reshape(tensor, op.vector([-1, known, math.prod(behind)]))
-            made = op.MatMul(op.constant(shares.T[None], tensor.dtype), columns)
-            tensor = op.Reshape(made, op.vector([*before, size, *behind]))
-            tensor.shape = ir.Shape([*(each if isinstance(each, int) else None for each in before), size, *behind])
+            sizes = [op.size(tensor, each) for each in range(rank)]
+            before, behind = sizes[:axis], sizes[axis + 1 :]
+            columns = op.Reshape(tensor, op.vector([_product(op, before), known, _product(op, behind)]), allowzero=1)
+            made = op.MatMul(_shares(op, known, size, tensor.dtype), columns)
+            shape = list(tensor.shape)
+            shape[axis] = size if isinstance(size, int) else None
+            tensor = op.Reshape(made, op.vector([*before, size, *behind]), allowzero=1)
+            tensor.shape = ir.Shape(shape)
         return tensor
 
     return lower
+
+
+def _product(op: Builder, sizes: Sequence[Any]) -> Any:
+    """How many elements there are."""
+    number: Any = 1
+    for size in sizes:
+        known = isinstance(number, int) and isinstance(size, int)
+        number = number * size if known else op.Mul(op.cast(number, _INT64), op.cast(size, _INT64))
+    return number
 
 
 lowering(aten.adaptive_avg_pool1d.default)(_adaptive_mean(1))

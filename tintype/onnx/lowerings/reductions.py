@@ -70,12 +70,11 @@ def _variance(op: Builder, tensor: Any, axes: list[int], correction: Any, keepdi
     )
     number = _count(op, tensor, axes)
     correction = 1.0 if correction is None else correction
-    if isinstance(number, int):
+    if isinstance(number, int) and not isinstance(correction, ir.Value):
         divisor = op.constant(max(float(number) - correction, 0.0), wide.dtype)
     else:
         divisor = op.Max(
-            op.Sub(op.cast(number, wide.dtype), op.constant(float(correction), wide.dtype)),
-            op.constant(0.0, wide.dtype),
+            op.Sub(op.cast(number, wide.dtype), op.cast(correction, wide.dtype)), op.constant(0.0, wide.dtype)
         )
     plain = average if keepdim or not axes else op.Squeeze(average, axes)
     return op.cast(op.Div(total, divisor), tensor.dtype), op.cast(plain, tensor.dtype)
@@ -404,6 +403,8 @@ def pdist(op: Builder, tensor: Any, p: float = 2.0) -> Any:
 def linalg_vector_norm(
     op: Builder, tensor: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
+    if isinstance(order, ir.Value):
+        raise LoweringError("which norm it is varies")
     axes = _axes(tensor, dim)
     size = op.Abs(tensor)
     if not axes:  # one number, whatever the order; how many are not 0 for the order 0

@@ -29,9 +29,33 @@ def grid_sampler(op: Builder, image: Any, grid: Any, mode: int, padding: int, al
         raise LoweringError("there is no bicubic sampling of volumes")
     names = ("bilinear", "nearest", "bicubic")
     paddings = ("zeros", "border", "reflection")
-    return op.GridSample(
-        image, grid, mode=names[mode], padding_mode=paddings[padding], align_corners=int(align_corners)
-    )
+    in_plane = len(image.shape) == 4
+    spreads = in_plane and (mode == 2 or (mode == 0 and padding == 0))  # whether what is at no place is nan
+    result = op.GridSample(
+        image, _places(op, grid, padding, in_plane, spreads), mode=names[mode], padding_mode=paddings[padding],
+        align_corners=int(align_corners),
+    )  # fmt: skip
+    if not spreads:
+        return result
+    nowhere = op.ReduceSum(op.Mul(grid, op.constant(0.0, grid.dtype)), [-1], keepdims=0)  # 0, or else nan
+    return op.Add(result, op.like(op.Unsqueeze(nowhere, [1]), result))
+
+
+def _places(op: Builder, grid: Any, padding: int, in_plane: bool, spreads: bool) -> Any:
+    """Where an image is read. Of places that are nan, infinite or too far away, ONNX Runtime makes some place inside
+    of it; torch makes the first one of a plane, the last one of a volume, or one outside."""
+
+    def number(value: float) -> Any:
+        return op.constant(value, grid.dtype)
+
+    if padding == 2:
+        farthest = 6e4 if grid.dtype is ir.DataType.FLOAT16 else 5e7
+        edge = number(-1.0 if in_plane else 1.0)
+        return op.Where(op.LessOrEqual(op.Abs(grid), number(farthest)), grid, edge)
+    near = op.Clip(grid, number(-1e4), number(1e4))
+    if spreads:
+        return near
+    return op.Where(op.IsNaN(grid), number(-1e4 if in_plane else 1e4), near)
 
 
 @lowering(aten.arange.start_step, aten.arange.start, aten.arange.default)

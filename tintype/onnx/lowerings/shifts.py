@@ -1,4 +1,5 @@
-"""Bits of integers moved to the left and to the right, in 64 bits whatever the dtype is."""
+"""Bits of integers moved to the left and to the right, in 64 bits whatever the dtype is; and beside those of a number
+that may vary."""
 
 from __future__ import annotations
 
@@ -47,3 +48,19 @@ def right_shift(op: Builder, value: Any, amount: Any) -> Any:
     bits = op.cast(op.Where(below, op.BitwiseNot(wide), wide), _UINT64)
     moved = op.cast(op.BitShift(bits, places, direction="RIGHT"), _INT64)
     return op.Where(below, op.BitwiseNot(moved), moved)
+
+
+def _bit_by_bit(name: str, other_name: str) -> None:
+    packet, other = getattr(aten, name), getattr(aten, other_name)
+
+    @lowering(packet.Scalar, packet.Scalar_Tensor, other.Scalar)
+    def lower(op: Builder, left: Any, right: Any) -> Any:
+        tensor = right if op.node.target is packet.Scalar_Tensor else left
+        word = name.removeprefix("bitwise_").title()
+        word = word if tensor.dtype is ir.DataType.BOOL else f"Bitwise{word}"
+        return op.emit(word, op.like(left, tensor), op.like(right, tensor))
+
+
+_bit_by_bit("bitwise_and", "__and__")
+_bit_by_bit("bitwise_or", "__or__")
+_bit_by_bit("bitwise_xor", "__xor__")

@@ -3,6 +3,7 @@ They are built otherwise where one of those patterns would arise."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tintype.onnx.builder import Builder, form_of
@@ -11,8 +12,24 @@ from tintype.onnx.builder import Builder, form_of
 _PASSED_OVER = frozenset(
     {"Dropout", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
-# Results that are never -inf, whatever they were made of: which images mostly come from.
-_BOUNDED_BELOW = frozenset({"Relu", "Sigmoid", "Softmax", "Abs", "Exp", "Softplus", "HardSigmoid", "Tanh"})
+# Activations, which are never -inf, whatever they were made of: images mostly come from them.
+_ACTIVATIONS = frozenset(
+    {
+        "Relu", "Sigmoid", "Softmax", "Abs", "Exp", "Softplus", "HardSigmoid", "HardSwish", "Tanh", "Gelu", "Mish",
+        "Elu",
+    }
+)  # fmt: skip
+
+
+def _is_activation(source: Any) -> bool:
+    """Whether a node is one, or the product of something with its own sigmoid."""
+    if source is None or source.op_type != "Mul":
+        return source is not None and source.op_type in _ACTIVATIONS
+    made = [value.producer() for value in source.inputs]
+    return any(
+        node is not None and node.op_type == "Sigmoid" and node.inputs[0] is other
+        for node, other in zip(made, reversed(source.inputs))
+    )
 
 
 def _source(value: Any) -> Any:
@@ -41,26 +58,26 @@ def matrix_and_vector(op: Builder, operation: str, values: list[Any], attributes
 
 @form_of("MaxPool")
 def max_pool(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
-    """Zeros round an image become padding of the windows, which no window takes for its greatest; and where windows
-    reach over the edge or are far apart, the greatest of -inf is the smallest finite number."""
+    """Zeros round an image become padding of the windows, which no window takes for its greatest; nan is passed over;
+    and where windows reach over the edge or are far apart, the greatest of -inf is the smallest finite number. What a
+    model computes inside of it has neither, and is taken as it is."""
     image = values[0]
     if not image.dtype.is_floating_point() or "storage_order" in attributes:  # which only this function asks for
         return None
     source = _source(image)
-    kind = None if source is None else source.op_type
-    if kind == "Pad":
-        image = _apart(op, image)
-    elif kind in _BOUNDED_BELOW or not (
-        any(attributes.get("pads", ())) or attributes.get("ceil_mode") or max(attributes.get("strides", (1,))) > 2
-    ):
+    if _is_activation(source):
         return None
+    if source is not None and source.op_type == "Pad":
+        image = _apart(op, image)
     result, places = op.emit(operation, image, **attributes, storage_order=0)
-    if kind == "Pad":
-        return result, places
-    infinite = op.constant(float("-inf"), image.dtype)
-    more = op.cast(op.Not(op.Equal(image, infinite)), image.dtype)
-    any_more = op.emit(operation, more, **attributes, storage_order=0)[0]
-    return op.Where(op.Greater(any_more, op.constant(0, image.dtype)), result, infinite), places
+    # the greatest of a window is nan (2), or some number (1), or -inf (0)
+    ranks = op.cast(op.Not(op.Equal(image, op.constant(-math.inf, image.dtype))), image.dtype)
+    ranks = op.Where(op.IsNaN(image), op.constant(2.0, image.dtype), ranks)
+    greatest = op.emit(operation, ranks, **attributes, storage_order=0)[0]
+    some = op.Greater(greatest, op.constant(0.0, image.dtype))
+    known = op.Where(some, result, op.constant(-math.inf, image.dtype))
+    unknown = op.Greater(greatest, op.constant(1.0, image.dtype))
+    return op.Where(unknown, op.constant(math.nan, image.dtype), known), places
 
 
 @form_of("QuantizeLinear")

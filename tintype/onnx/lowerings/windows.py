@@ -14,7 +14,7 @@ from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.lowerings.elementwise import is_float
 from tintype.onnx.lowerings.pooling import windows_of
-from tintype.onnx.registry import lowering
+from tintype.onnx.registry import lowering, own_lowering
 
 aten = torch.ops.aten
 _INT32, _INT64, _BOOL = ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL
@@ -52,7 +52,9 @@ def _adaptive_max(dimensions: int) -> Any:
         rank = len(tensor.shape)
         if all(size == 1 for size in wanted) and not _places_are_used(op):
             axes = list(range(rank - dimensions, rank))
-            return op.ReduceMax(tensor, axes, keepdims=1), None
+            largest = own_lowering(aten.amax.default, op.opset)
+            assert largest is not None
+            return largest(op, tensor, axes, True), None
         rows, lead, sizes = _images(op, tensor, dimensions)
         table = np.zeros([1] * dimensions + [1] * dimensions, dtype=np.int64)
         for position, (size, count) in enumerate(zip(sizes, wanted)):
