@@ -137,7 +137,7 @@ class Capture(Reads):
         tensor = args[0]
         source = self.sources.get(id(tensor))
         inline = source is None or id(tensor) in self.unsettled
-        inline = inline or (self.has_writes and read[1:] in known.HISTORY)
+        inline = inline or self.has_reshaped or (self.has_writes and read[1:] in known.HISTORY)
         if source is None:
             expression = self.values.get(id(tensor))
             if expression is None:
@@ -230,7 +230,10 @@ class Capture(Reads):
         self._note_writes(function, args, kwargs)
         self._note_state(function, args)
         may_be_missing = type(function) is types.MethodWrapperType and result_may_be_none(function)
-        return self._note_result(number, result, "" if may_be_missing and step is None else step)
+        if step is None and may_be_missing:
+            step = ""
+        is_given_back = known.gives_back(function, args, kwargs) or (self.whole_graphs and self.follows)
+        return self._note_result(number, result, step, is_given_back)
 
     def _callee(self, function: Any) -> Expression:
         owner = getattr(function, "__self__", None)
@@ -264,16 +267,17 @@ class Capture(Reads):
         return found
 
     def _note_writes(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        name = getattr(function, "__name__", "")
-        if name.endswith("_") or name in ("__set__", "backward") or "out" in kwargs:
+        if known.writes(function) or "out" in kwargs:
             self.has_writes = self.calls[-1].writes = True
+            self.has_reshaped = self.has_reshaped or known.reshapes(function) or "out" in kwargs
             for value in (*args, *kwargs.values()):
                 if isinstance(value, torch.Tensor):
                     self.unsettled.add(id(value))
                 elif isinstance(value, (list, tuple)):
                     self.unsettled.update(id(item) for item in value if isinstance(item, torch.Tensor))
 
-    def _note_result(self, number: int, result: Any, step: str | None) -> Any:
+    def _note_result(self, number: int, result: Any, step: str | None, is_given_back: bool) -> Any:
+        """``is_given_back``: that the result is what went in, if it is, needs no guard."""
         if step is not None:
             self._steps_done += 1
             return self._note_step(number, result)
@@ -284,12 +288,14 @@ class Capture(Reads):
             self.calls[number].gives_tensor = True
             if found is not None or id(result) in self.sources:
                 self.calls[number].alias = self.expression(result)
+                if not is_given_back:
+                    self._guard_sameness(Source("value", number), result)
             self._note_value(("value", number), result)
         elif type(result) in (list, tuple) or isinstance(result, tuple):
             if isinstance(result, tuple) and all(type(item) is torch.Tensor for item in result):
                 if not any(id(item) in self.values or id(item) in self.sources for item in result):
                     self.calls[number].tensors = len(result)
-            self._note_parts(("value", number), Source("value", number), result)
+            self._note_parts(("value", number), Source("value", number), result, is_given_back)
         elif result is not None:
             if type(result) in PLAIN:
                 self.calls[number].step = f"{self._said(number)} gives a {type(result).__name__}, which is looked at"
@@ -340,16 +346,23 @@ class Capture(Reads):
         else:  # something may have looked at it since the last call
             self._gone.append(number)
 
-    def _note_parts(self, expression: Expression, source: Source, values: Any) -> None:
+    def _guard_sameness(self, source: Source, value: Any) -> None:
+        """A result is a tensor that was there already."""
+        known_as = self.sources.get(id(value)) or source_of_value(self.values[id(value)])
+        self.guard("same", source, known_as)
+
+    def _note_parts(self, expression: Expression, source: Source, values: Any, is_given_back: bool) -> None:
         if isinstance(values, tuple):
             self._note_value(expression, values)
         for position, value in enumerate(values):
             part = ("part", expression, position)
             place = Source("item", position, source)
             if isinstance(value, torch.Tensor):
+                if not is_given_back and (id(value) in self.values or id(value) in self.sources):
+                    self._guard_sameness(place, value)
                 self._note_value(part, value)
             elif type(value) in (list, tuple):
-                self._note_parts(part, place, value)
+                self._note_parts(part, place, value, is_given_back)
             elif value is not None:
                 self.read(place, value)
 
@@ -359,6 +372,7 @@ class Capture(Reads):
         """Note a write to something that was there before."""
         if self.reason is not None:
             return
+        self.identities.written(owner)
         try:
             place = self.expression(owner)
             at = (kind, id(owner), name) if kind in ("attribute", "cell") else None

@@ -157,12 +157,14 @@ class Engine:
         take_back(found.get("U") or [])
         count = sum(name[0] == "v" and name[1:].isdigit() for name in found)
         given = [found[f"v{position}"] for position in range(count)]
+        gone = {position for position, value in enumerate(given) if value is GONE}
         given = [torch.empty(0) if value is GONE else value for value in given]
         shapes = self._shapes(place.path, found)
         found.clear()
         for item in place.path:
             if isinstance(item, Call) and item.same_as is not None and item.number < len(given):
-                given[item.number] = given[item.same_as]
+                if item.number in gone or item.same_as in gone:  # else they are what they are
+                    given[item.number] = given[item.same_as]
         if not given and (is_capturing() or _is_observed()):
             return self.function(*args, **kwargs)
         if not given and self._waits():

@@ -145,7 +145,11 @@ MUTATING = frozenset(
         "__setitem__",
         "__delitem__",
         "__iadd__",
+        "__imul__",
         "__ior__",
+        "__iand__",
+        "__isub__",
+        "__ixor__",
     ]
 )
 # methods that change a container without having looked into it
@@ -350,6 +354,46 @@ def is_of_torch(function: Any) -> bool:
 def is_users_class(kind: type) -> bool:
     """Whether a class is written in Python, by somebody who isn't torch or Python."""
     return bool(kind.__flags__ & (1 << 9)) and not is_library(kind.__module__)
+
+
+# operators and attributes of tensors that write to them
+_WRITING_METHODS = frozenset(
+    [
+        *("__set__", "__delete__", "__setitem__", "backward"),
+        *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "div", "mod", "pow", "matmul")),
+        *(f"__i{name}__" for name in ("and", "or", "xor", "lshift", "rshift")),
+    ]
+)
+# those of them that end with "_" and belong to Python alone, and change no sizes
+_KEEPS_SIZES = frozenset({"requires_grad_", "share_memory_", "rename_", "backward"})
+
+
+def writes(function: Any) -> bool:
+    """Whether a function of torch's writes to a tensor that it is given."""
+    name = str(getattr(function, "__name__", ""))
+    return name in _WRITING_METHODS or (name.endswith("_") and not name.endswith("__"))
+
+
+@functools.cache
+def _keeps_sizes(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return name in _KEEPS_SIZES
+    return not any(torch.Tag.inplace_view in getattr(packet, overload).tags for overload in packet.overloads())
+
+
+def reshapes(function: Any) -> bool:
+    """Whether a function that writes may give a tensor other sizes, strides or another dtype."""
+    name = str(getattr(function, "__name__", ""))
+    if name in ("__set__", "__delete__"):
+        return getattr(function.__self__, "__name__", "") not in ("grad", "requires_grad")
+    return not (name in _WRITING_METHODS or _keeps_sizes(name))
+
+
+def gives_back(function: Any, arguments: Any, keywords: dict[str, Any]) -> bool:
+    """Whether the result of a function of torch's is always the tensor that it writes to."""
+    name = str(getattr(function, "__name__", ""))
+    return "out" in keywords or (writes(function) and (not name.startswith("__") or name.startswith("__i")))
 
 
 # Functions whose results have sizes that hang on data.

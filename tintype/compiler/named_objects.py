@@ -19,7 +19,7 @@ import torch
 
 from tintype.compiler import known, making
 from tintype.compiler.calls import canonical
-from tintype.compiler.policy import function_of
+from tintype.compiler.native_calls import function_of
 from tintype.ir import call_description
 
 # where functions of torch's are looked for by their own name

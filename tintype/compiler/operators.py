@@ -143,6 +143,10 @@ def binary_operator(plain: Handler, frame: Frame, operation: Any) -> Outcome:
             if done is not NotImplemented:
                 frame.stack[-2:] = [done]
                 return None
+    policy: Any = frame.machine.policy
+    if policy.changes_container(operation, left):
+        frame.stack[-2:] = [policy.call_inplace(operation, left, right)]
+        return None
     return plain(frame, operation)
 
 

@@ -46,6 +46,10 @@ class DivergedError(Exception):
     """Two runs differ in what no guard explains."""
 
 
+class MissedError(LookupError):
+    """A guard has another answer."""
+
+
 class KnownError(DivergedError):
     """The program has a run already."""
 
@@ -121,6 +125,7 @@ class Program:
             **self._hooks,
             **undoing.HELPERS,
             "_lookup": LOOKUP_ERRORS,
+            "_Missed": MissedError,
             "_gone": GONE,
             "_other": OTHER,
             "_TintypeError": TintypeError,
@@ -322,11 +327,10 @@ class Writer:
             if not self._in_guards:
                 self.emit("try:")
                 self._in_guards = True
-            self.emit(f"if not ({self.condition(item)}): {self._miss_at(position)}")
+            self.emit(f"if not ({self.condition(item)}): {self._miss_at(position, 'raise _Missed')}")
             following = self.node.items[position + 1 : position + 2]
             if not following or not isinstance(following[0], Guard) or following[0].kind == "assumed":
-                self._in_guards = False
-                self.emit(f"except _lookup: {self._miss_at(position)}")
+                self._end_guards(position)
             return
         match item:
             case Call():
@@ -340,10 +344,21 @@ class Writer:
                 self._note_use()
                 self.emit("return _eagerly(*args, **kwargs)")
 
-    def _miss_at(self, position: int) -> str:
+    def _end_guards(self, position: int) -> None:
+        """Behind the guards, since exceptions of the program are nobody's answer to a guard."""
+        self._in_guards = False
+        missed = self._miss_at(position)
+        if missed == self.miss:
+            self.emit("except _lookup: missed = True")
+            self.emit("else: missed = False")
+            self.emit(f"if missed: {missed}")
+        else:
+            self.emit(f"except _lookup: {missed}")
+
+    def _miss_at(self, position: int, otherwise: str = "") -> str:
         if self.has_other and all(isinstance(item, Guard) for item in self.node.items[:position]):
             return "return _other"
-        return self.miss
+        return otherwise or self.miss
 
     def _note_use(self) -> None:
         if self.program.count > FEW_RUNS:
@@ -397,7 +412,7 @@ class Writer:
             code = self.computation(function, operands)
             return code if answer else f"not {code}"
         names = [self.fetch(source) for source in guard.sources] if guard.kind not in ("arguments", "state") else [""]
-        return guard.condition(names[0], names[-1], self.program.bind)
+        return guard.condition(names, self.program.bind)
 
     def fetch(self, source: Source) -> str:
         """The variable that holds what a source is."""

@@ -16,6 +16,7 @@ import torch
 from tintype.compiler import known
 from tintype.compiler.calls import without_modes
 from tintype.compiler.expressions import Expression, sources_in
+from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
 from tintype.compiler.sources import Guard, Source, description, item_of
 from tintype.compiler.trace import Call, Segment
@@ -64,7 +65,7 @@ class Reads:
         # the same for sizes that vary, by the source of the shape
         self.given_shapes: dict[Any, torch.Size] = {}
         self.machine: Machine | None = None
-        self.heard = 0  # how many functions torch told of
+        self.is_over, self.heard = False, 0  # what dies then is no business of the program's; what torch told of
         self.segments = [Segment()]
         self.calls: list[Call] = []
         self.results: list[Any] = []  # kept only where a backend wants to see them
@@ -77,13 +78,13 @@ class Reads:
         self.originals: dict[int, Any] = {}  # containers before the first write to them
         self.written: set[tuple[int, Any]] = set()
         self.unsettled: set[int] = set()  # tensors whose metadata may not be what it was at the start
-        self.has_writes = False
+        self.identities = Identities(self)
+        self.has_writes = self.has_reshaped = False  # whether the program wrote to a tensor; to its metadata
         self.follows = True  # whether metadata of results follow from metadata of what went in
         self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
         self._seen: set[Any] = set()
         self._looked_into: set[int] = set()
         self._gone: list[int] = []
-        self.is_over = False  # what dies now is no business of the program's
         self._making: set[int] = set()
         self._shares = False
         self._tokens: dict[int, int] = {}
@@ -192,6 +193,7 @@ class Reads:
     def register(self, source: Source, value: Any) -> None:
         self.sources[id(value)] = source
         self.kept.append(value)
+        self.identities.registered(source, value)
 
     def _guard_object(self, source: Source, value: Any, kind: type) -> None:
         if isinstance(value, torch.Tensor):

@@ -158,8 +158,10 @@ class Guard:
             self.subject = (*self.subject, expected[0], value_key(expected[1]))
         elif kind == "assumed":
             self.subject = (*self.subject, expected[0], value_key(expected[1]), expected[3])
-        elif kind in ("same", "apart"):
+        elif kind == "same":
             self.subject = (*self.subject, expected.path)
+        elif kind == "apart":
+            self.subject = (*self.subject, tuple(other.path for other in expected))
         elif kind == "absent":
             self.subject = (*self.subject, expected)
         elif kind == "relation":
@@ -177,6 +179,8 @@ class Guard:
                 return value_key(self.expected[2])
             case "type" | "is":
                 return id(self.expected)
+            case "printed":
+                return (id(self.expected[0]), self.expected[1])
             case "code":
                 return tuple(map(id, self.expected))
             case "same" | "absent" | "apart":
@@ -186,13 +190,13 @@ class Guard:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        if self.kind in ("same", "apart"):
-            return (self.source, self.expected)
-        return (self.source,)
+        if self.kind == "apart":
+            return (self.source, *self.expected)
+        return (self.source, self.expected) if self.kind == "same" else (self.source,)
 
-    def condition(self, name: str, other: str, bind: Callable[[Any], str]) -> str:
-        """The expression that is true where the answer is the expected one."""
-        expected = self.expected
+    def condition(self, names: list[str], bind: Callable[[Any], str]) -> str:
+        """The expression that is true where the answer is the expected one; ``names`` hold what the sources are."""
+        name, expected = names[0], self.expected
         match self.kind:
             case "type":
                 return f"type({name}) is {bind(expected)}"
@@ -209,9 +213,9 @@ class Guard:
             case "absent":
                 return f"{literal(expected, bind)} not in {name}"
             case "same":
-                return f"{name} is {other}"
+                return f"{name} is {names[1]}"
             case "apart":
-                return f"{name} is not {other}"
+                return " and ".join(f"{name} is not {other}" for other in names[1:])
             case "arguments":
                 count, names = expected
                 return f"len(args) == {count} and " + (f"tuple(kwargs) == {bind(names)}" if names else "not kwargs")
@@ -221,7 +225,7 @@ class Guard:
                 if type(answer) in (bool, type(None), torch.dtype, torch.layout):
                     return f"{call} is {literal(answer, bind)}"
                 return f"{call} == {literal(answer, bind)}"
-            case "tensor":
+            case "tensor" | "printed":
                 return f"{bind(self.test)}({name})"
             case "state":
                 return f"{bind(self.test)}()"
@@ -246,8 +250,9 @@ class Guard:
 
         try:
             found = [source.fetch(args, kwargs, values) for source in self.sources]
-            condition = self.condition("a", "b", bind)
-            namespace |= {"a": found[0], "b": found[-1], "args": args, "kwargs": kwargs, "_Raised": Raised}
+            names = [f"a{position}" for position in range(len(found))]
+            condition = self.condition(names, bind)
+            namespace |= {**dict(zip(names, found)), "args": args, "kwargs": kwargs, "_Raised": Raised}
             return bool(eval(condition, namespace))  # noqa: S307  (written by us)
         except LOOKUP_ERRORS:
             return False
@@ -272,6 +277,12 @@ class Guard:
             found = self.source.fetch(args, kwargs, values)
         except LOOKUP_ERRORS:
             return f"{said(self.source)} is gone"
+        try:
+            return self._difference(found)
+        except LOOKUP_ERRORS:  # a list was expected, and it is none
+            return f"{said(self.source)} is another"
+
+    def _difference(self, found: Any) -> str:
         name = said(self.source)
         match self.kind:
             case "type":
@@ -282,8 +293,12 @@ class Guard:
                 return f"{name} has {len(found)} items, not {self.expected}"
             case "same":
                 return f"{name} is not {said(self.expected)}"
+            case "apart":
+                return f"{name} is the same object as {' or '.join(map(said, self.expected))}"
             case "answer":
                 return f"{name}.{self.expected[0]} is not {self.expected[2]}"
+            case "printed":
+                return f"{name} is {found!r}, not {self.expected[1]}"
             case "tensor":
                 return f"{name}: {differences(self.expected, found)}"
             case "relation":
@@ -339,6 +354,16 @@ def is_function(expected: tuple[Any, ...], found: Any) -> bool:
     )
 
 
+def printed(value: Any) -> str:
+    """A value that can't change as text, whatever a class of the user's writes for it."""
+    base = next((kind for kind in (str, bytes, int, float, complex) if isinstance(value, kind)), None)
+    return repr(value) if base is None else base.__repr__(value)
+
+
+def is_printed_as(expected: tuple[type, str], found: Any) -> bool:
+    return type(found) is expected[0] and printed(found) == expected[1]
+
+
 def description(tensor: torch.Tensor) -> tuple[Any, ...]:
     """All that graphs of other backends may rest on."""
     return (
@@ -390,5 +415,6 @@ _TESTS: dict[str, Callable[[Any], Any]] = {
     "value": lambda expected: functools.partial(same_value, expected),
     "code": lambda expected: functools.partial(is_function, expected),
     "tensor": lambda expected: functools.partial(is_alike, expected),
+    "printed": lambda expected: functools.partial(is_printed_as, expected),
     "state": lambda expected: functools.partial(same_state, *expected),
 }

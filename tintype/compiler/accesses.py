@@ -1,0 +1,284 @@
+"""Globals, cells, items and attributes that a program reads and writes while it is captured."""
+
+from __future__ import annotations
+
+import types
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from tintype.compiler import known
+from tintype.compiler.known import CONTAINERS
+from tintype.compiler.looking import Looking, callable_or_class
+from tintype.compiler.numbers import (
+    Number,
+)
+from tintype.compiler.sources import Source, item_of
+from tintype.interpret import Frame
+from tintype.interpret.frame import NULL
+from tintype.interpret.handlers.attributes import find_setter, instance_dictionary
+from tintype.interpret.lookup import find_in_class
+from tintype.ir.call_values import PLAIN, is_library
+
+_OWN_MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class Accesses(Looking):
+    """Notes what the program reads, and writes to what was there before."""
+
+    def on_read_global(self, frame: Frame, name: str, value: Any) -> Any:
+        capture, namespace = self.capture, frame.globals
+        if capture.reason is not None or (id(namespace), name) in capture.written:
+            return self._shadow(namespace, name, value)
+        if is_library(namespace.get("__name__")) and (callable(value) or isinstance(value, ModuleType)):
+            return value
+        source = Source("constant", namespace)
+        if name in namespace:
+            if isinstance(value, ModuleType) and is_library(value.__name__):
+                return value
+            return capture.read_number(Source("item", name, source), value)
+        capture.guard("absent", source, name)
+        return value
+
+    def on_read_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> Any:
+        capture = self.capture
+        source = capture.sources.get(id(cell))
+        if source is None and frame.function is not None and name in frame.code.co_freevars and frame.locals:
+            first = type(frame.locals[0])
+            if find_in_class(first, frame.code.co_name) is frame.function:  # a special method, which nobody read
+                capture.register_parts(Source("constant", frame.function), frame.function)
+                source = capture.sources.get(id(cell))
+        if source is not None and (id(cell), None) not in capture.written:
+            return capture.read_number(Source("cell", None, source), value)
+        return self._shadow(cell, None, value)
+
+    def _shadow(self, owner: Any, name: Any, value: Any) -> Any:
+        """What the program stored there, where it is a number that varies."""
+        found = self.capture.shadows.get((id(owner), name)) if self.capture.shadows else None
+        return (
+            found if isinstance(found, Number) and type(value) in (int, float) and found.plain() == value else value
+        )
+
+    def _store(self, owner: Any, name: Any, value: Any) -> Any:
+        """A number that is stored in what was there before is a plain one there."""
+        if isinstance(value, Number):
+            self.capture.shadows[(id(owner), name)] = value
+            return value.plain()
+        self.capture.shadows.pop((id(owner), name), None)
+        return value
+
+    def on_read_item(self, frame: Frame | None, owner: Any, key: Any, value: Any) -> Any:
+        capture = self.capture
+        source = capture.sources.get(id(owner))
+        if capture.reason is not None or source is None or isinstance(owner, torch.Tensor):
+            return value
+        if (id(owner), _key(key)) in capture.written:
+            return self._shadow(owner, _key(key), value)
+        if not isinstance(owner, CONTAINERS):
+            if callable_or_class(owner):
+                return value
+            capture.give_up(f"an item of a {type(owner).__name__} is read")
+        elif id(owner) in capture.originals or type(key) not in PLAIN:
+            capture.look_into(owner)
+        elif value is NULL:
+            if isinstance(owner, dict):
+                capture.guard("absent", source, key)
+            else:
+                capture.look_into(owner)
+        else:
+            return capture.read_number(item_of(owner, key, source), value)
+        return value
+
+    def on_read_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> Any:
+        capture = self.capture
+        if capture.reason is not None:
+            return value
+        kind = type(owner)
+        if isinstance(owner, torch.Tensor):
+            self._read_of_tensor(owner, name, value)
+        elif isinstance(owner, ModuleType):
+            self._read_of_python_module(owner, name, value)
+        elif isinstance(owner, type):
+            self.read_of_class(owner, name)
+        elif kind is super:
+            self._read_of_super(owner, name)
+        elif kind in PLAIN or kind is MethodType or isinstance(owner, types.BuiltinFunctionType):
+            pass
+        elif (id(owner), name) not in capture.written:
+            return self._read_of_instance(frame, owner, kind, name, value)
+        else:
+            return self._shadow(owner, name, value)
+        return value
+
+    def _read_of_tensor(self, owner: Any, name: str, value: Any) -> None:
+        """Attributes that somebody attached, or might have attached, to a tensor that was there before."""
+        source = self.capture.sources.get(id(owner))
+        if source is None:
+            return
+        table = Source("attribute", "__dict__", source)
+        if value is NULL:
+            self.capture.guard("absent", table, name)
+        elif name in owner.__dict__:
+            self.capture.read(Source("item", name, table), value)
+
+    def _read_of_python_module(self, owner: ModuleType, name: str, value: Any) -> None:
+        capture = self.capture
+        if is_library(owner.__name__) and (callable(value) or isinstance(value, ModuleType) or type(value) in PLAIN):
+            if type(value) is MethodType and id(value.__self__) not in capture.sources:
+                method = Source("item", name, Source("constant", owner.__dict__))
+                capture.register(Source("attribute", "__self__", method), value.__self__)
+            if isinstance(value, types.BuiltinFunctionType) and id(value) not in capture.sources:
+                capture.register(Source("item", name, Source("constant", owner.__dict__)), value)
+            return
+        source = Source("constant", owner.__dict__)
+        if (id(owner), name) in capture.written or (id(owner.__dict__), name) in capture.written:
+            return
+        if value is NULL:
+            capture.guard("absent", source, name)
+        elif name in owner.__dict__:
+            capture.read(Source("item", name, source), value)
+
+    def read_of_class(self, owner: type, name: str) -> None:
+        """An attribute that a class has, or one of its bases."""
+        capture = self.capture
+        for base in owner.__mro__:
+            found = base.__dict__.get(name, NULL)
+            if found is NULL:
+                continue
+            if not is_library(base.__module__) and (id(base), name) not in capture.written:
+                table = Source("attribute", "__dict__", Source("constant", base))
+                if isinstance(found, FunctionType):
+                    capture.guard("is", Source("item", name, table), found)
+                    capture.register_parts(Source("item", name, table), found)
+                else:
+                    capture.read(Source("item", name, table), found)
+            return
+
+    def _read_of_super(self, owner: Any, name: str) -> None:
+        proxy: Any = owner
+        mro = proxy.__self_class__.__mro__
+        for base in mro[mro.index(proxy.__thisclass__) + 1 :]:
+            if name in base.__dict__:
+                self.read_of_class(base, name)
+                return
+
+    def _read_of_instance(self, frame: Frame, owner: Any, kind: type, name: str, value: Any) -> Any:
+        capture = self.capture
+        source = capture.sources.get(id(owner))
+        own = instance_dictionary(owner)
+        in_class = find_in_class(kind, name)
+        if (id(own), name) in capture.written:
+            return self._shadow(own, name, value)
+        table = None if source is None else Source("attribute", "__dict__", source)
+        if name in own and not hasattr(type(in_class), "__set__"):
+            return value if table is None else capture.read_number(Source("item", name, table), value)
+        if isinstance(owner, torch.nn.Module) and in_class is NULL and value is not NULL:
+            for part in _OWN_MODULE_TABLES:
+                if name in own.get(part, ()):
+                    if table is not None:
+                        capture.read(Source("item", name, Source("item", part, table)), value)
+                    return value
+        if in_class is NULL:
+            if value is NULL:
+                if table is not None and own:
+                    capture.guard("absent", table, name)
+            elif source is not None:
+                capture.read(Source("attribute", name, source), value)
+            return value
+        if hasattr(type(in_class), "__set__") or isinstance(in_class, property):
+            if (source is not None and name != "__dict__") or isinstance(in_class, property):
+                self._read_of_descriptor(frame, source, kind, name, value)
+            elif source is not None:
+                capture.read(Source("attribute", name, source), value)
+            return value
+        self.read_of_class(kind, name)
+        if table is not None and known.is_users_class(kind) and not isinstance(owner, torch.nn.Module):
+            if hasattr(owner, "__dict__"):
+                capture.guard("absent", table, name)
+        return value
+
+    def _read_of_descriptor(self, frame: Frame, source: Source | None, kind: type, name: str, value: Any) -> None:
+        capture = self.capture
+        found = find_in_class(kind, name)
+        if isinstance(found, property) and isinstance(found.fget, FunctionType):
+            if type(found) is property and frame.machine.interprets(found.fget):
+                self.read_of_class(kind, name)
+                return  # what it read was noted
+            if known.is_users_class(kind):
+                capture.give_up(f"the property {kind.__name__}.{name} runs natively")
+                return
+        if source is not None and value is not NULL:
+            capture.read(Source("attribute", name, source), value)
+
+    # --- writes ----------------------------------------------------------------------------------------------------
+
+    def on_write_global(self, frame: Frame, name: str, value: Any) -> None:
+        if isinstance(value, Number):
+            frame.stack[-1] = self._store(frame.globals, name, value)
+        self._write_item(frame.globals, name, value, Source("constant", frame.globals))
+
+    def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None:
+        capture = self.capture
+        if id(cell) in capture.sources:
+            if isinstance(value, Number):
+                frame.stack[-1] = self._store(cell, None, value)
+            capture.effect("cell", cell, None, () if value is NULL else (value,), value is NULL)
+            capture.written.add((id(cell), None))
+
+    def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:
+        capture = self.capture
+        if isinstance(owner, torch.Tensor) or id(owner) not in capture.sources:
+            return
+        if not isinstance(owner, CONTAINERS):
+            methods = frame.machine.setitem if value is not NULL else frame.machine.delitem
+            if not methods[type(owner)]:
+                capture.give_up(f"an item of a {type(owner).__name__} is written")
+            return
+        capture.keep_original(owner)
+        if isinstance(value, Number):
+            frame.stack[-3] = self._store(owner, _key(key), value)
+        self._write_item(owner, key, value, None)
+
+    def _write_item(self, owner: Any, key: Any, value: Any, source: Source | None) -> None:
+        capture = self.capture
+        if source is not None and id(owner) not in capture.sources:
+            capture.register(source, owner)
+        capture.effect("item", owner, key, () if value is NULL else (value,), value is NULL)
+        capture.written.add((id(owner), _key(key)))
+
+    def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
+        capture = self.capture
+        if capture.reason is not None:
+            return
+        if isinstance(owner, torch.Tensor):
+            if not hasattr(find_in_class(type(owner), name), "__set__"):
+                capture.give_up(f"an attribute {name!r} is attached to a tensor")
+            return
+        source = capture.source_of(owner)
+        if source is None:
+            return
+        if find_setter(frame, owner, name, "__setattr__", "fset") is not None:
+            return
+        found = find_in_class(type(owner), name)
+        if isinstance(found, property) or isinstance(find_in_class(type(owner), "__setattr__"), FunctionType):
+            if find_in_class(type(owner), "__setattr__") is not vars(torch.nn.Module)["__setattr__"]:
+                capture.give_up(f"{type(owner).__name__}.{name} is written by code that runs natively")
+        if name in ("__dict__", "__class__"):
+            capture.give_up(f"{name} of a {type(owner).__name__} is replaced")
+        capture.effect("attribute", owner, name, () if value is NULL else (value,), value is NULL)
+        if isinstance(value, Number):
+            self._store(instance_dictionary(owner), name, value)
+            self._put_plain(frame, self._store(owner, name, value))
+        capture.written.add((id(owner), name))
+        capture.written.add((id(instance_dictionary(owner)), name))
+
+    @staticmethod
+    def _put_plain(frame: Frame, value: Any) -> None:
+        """``store_attribute`` has the value below the owner."""
+        if len(frame.stack) > 1 and isinstance(frame.stack[-2], Number):
+            frame.stack[-2] = value
+
+
+def _key(key: Any) -> Any:
+    return key if type(key) in PLAIN else id(key)
