@@ -69,6 +69,8 @@ _HOMES = {
     "InputStructureError": "tintype.errors",
     "LostGradientWarning": "tintype.errors",
     "LostStateWarning": "tintype.errors",
+    "RefusedSizesWarning": "tintype.errors",
+    "TrainingModeWarning": "tintype.errors",
     "UnsavableError": "tintype.errors",
     "BackendError": "tintype.errors",
     "InvalidRequestError": "tintype.errors",

@@ -24,11 +24,13 @@ from tintype.errors import LostStateWarning as LostStateWarning
 from tintype.errors import MutationError as MutationError
 from tintype.errors import RecompileError as RecompileError
 from tintype.errors import RecompileWarning as RecompileWarning
+from tintype.errors import RefusedSizesWarning as RefusedSizesWarning
 from tintype.errors import RuntimeAssertionError as RuntimeAssertionError
 from tintype.errors import StaleRunsWarning as StaleRunsWarning
 from tintype.errors import StateChangedError as StateChangedError
 from tintype.errors import TensorWithoutDataError as TensorWithoutDataError
 from tintype.errors import TintypeError as TintypeError
+from tintype.errors import TrainingModeWarning as TrainingModeWarning
 from tintype.errors import UnsavableError as UnsavableError
 from tintype.errors import UnsupportedInputError as UnsupportedInputError
 from tintype.errors import UnsupportedOperatorError as UnsupportedOperatorError

@@ -290,6 +290,38 @@ class LostGradientWarning(UserWarning):
     id = "lost-gradient"
 
 
+class TrainingModeWarning(UserWarning):
+    """A program has dropout or batch norm as in training: each of its calls drops other elements, or depends on the
+    other examples of its batch and changes statistics. The warning names the modules and lines.
+
+    >>> import warnings, torch, tintype
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     program = tintype.export(torch.nn.Dropout(0.5), (torch.ones(2),))
+    >>> [warning.category.id for warning in caught]
+    ['training-mode']
+    """
+
+    id = "training-mode"
+
+
+class RefusedSizesWarning(UserWarning):
+    """A program refuses sizes that ``dynamic_shapes`` promises, since the model fails for them too. The warning names
+    what the program needs of its sizes, with the lines.
+
+    >>> import warnings, torch, tintype
+    >>> def model(x):
+    ...     return torch.nn.functional.pad(x, (3, 3), mode="reflect")
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     program = tintype.export(model, (torch.ones(1, 5),), dynamic_shapes={"x": {1: tintype.Dim("n")}})
+    >>> [warning.category.id for warning in caught]
+    ['refused-sizes']
+    """
+
+    id = "refused-sizes"
+
+
 class StateChangedError(CaptureError):
     """The program assigned a tensor to an attribute that is not a registered buffer.
 

@@ -115,6 +115,31 @@ def complex_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> li
     return [guard for guard in environment.guards if not is_covered(guard)]
 
 
+def refused_promises(environment: Environment, sizes: Sequence[DynamicSize]) -> list[tuple[str, Location | None]]:
+    """What a program asserts of named sizes that were promised to be anything else too, with the lines.
+
+    That 0 or 1 is refused where nobody spoke of a smallest size is nothing to speak of."""
+    if not environment.guards:
+        return []
+    names = _Names(sizes)
+    scratch = Environment()
+
+    @functools.cache
+    def promised(symbol: Symbol) -> Size:
+        lower, upper = symbol.declared
+        lower = max(lower, 2) if lower == 0 else lower
+        return parameter_of(scratch, max(environment.hint(symbol), int(lower)), Range(lower, upper))
+
+    refused: dict[tuple[str, Location | None], None] = {}
+    for guard in complex_guards(environment, sizes):
+        symbols = guard.condition.symbols
+        if all(names.standing.get(symbol) is Standing.NAMED for symbol in symbols) and not is_implied(
+            substitute(guard.condition, {symbol: promised(symbol) for symbol in symbols})
+        ):
+            refused[names.text(guard.condition), guard.location] = None
+    return list(refused)
+
+
 def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> list[ContractLine]:
     """What the final program accepts: each size that was to vary, then the assertions that it makes."""
     names = _Names(sizes)

@@ -14,6 +14,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.errors import ConstraintViolationError, InvalidRequestError, TintypeError
+from tintype.export.advice import warn_of_refused_sizes, warn_of_training_mode
 from tintype.export.call_spec import CallSpec, ModuleCallEntry
 from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
 from tintype.export.example_call import ExampleCall
@@ -84,7 +85,7 @@ def export(
     >>> ep.module()(torch.ones(7, 3)).shape
     torch.Size([7, 2])
     """
-    return capture_program(
+    program = capture_program(
         mod,
         args,
         kwargs,
@@ -96,6 +97,10 @@ def export(
         forgets_assignments=forgets_assignments,
         control_flow=control_flow,
     )
+    warn_of_training_mode(mod, program.graph_module)
+    if not prefer_deferred_runtime_asserts_over_guards:
+        warn_of_refused_sizes(program)
+    return program
 
 
 def export_for_training(
