@@ -13,11 +13,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients docs lint format dist clean
+.PHONY: test view-browser test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients docs lint format dist clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
 	$(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules tintype
+
+# The pages of tintype view in a real browser: Chromium, which this does not install.
+view-browser: $(VENV)/stamp-test
+	$(BIN)/python -m pytest -q tests/view/in_browser.py
 
 # All tests one after the other in one process, forwards and backwards: none may hang on what another left behind.
 test-one-process: $(VENV)/stamp-test

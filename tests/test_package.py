@@ -100,7 +100,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_all_that_is_needed_and_no_more(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"tintype/py.typed", "tintype/__init__.pyi", "tintype/error_pages/data-dependent.md"} <= names
+    assert {
+        "tintype/py.typed",
+        "tintype/__init__.pyi",
+        "tintype/error_pages/data-dependent.md",
+        "tintype/view/page/app.js",
+    } <= names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"tintype"}
     sources = {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "tintype").rglob("*.py")}
     assert sources <= names

@@ -49,6 +49,7 @@ _HOMES = {
     "register_container": "tintype.tree",
     "register_dataclass": "tintype.tree",
     "unflatten": "tintype.export.unflatten",
+    "view": "tintype.view",
     "register_namedtuple": "tintype.tree",
     "suggest_dynamic_shapes": "tintype.export",
     "attach_weights": "tintype.serde.attach",

@@ -3,6 +3,7 @@
 from tintype import aot as aot
 from tintype import interop as interop
 from tintype import onnx as onnx
+from tintype import view as view
 from tintype.aot.runtime import BackwardRefusedError as BackwardRefusedError
 from tintype.comparison.comparing import compare as compare
 from tintype.compiler.api import compile as compile

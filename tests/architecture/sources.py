@@ -28,6 +28,7 @@ ROOMS = (
     "onnx",
     "interop",
     "comparison",
+    "view",
     "cli",
 )
 

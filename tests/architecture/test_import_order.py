@@ -20,8 +20,8 @@ import pytest
 from tests.architecture.sources import PACKAGE, REPOSITORY, ROOMS, package_files, parse, relative
 
 # Rooms that any other may import from inside a function, whatever their order: they bridge to torch's own
-# tools and must stay unloaded until a program needs them.
-LOADED_ON_DEMAND = frozenset({"interop"})
+# tools, or show programs to people, and must stay unloaded until somebody needs them.
+LOADED_ON_DEMAND = frozenset({"interop", "view"})
 
 # Top-level files that are not rooms and see every room.
 FRONT_DOORS = frozenset({"__init__", "__main__"})

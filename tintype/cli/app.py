@@ -146,6 +146,36 @@ def show(
 
 
 @app.command()
+def view(
+    files: Annotated[list[Path], typer.Argument(help="A program, or two to compare.", metavar="MODEL.tt [OTHER.tt]")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write; MODEL.html without.", metavar="FILE")
+    ] = None,
+    entry: Entry = None,
+    form: Annotated[
+        str, typer.Option("--format", help="page, or model-explorer for Google's viewer.", metavar="FORMAT")
+    ] = "page",
+    stages: Annotated[bool, typer.Option("--stages", help="With the program in core ATen beside it.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="With the lines that nodes come from.")] = False,
+    statistics: Annotated[bool, typer.Option("--statistics", help="With ranges of weights.")] = False,
+    imports: Imports = None,
+    containers: Annotated[
+        str, typer.Option(help="strict, or plain: objects of classes that are not here are plain ones.")
+    ] = "plain",
+) -> None:
+    """Write a page that shows programs: contract, modules, costs, graph, in one HTML file that needs no network."""
+    with _told_plainly():
+        from tintype.cli.inputs import import_modules
+        from tintype.cli.view import view_files
+
+        import_modules(imports or [])
+        view_files(
+            files, output, entry=entry, form=form, stages=stages, source=source, statistics=statistics,
+            containers=containers,
+        )  # fmt: skip
+
+
+@app.command()
 def decompose(
     file: ProgramFile,
     target: Annotated[Path, typer.Argument(help="The file to write.", metavar="CORE.tt")],
@@ -200,12 +230,20 @@ def export(
 
 
 @app.command()
-def check(model: ModelSource, inputs: Described = None, dynamic: Dynamic = None) -> None:
-    """Say whether a model can be exported, and name every problem; ends with 3 if there are some. Writes nothing."""
+def check(
+    model: ModelSource,
+    inputs: Described = None,
+    dynamic: Dynamic = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Write a page of the problems, or of the program.", metavar="FILE.html"),
+    ] = None,
+) -> None:
+    """Say whether a model can be exported, and name every problem; ends with 3 if there are some."""
     with _told_plainly():
         from tintype.cli.export_model import check_model
 
-        good = check_model(model, inputs or [], dynamic or [])
+        good = check_model(model, inputs or [], dynamic or [], page=page)
     if not good:
         raise typer.Exit(DIFFERENT)
 

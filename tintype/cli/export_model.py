@@ -18,6 +18,7 @@ from tintype.errors import CaptureReport, InvalidRequestError, TintypeError
 from tintype.export.exporting import export
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
+from tintype.view.pages import problems_page
 
 
 def export_model(source: str, target: Path, inputs: Sequence[str], dynamic: Sequence[str], *, validate: bool) -> bool:
@@ -39,8 +40,9 @@ def export_model(source: str, target: Path, inputs: Sequence[str], dynamic: Sequ
     return found.agree
 
 
-def check_model(source: str, inputs: Sequence[str], dynamic: Sequence[str]) -> bool:
-    """Print what stands in the way of an export, all of it, or what the program would ask of its inputs."""
+def check_model(source: str, inputs: Sequence[str], dynamic: Sequence[str], *, page: Path | None = None) -> bool:
+    """Print what stands in the way of an export, all of it, or what the program would ask of its inputs; perhaps
+    write a page of either, with the lines of the model."""
     model = load_model(source)
     kwargs = _inputs_of(model, inputs)
     try:
@@ -50,7 +52,11 @@ def check_model(source: str, inputs: Sequence[str], dynamic: Sequence[str]) -> b
         print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the way of an export:")
         for number, problem in enumerate(problems, 1):
             print(f"{number}. [{problem.id}] {problem}")
+        if page is not None:
+            print(problems_page(error, title=source).save(page))
         return False
+    if page is not None:
+        print(program.view(title=source, source=True).save(page))
     print(f"{source} can be exported")
     for line in str(program.contract()).splitlines():
         print(f"  {line}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Literal
 
@@ -23,6 +23,8 @@ from tintype.symbolic import (
     Range,
     Size,
     Symbol,
+    eq,
+    mod,
     python_source,
     substitute,
 )
@@ -57,6 +59,8 @@ class ContractLine:
     kind: Literal["size", "relation", "specialization", "assertion", "observation", "control flow"]
     text: str
     location: Location | None
+    # what is asked, where sizes alone decide it and checks of single inputs do not cover it
+    condition: Expr | None = field(default=None, compare=False, repr=False)
 
 
 def check_constraints(
@@ -168,7 +172,8 @@ def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> li
     assertions: list[Guard | Assertion] = [*complex_guards(environment, sizes), *environment.assertions]
     for found in assertions:
         if decide(found.condition, said) is not True:
-            lines[ContractLine("assertion", names.text(found.condition), found.location)] = None
+            text = names.text(found.condition)
+            lines[ContractLine("assertion", text, found.location, found.condition)] = None
     return list(lines)
 
 
@@ -191,7 +196,9 @@ def _size_lines(
         found = environment.congruences.get(symbol)
         if found is not None:
             cause = _cause(environment, symbol, ("eq", "ne"), alone=True)
-            congruent.append(ContractLine("size", f"{name} % {found.modulus} == {found.remainder}", cause))
+            asked = eq(mod(symbol, found.modulus), found.remainder)
+            text_of_it = f"{name} % {found.modulus} == {found.remainder}"
+            congruent.append(ContractLine("size", text_of_it, cause, asked if isinstance(asked, Expr) else None))
     if text:
         yield ContractLine("size", text, location)
     yield from congruent

@@ -37,7 +37,10 @@ from tintype.tree.subclasses import with_parts, with_tensors
 aten = torch.ops.aten
 
 if TYPE_CHECKING:
+    import os
+
     from tintype.export.draft import DraftReport
+    from tintype.view.pages import Page
 
 
 class ExportedProgram:
@@ -493,6 +496,33 @@ class ExportedProgram:
         from tintype.ir.printing import program_html
 
         return program_html(self.graph_module, self.graph_signature, self._stage.value)
+
+    def view(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        against: ExportedProgram | None = None,
+        stages: bool = False,
+        source: bool = False,
+        statistics: bool = False,
+        title: str | None = None,
+    ) -> Page:
+        """A page that shows this program, which a browser opens without a network: what it takes (sizes can be typed
+        in), modules with what they cost as formulas in the sizes, the graph with a search (docs/looking.md).
+
+        The page is written to ``path``; without, it is returned, shown by notebooks, and ``.open()`` shows it in the
+        browser. ``against`` is a program to compare with; ``stages`` adds what later stages make of it, linked by
+        origin. Neither weights nor lines of the user's program are in it, unless ``source`` or ``statistics``
+        (ranges and histograms of weights) ask for them.
+
+        >>> import torch, tintype
+        >>> ep = tintype.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+        >>> ep.view(stages=True)
+        <Page: functional: 5 nodes, core: 6 nodes>
+        """
+        from tintype.view.pages import view_program
+
+        return view_program(self, path, against, stages=stages, source=source, statistics=statistics, title=title)
 
     def _input_descriptions(self) -> list[str]:
         return [describe_value(node.meta.get("val"), str) for node in placeholders(self.graph)]
