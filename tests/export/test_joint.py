@@ -432,3 +432,35 @@ def test_the_gradient_of_a_batch_norm_without_elements_is_no_crash() -> None:
     joint(torch.randn(5, 3))
     with pytest.raises(RuntimeError, match=r"n >= |s0 >= |assertion"):
         joint(torch.randn(0, 3))
+
+
+VARIANCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "method": lambda x: x.var(),
+    "deviation": lambda x: x.std(),
+    "without correction": lambda x: torch.var(x, correction=0),
+    "biased": lambda x: torch.std(x, False),
+    "beside a mean": lambda x: torch.var_mean(x)[0],
+}
+
+
+@pytest.mark.direct(reason="joint programs are made of a model and of its program")
+@pytest.mark.parametrize("of_program", [False, True])
+@pytest.mark.parametrize("name", VARIANCES)
+def test_a_variance_of_all_elements_takes_every_size(name: str, of_program: bool) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return VARIANCES[name](x)
+
+    example = (torch.randn(5, requires_grad=True),)
+    shapes = ({0: tintype.Dim("n")},)
+    if of_program:
+        joint = tintype.export_joint(tintype.export(Model(), example, dynamic_shapes=shapes)).module()
+    else:
+        joint = tintype.export_joint(Model(), example, dynamic_shapes=shapes).module()
+    for size in (0, 1, 2, 7):
+        x = torch.randn(size, requires_grad=True)
+        expected = Model()(x)
+        expected.backward()
+        result, _, gradients = joint(x)
+        torch.testing.assert_close(result, expected.detach(), equal_nan=True)
+        torch.testing.assert_close(gradients["x"], x.grad, equal_nan=True)

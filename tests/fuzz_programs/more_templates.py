@@ -153,7 +153,7 @@ torch.empty_like({a}).fill_(3)
 torch.zeros({a}.shape, dtype=torch.int64)
 torch.tensor([[1, 2], [3, 4]])[:, :1]
 torch.logspace(0, 1, {z})
-torch.linspace(-1, 1, {z})
+torch.linspace(-1, 1.3, {z})
 torch.repeat_interleave({a1}, torch.tensor([2] * {a1}.shape[0]), 0)
 torch.scatter({f1}, {d}, {f1}.argsort({d}), {f1})
 torch.scatter_reduce({f1}, 0, torch.zeros_like({f1}, dtype=torch.int64), {f1}, "amax")

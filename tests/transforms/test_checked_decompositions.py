@@ -337,3 +337,19 @@ def test_covariances_with_weights(rows: int, options: str) -> None:
         if options != "correction":
             with pytest.raises(RuntimeError, match="negative"):
                 made.module()(example[0], torch.tensor([1, -2, 1, 3]))
+
+
+def test_a_norm_in_half_precision_is_computed_in_single_precision() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.instance_norm(x)
+
+    x = torch.linspace(-3, 3, 30).sin().reshape(2, 3, 5).bfloat16()
+    weights = torch.linspace(-1, 1, 30).cos().reshape(2, 3, 5).bfloat16()
+    program = tintype.export(Model(), (x,), dynamic_shapes="auto").run_decompositions().module()
+    gradients = []
+    for function, dtype in ((Model(), torch.float64), (program, torch.bfloat16)):
+        leaf = x.clone().to(dtype).requires_grad_()
+        (function(leaf) * weights.to(dtype)).sum().backward()
+        gradients.append(leaf.grad.double())
+    torch.testing.assert_close(*gradients, rtol=1e-2, atol=1e-2)

@@ -36,7 +36,7 @@ from tintype.trace.inner import replay
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.absent_tangents import leave_out
 from tintype.transforms.emit import Emitter, info_of
-from tintype.transforms.joint import joint_of
+from tintype.transforms.joint import JointRecorder, joint_of
 from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
@@ -100,8 +100,12 @@ class _Recorded:
         return gradients
 
     def _before_writes(self, node: Node) -> Node:
-        """The node that a tensor was when the call was recorded: a write returns it as another one."""
-        while node > self.last and isinstance(node.target, torch._ops.OpOverload) and facts_of(node.target).in_place:
+        """The node that a tensor was when the call was recorded: a write returns it as another one, and a change of
+        its geometry is a view of it."""
+        changed = self.recorder.became_views if isinstance(self.recorder, JointRecorder) else ()
+        while node > self.last and isinstance(node.target, torch._ops.OpOverload):
+            if node not in changed and not facts_of(node.target).in_place:
+                break
             node = node.args[0]  # type: ignore[assignment]
         return node
 

@@ -23,6 +23,7 @@ from tintype.symbolic.bridge import from_torch, sym_ite, to_torch
 from tintype.symbolic.expression import Size
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import certainly_at_least
+from tintype.trace.differentiated import DIFFERENTIATED
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
 
@@ -46,6 +47,8 @@ class SymbolicFunctionMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         rewrite = _REWRITES.get(func)
+        if rewrite is None and not self._recorder.below_autograd:
+            rewrite = DIFFERENTIATED.get(func)
         if rewrite is not None:
             result = rewrite(*args, **kwargs)
             if result is not NotImplemented:

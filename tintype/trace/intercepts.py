@@ -368,15 +368,26 @@ def _fill_diagonal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any
     options = {**dict(zip(names, args)), **kwargs}
     tensor, value = args[0], options["fill_value"]
     sizes = _info_of(recorder, tensor).sizes
-    if len(sizes) == 2:
+    if len(sizes) == 2 and options.get("wrap", False):
         is_fixed = all(type(size) is int for size in sizes)
-        goes_on = options.get("wrap", False) and not (is_fixed and sizes[0] <= sizes[1] + 1)
-    else:
-        goes_on = len(sizes) < 2 or any(size is not sizes[0] and size != sizes[0] for size in sizes)  # it is refused
-    if goes_on:
-        return NOT_HANDLED
+        if not (is_fixed and sizes[0] <= sizes[1] + 1):
+            recorder.record(aten.masked_fill_.Scalar, tensor, _wrapped_diagonal(recorder, tensor), value)
+            return tensor
+    elif len(sizes) != 2 and (len(sizes) < 2 or any(to_torch(size) != to_torch(sizes[0]) for size in sizes)):
+        return NOT_HANDLED  # it is refused
     diagonal = tensor
     for _ in sizes[1:]:
         diagonal = recorder.record(aten.diagonal.default, diagonal, 0, 0, 1)
     recorder.record(aten.fill_.Scalar, diagonal, value)
     return tensor
+
+
+def _wrapped_diagonal(recorder: Recorder, tensor: Any) -> Any:
+    """Where the diagonal of a matrix goes that begins again a row below its end."""
+    rows, columns = (to_torch(size) for size in _info_of(recorder, tensor).sizes)
+
+    def places() -> Any:
+        row = torch.arange(rows, device=tensor.device) % (columns + 1)
+        return row.unsqueeze(1) == torch.arange(columns, device=tensor.device)
+
+    return recorder.inside(places)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Node
 
 from tintype.errors import DataDependentError, UnsupportedOperatorError
 from tintype.fake.context import FakeContext
@@ -149,3 +150,13 @@ def _fake_kernel(func: Any) -> Callable[..., Any] | None:
         return None
     name = func.name().partition(".")[0]
     return torch._library.simple_registry.singleton.find(name).fake_impl.kernel
+
+
+def take_any_layout(last: Node) -> None:
+    """Let a kernel that was recorded after a node, and writes to some of its arguments alone, take the others in any
+    layout: it asked for contiguous ones, which goes unseen where the example is."""
+    node = last._next
+    while node.op != "root":
+        if node.target is torch.ops.aten.view.default and node.args[0] <= last:  # type: ignore[operator]
+            node.target = torch.ops.aten.reshape.default
+        node = node._next

@@ -6,6 +6,7 @@ program holds is the view from then on. The caller's own tensors, parameters and
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -74,12 +75,17 @@ def refuse_earlier_views(graph: Graph, became_views: list[Node], outputs: list[A
             if type(value) is not FakeTensor or value.info.storage is not storage:
                 continue
             if value._is_view() and value.requires_grad:
-                raise MutationError(
-                    "the program changes the size or strides of a tensor in place and uses a view afterwards that it "
-                    "made before, whose gradient can't be captured",
-                    location=location_of(changed),
-                    remedy="use the operator without the underscore, which makes a view",
-                )
+                raise earlier_view(changed)
+
+
+def earlier_view(changed: Node) -> MutationError:
+    """A view that was made before its base became what a node is can't be used."""
+    return MutationError(
+        "the program changes the size or strides of a tensor in place and uses a view afterwards that it made before, "
+        "whose gradient can't be captured",
+        location=location_of(changed),
+        remedy="use the operator without the underscore, which makes a view",
+    )
 
 
 def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
@@ -97,6 +103,8 @@ def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
     while node is not None:  # the node that made it, those that wrote to it, and one that cut its history
         if node.meta.get("val") is tensor:
             node.meta["val"] = make_fake(old_info, recorder.context, node)
+            if node.target is operator.getitem:
+                _replace_in_several(node.args[0], tensor, node.meta["val"])
         node = next((n for n in node.all_input_nodes if n.meta.get("val") is tensor), None)
     info = view.info
     if not is_symbolic(old_info):  # else torch asks the info
@@ -109,6 +117,13 @@ def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
             )
     tensor.info = info
     tensor.node = view.node
+
+
+def _replace_in_several(node: Any, tensor: FakeTensor, other: FakeTensor) -> None:
+    """The same for a tensor that is one of several results."""
+    several = node.meta.get("val")
+    if isinstance(several, (list, tuple)):
+        node.meta["val"] = type(several)(other if value is tensor else value for value in several)
 
 
 @intercept(aten.resize_.default, aten.resize_as_.default)

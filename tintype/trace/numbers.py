@@ -31,6 +31,11 @@ from tintype.symbolic.text import sides
 aten = torch.ops.aten
 
 
+def is_tangent(node: Node) -> bool:
+    """Whether a node is the gradient that is handed to the backward half of a joint graph."""
+    return "tangent" in node.meta
+
+
 class Numbers:
     """The numbers of one graph: where symbols come from, and the nodes made so far."""
 
@@ -94,8 +99,9 @@ class Numbers:
         return all(symbol in self._sources or symbol in self._derived for symbol in symbols)
 
     def define_all(self) -> None:
-        """Let symbols come from the nodes of the graph that have them, each from the first one."""
-        for node in self.graph.nodes:
+        """Let symbols come from the nodes of the graph that have them, each from the first one; from tangents, which
+        are there when the forward half is over, only what comes from nowhere else."""
+        for node in sorted(self.graph.nodes, key=is_tangent):
             value = node.meta.get("val")
             if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 number = from_torch(value)

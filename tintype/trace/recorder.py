@@ -42,7 +42,7 @@ from tintype.trace.answers import Answers
 from tintype.trace.calls import NOT_HANDLED, Call, NeedsRecordingError
 from tintype.trace.expected_failures import may_be_stretched, note_failure
 from tintype.trace.function_mode import SymbolicFunctionMode
-from tintype.trace.kernels import infer
+from tintype.trace.kernels import infer, take_any_layout
 from tintype.trace.modes import Modes
 from tintype.trace.number_methods import number_methods
 from tintype.trace.numbers import Numbers
@@ -205,7 +205,11 @@ class Recorder(Answers, TorchDispatchMode):
         elif not plan.returns_nothing:
             results = infer(self, Call(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes))
         if results is NOT_HANDLED:
-            return self.expand(func, args, kwargs)
+            last = self.graph._root._prev
+            expanded = self.expand(func, args, kwargs)
+            if plan.hidden_writes:
+                take_any_layout(last)
+            return expanded
         if plan.hidden_writes:
             self.mark_written([info.storage for info in plan.hidden_writes_of(infos)])
         grad = self.modes.gradients and _any_requires_grad(infos)

@@ -5,6 +5,7 @@ What they compute is written in terms of operators that take such numbers, as ea
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 
 
 def _varies(*numbers: Any) -> bool:
-    return any(type(number) is torch.SymInt for number in numbers)
+    return any(type(number) in (torch.SymInt, torch.SymFloat) for number in numbers)
 
 
 def _window(shape: Callable[[torch.Tensor, Any], torch.Tensor]) -> Callable[..., Any]:
@@ -76,9 +77,13 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: An
         return NotImplemented
     if not kind.is_floating_point or options:
         return NotImplemented
-    position = torch.arange(steps, dtype=kind, device=device)  # type: ignore[call-overload]
-    width = (end - start) / torch.sym_max(steps - 1, 1)
-    return torch.where(position * 2 < steps, start + position * width, end - (steps - 1 - position) * width)
+    if kind is torch.float32 and not _varies(start, end):
+        start, end = ctypes.c_float(start).value, ctypes.c_float(end).value
+    # the kernel rounds once, after a product that is exact in double precision, and once before for the width
+    position = torch.arange(steps, dtype=torch.float64, device=device)  # type: ignore[call-overload]
+    width = torch.full((), (end - start) / torch.sym_max(steps - 1, 1), dtype=kind, device=device).double()
+    rising, falling = start + position * width, end - (steps - 1 - position) * width
+    return torch.where(position < torch.sym_max(steps // 2, 1), rising, falling).to(kind)
 
 
 def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **options: Any) -> Any:

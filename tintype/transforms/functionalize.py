@@ -38,6 +38,7 @@ from tintype.ir.signature import InputKind, InputSpec, OutputSpec, StateWrite, T
 from tintype.symbolic.sizes import is_zero
 from tintype.transforms import refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
+from tintype.transforms.drawn_again import draws
 from tintype.transforms.emit import Emitter, info_of, location_of
 from tintype.transforms.functional_outputs import expose, mutation_outputs
 from tintype.transforms.handles import (
@@ -51,7 +52,7 @@ from tintype.transforms.histories import Histories
 from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
-from tintype.transforms.moved_values import work_out_again
+from tintype.transforms.moved_values import lay_as_in_program, work_out_again
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.seen_later import is_seen_later
 from tintype.transforms.shared_elements import share_elements
@@ -119,7 +120,8 @@ class Functionalization:
         self.replaced: list[Node] = []
         # nodes whose value lies in memory otherwise than in the program
         self.moved: set[Node] = set()
-        # how the program had those of them that are views of what nobody writes to
+        # how the program had them, and those of them that are views of what nobody writes to
+        self.originals: dict[Node, TensorInfo] = {}
         self.geometry: dict[Node, TensorInfo] = {}
         # the graphs that operators take, as they were rewritten
         self.finished: dict[GraphModule, Any] = {}
@@ -314,6 +316,8 @@ class Functionalization:
             for argument, value in new.items()
         )
         if moved and node.op == "call_function":
+            if draws(node):
+                lay_as_in_program(self, node, new)
             work_out_again(self, node)
 
     # --- writing -------------------------------------------------------------------------------------------

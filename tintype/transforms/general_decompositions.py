@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import get_computation_dtype
 
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.sizes import broadcast_dim
@@ -117,7 +118,10 @@ def _instance_norm(
     factors = [factor for factor in (weight, bias) if factor is not None]
     if running_mean is not None or not use_input_stats or any(factor.dtype is not image.dtype for factor in factors):
         return NotImplemented
-    space = list(range(2, image.dim()))
+    space, dtype = list(range(2, image.dim())), image.dtype
+    image, weight, bias = (  # as the kernel computes it
+        None if part is None else part.to(get_computation_dtype(dtype)) for part in (image, weight, bias)
+    )
     mean = aten.mean.dim(image, space, True)
     variance = aten.var.correction(image, space, correction=0, keepdim=True)
     result = (image - mean) * aten.rsqrt.default(variance + eps)
@@ -125,7 +129,7 @@ def _instance_norm(
         None if factor is None else aten.view.default(factor, [-1] + [1] * len(space)) for factor in (weight, bias)
     )
     result = result if weight is None else result * weight
-    return result if bias is None else result + bias
+    return (result if bias is None else result + bias).to(dtype)
 
 
 # --- pooling ---------------------------------------------------------------------------------------------------

@@ -40,12 +40,13 @@ from tintype.ir.operator_facts import PROMISES
 from tintype.ir.process_switches import collector_paused, onednn_off
 from tintype.ir.running import call_node
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
+from tintype.symbolic import RequirementError
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
 from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
 from tintype.trace.capture_failures import explained
-from tintype.trace.metadata_writes import refuse_earlier_views
+from tintype.trace.metadata_writes import earlier_view, refuse_earlier_views
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording
@@ -64,6 +65,9 @@ _next_sequence_number = torch.autograd._get_sequence_nr
 _NO_DERIVATIVE = re.compile(
     r"derivative for \S+ is not implemented|Expected isFloatingType\(grad\.scalar_type|returned an invalid gradient"
 )
+
+# what it says where there are derivatives, of a program that it does not take once gradients are asked for
+_REFUSED = re.compile(r"detached in-place|isDifferentiableType\(")
 
 
 class NoDerivativeError(CaptureError):
@@ -192,6 +196,11 @@ class JointRecorder(Recorder):
                     f"{error}, and a joint graph needs it",
                     remedy="keep gradients away from the operator: detach() its argument, or torch.no_grad()",
                 ) from error
+            if _REFUSED.search(str(error)):
+                raise CaptureError(
+                    f"autograd can't compute the gradients of this program: {str(error).splitlines()[0]}",
+                    remedy="use detach() in place of detach_(), and write no value with a gradient to integers",
+                ) from error
             of_capture = explained(error)
             if of_capture is not None:
                 raise of_capture from error
@@ -286,7 +295,12 @@ class JointCapture(Capture):
             raise _backward_called()
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        outputs = super()._call_root(args, kwargs)
+        try:
+            outputs = super()._call_root(args, kwargs)
+        except RequirementError as error:
+            if not self.recorder.became_views:
+                raise
+            raise earlier_view(self.recorder.became_views[-1]) from error  # whose history did not fit the new sizes
         if self.recorder.became_views:
             refuse_earlier_views(self.graph, self.recorder.became_views, tree.flatten(outputs)[0])
         self.gradients = self.differentiate(outputs)
@@ -500,7 +514,7 @@ def add_tangent(recorder: JointRecorder, output: torch.Tensor, name: str) -> Fak
     strides = preserved_strides(known.sizes, known.strides)
     info = TensorInfo(known.sizes, strides, known.dtype, known.device)
     fake = make_fake(info, recorder.context, node)
-    set_meta(node, NodeMeta({"val": fake}))
+    set_meta(node, NodeMeta({"val": fake, "tangent": True}))
     return fake
 
 

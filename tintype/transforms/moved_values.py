@@ -14,7 +14,7 @@ from tintype.ir.graph import meta_of, set_meta
 from tintype.ir.operator_facts import facts_of
 from tintype.transforms.emit import evaluate, info_of
 from tintype.transforms.handles import alike, moved_fake
-from tintype.transforms.views import RECOMPUTE_VIEW, View
+from tintype.transforms.views import RECOMPUTE_VIEW, View, laid_out
 
 if TYPE_CHECKING:
     from tintype.transforms.functionalize import Functionalization
@@ -46,6 +46,7 @@ def _move(functional: Functionalization, node: Node, old: Any, new: TensorInfo |
     """Note that a node's value has another layout; to the program it is still the same tensor."""
     if new is None or type(old) is not FakeTensor or alike(new, old.info):
         return
+    functional.originals.setdefault(node, old.info)
     _describe(functional, node, moved_fake(new, old, functional.context))
 
 
@@ -74,3 +75,16 @@ def _view_moved(functional: Functionalization, node: Node, info: TensorInfo) -> 
     functional.moved.add(value)
     node.replace_all_uses_with(value)
     functional.graph.erase_node(node)
+
+
+def lay_as_in_program(functional: Functionalization, node: Node, read: dict[Node, Node]) -> None:
+    """Give an operator that draws random numbers its arguments as they lie in the program: it draws for elements in
+    the order in which they lie in memory. ``read`` has the values of its arguments."""
+    laid = {}
+    for argument, value in read.items():
+        handle = functional.handles.get(argument)
+        wanted = handle.info if handle is not None else functional.originals.get(argument)
+        laid[value] = value if wanted is None else laid_out(functional.emit, value, wanted)
+    node.args = torch.fx.node.map_arg(node.args, lambda value: laid.get(value, value))
+    node.kwargs = torch.fx.node.map_arg(node.kwargs, lambda value: laid.get(value, value))
+

@@ -478,8 +478,13 @@ def _view_as_complex(emit: Emitter, base: Node, value: Node, args: tuple[Any, ..
 
 @scatter(aten.view.dtype)
 def _view_dtype(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    info = _info(base)
-    return emit.call(aten.view.dtype, _contiguous(emit, value), info.dtype)
+    info, value = _info(base), _contiguous(emit, value)
+    sizes = _info(value).sizes
+    if info.dtype.itemsize <= _info(value).dtype.itemsize or certainly_at_least(sizes[-1], 1):
+        return emit.call(aten.view.dtype, value, info.dtype)
+    # without elements a matrix has strides of 1, which the operator does not take for wider elements
+    flat = emit.call(aten.view.dtype, reshape(emit, value, (product(sizes),)), info.dtype)
+    return reshape(emit, flat, info.sizes)
 
 
 @scatter(aten._conj.default)

@@ -10,7 +10,7 @@ import torch
 from tintype.fake.info import TensorInfo, strides_for_format
 from tintype.fake.rules.memory_format import looks_channels_last
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, ge, lt, maximum, minimum
+from tintype.symbolic import Condition, Expr, Size, ceil_div, choose, eq, ge, lt, maximum, minimum
 from tintype.symbolic.sizes import (
     Message,
     at_least,
@@ -83,11 +83,19 @@ class Questions:
 
 
 class ExamplesQuestions(Questions):
-    """The same where a size that is 1 in the example is taken for 1, by a guard."""
+    """The same where a size that is 1 in the example is taken for 1, and strides for what they are then, by guards."""
+
+    @staticmethod
+    def same(left: Size, right: Size) -> bool:
+        condition = eq(left, right)
+        if isinstance(condition, bool):
+            return condition
+        with condition.environment.following_hints():
+            return condition.environment.guard_or(condition, False)
 
     @staticmethod
     def is_one(size: Size) -> bool:
-        return same(size, 1)
+        return ExamplesQuestions.same(size, 1)
 
 
 class GeneralQuestions(Questions):
