@@ -15,7 +15,7 @@ import torch
 
 import tintype
 from tests.fuzz_programs.comparing import compare, difference, gradient_difference
-from tests.fuzz_programs.inputs import Case, can_share, other_layouts
+from tests.fuzz_programs.inputs import Case, can_share, evaluated, other_layouts, shape
 from tests.fuzz_programs.language import Input, Program
 from tests.fuzz_programs.programs import OTHERS
 from tests.fuzz_programs.running import Outcome, Runnable, State, copied, run, run_as_differentiated
@@ -178,10 +178,13 @@ def is_promised(program: Program, case: Case) -> bool:
 
 
 def has_small_size(program: Program, case: Case) -> bool:
-    """Whether a size is 0 or 1, which a program may rule out by an assertion."""
-    from tests.fuzz_programs.inputs import shape
-
-    return any(min(shape(item, case.sizes), default=2) < 2 for item in program.inputs if isinstance(item, Input))
+    """Whether a size, or a number that may be one, is 0 or 1, which a program may rule out by an assertion."""
+    return any(
+        min(shape(item, case.sizes), default=2) < 2
+        if isinstance(item, Input)
+        else evaluated(item.value, case.sizes) < 2
+        for item in program.inputs
+    )
 
 
 # --- judging -------------------------------------------------------------------------------------------------

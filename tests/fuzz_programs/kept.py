@@ -361,6 +361,9 @@ KEPT = [
     Kept("steps to a number that varies", dim(n=3), (N,), "torch.linspace(-1, 1, x0.shape[0])"),
     Kept("a smoothed loss of classes that vary", dim(n=3, m=4), (x("x0", "n", "m"),),
          "torch.nn.functional.cross_entropy(x0, x0.softmax(1), label_smoothing=0.1)"),
+    Kept("a norm of neighbours in a branch", dim(n=0), (x("x0", "3", "2", "n"),),
+         "tintype.cond((x0 > 0.5).any(), lambda a0: torch.nn.functional.local_response_norm(a0, 2), "
+         "lambda a0: a0.clone(), (x0,))"),
     Kept("a view of what gets another geometry", static(), (x("x0", "4", "4"),),
          "v0 = self.m0(x0)\nv1 = v0.broadcast_to(v0.shape)\nv0.transpose_(0, 1).add_(1)\nv1 // 2",
          "self.m0 = torch.nn.Linear(4, 3)"),

@@ -93,6 +93,8 @@ MAKERS: dict[str, Callable[[Exported], Any]] = {
 JOINT = "joint"
 BY_TABLE = "decomposed by a table"
 NAMES = [*MAKERS, JOINT]
+# Those that compute with other operators than eager mode does.
+OTHER_KERNELS = {"decomposed", "decomposed by an empty table", BY_TABLE, "decomposed and saved", "aot", JOINT}
 # Those that make a graph for each kind of arguments: they take every size.
 ANY_SIZES = {"aot"}
 # Those that may refuse a program that export takes.

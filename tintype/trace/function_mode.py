@@ -345,6 +345,18 @@ def _batch_norm(
     return result
 
 
+def _local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
+    """torch asks whether there are elements; computed so, it does not matter."""
+    sizes = input.shape
+    if len(sizes) < 3 or type(sizes[1]) is not int or not sizes[1]:
+        return NotImplemented
+    if not any(isinstance(length, torch.SymInt) for length in sizes):
+        return NotImplemented
+    around = [0, 0] * (len(sizes) - 2) + [size // 2, (size - 1) // 2]
+    near = torch.nn.functional.pad(input.mul(input), around).unfold(1, size, 1).mean(-1)
+    return input / near.mul(alpha).add(k).pow(beta)
+
+
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
 
@@ -368,6 +380,7 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: functools.partial(_ctc_loss, function=torch.ctc_loss),
     torch.nn.functional.ctc_loss: functools.partial(_ctc_loss, function=torch.nn.functional.ctc_loss),
     torch.nn.functional.batch_norm: _batch_norm,
+    torch.nn.functional.local_response_norm: _local_response_norm,
     torch._C._nn.one_hot: _one_hot,
     torch.zeros: _zeros,
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
