@@ -332,7 +332,7 @@ KEPT = [
     # what the run with seed 109 found
     Kept("numbers drawn for what a write has laid out anew", static(), (x("x0", "3", "5"),),
          "v0 = x0.permute(1, 0)\nv0.tril_()\nv1 = v0.sin()\n"
-         "(torch.rand_like(v0), torch.nn.functional.dropout(v1, 0.5), v1.clone().normal_(), v0.clone().bernoulli_(0.5))"),
+         "(torch.rand_like(v0), torch.nn.functional.dropout(v1), v1.clone().normal_(), v0.clone().bernoulli_())"),
     Kept("a number of elements that data decide, of what was written to", static(),
          (x("x0", "3", layout="strided"),),
          "x0.unsqueeze(0).add_(1)\ntorch.repeat_interleave(x0, torch.tensor([2, 2, 2]), 0)"),
@@ -340,7 +340,8 @@ KEPT = [
          "v0 = x0.unbind(-1)[0]\nv0.t_()\n(v0 * 2, x0)"),
     Kept("one of two results gets another geometry", static(), (x("x0", "4", "3"),),
          "v0 = torch.std_mean(x0, 1)[0]\nv0.unsqueeze_(0).add_(1)\nv0"),
-    Kept("a diagonal of dimensions that may differ", auto(n=3), (x("x0", "3", "3", "n"),), "x0.fill_diagonal_(1)\nx0"),
+    Kept("a diagonal of dimensions that may differ", auto(n=3), (x("x0", "3", "3", "n"),),
+         "x0.fill_diagonal_(1)\nx0"),
     Kept("a diagonal that begins again", auto(n=5), (x("x0", "n", "3"),), "x0.fill_diagonal_(1, wrap=True)\nx0"),
     Kept("a part that data choose is written to", static(), (x("x0", "3"),),
          "v0 = x0[x0 > 0]\nv0[None][0] = 0\nv0"),
@@ -355,7 +356,8 @@ KEPT = [
          'self.register_buffer("b0", torch.ones(1, dtype=torch.int64))'),
     Kept("bits of nothing are written to", dim(n=1), (x("x0", "3", "n", dtype="float64"),),
          "v0 = x0.sign().view(torch.int32)\nv0.reshape(-1).add_(1)\n(v0[1:, :-1], v0)"),
-    Kept("a view of a row that is one by its example", auto(n=1), (x("x0", "3", "n", "3"),), "x0[:, 0, :].view(-1) * 2"),
+    Kept("a view of a row that is one by its example", auto(n=1), (x("x0", "3", "n", "3"),),
+         "x0[:, 0, :].view(-1) * 2"),
     Kept("running statistics of an image in any layout", static(), (x("x0", "2", "3", "2"),), "self.m0(x0)",
          "self.m0 = torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True)"),
     Kept("steps to a number that varies", dim(n=3), (N,), "torch.linspace(-1, 1, x0.shape[0])"),

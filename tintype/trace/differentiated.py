@@ -40,14 +40,15 @@ def _mean_cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Any:
     """The mean for probabilities is a sum divided by the number of rows, and no number where there are no classes."""
-    dim = 1 if scores.dim() > 1 else 0
-    classes: Any = scores.shape[dim] if scores.dim() else 1
+    dim = min(scores.dim() - 1, 1)
+    sizes: Any = scores.shape
+    classes = sizes[dim] if sizes else 1
     if reduction != 1 or not target.is_floating_point() or not isinstance(classes, torch.SymInt):
         return NotImplemented
     total = aten.cross_entropy_loss.default(scores, target, weight, 2, ignore_index, label_smoothing)
     rows: Any = 1
-    for size in (*scores.shape[:dim], *scores.shape[dim + 1 :]):
-        rows = rows * size
+    for place, size in enumerate(sizes):
+        rows = rows if place == dim else rows * size
     return total / sym_ite(classes == 0, 0, rows)
 
 

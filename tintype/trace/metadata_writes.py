@@ -81,8 +81,8 @@ def refuse_earlier_views(graph: Graph, became_views: list[Node], outputs: list[A
 def earlier_view(changed: Node) -> MutationError:
     """A view that was made before its base became what a node is can't be used."""
     return MutationError(
-        "the program changes the size or strides of a tensor in place and uses a view afterwards that it made before, "
-        "whose gradient can't be captured",
+        "the program changes the size or strides of a tensor in place and uses a view afterwards that it made "
+        "before, whose gradient can't be captured",
         location=location_of(changed),
         remedy="use the operator without the underscore, which makes a view",
     )

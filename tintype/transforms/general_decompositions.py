@@ -119,9 +119,8 @@ def _instance_norm(
     if running_mean is not None or not use_input_stats or any(factor.dtype is not image.dtype for factor in factors):
         return NotImplemented
     space, dtype = list(range(2, image.dim())), image.dtype
-    image, weight, bias = (  # as the kernel computes it
-        None if part is None else part.to(get_computation_dtype(dtype)) for part in (image, weight, bias)
-    )
+    image = image.to(get_computation_dtype(dtype))  # as the kernel computes it
+    weight, bias = (None if factor is None else factor.to(image.dtype) for factor in (weight, bias))
     mean = aten.mean.dim(image, space, True)
     variance = aten.var.correction(image, space, correction=0, keepdim=True)
     result = (image - mean) * aten.rsqrt.default(variance + eps)

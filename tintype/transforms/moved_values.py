@@ -87,4 +87,3 @@ def lay_as_in_program(functional: Functionalization, node: Node, read: dict[Node
         laid[value] = value if wanted is None else laid_out(functional.emit, value, wanted)
     node.args = torch.fx.node.map_arg(node.args, lambda value: laid.get(value, value))
     node.kwargs = torch.fx.node.map_arg(node.kwargs, lambda value: laid.get(value, value))
-

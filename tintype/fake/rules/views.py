@@ -83,7 +83,7 @@ class Questions:
 
 
 class ExamplesQuestions(Questions):
-    """The same where a size that is 1 in the example is taken for 1, and strides for what they are then, by guards."""
+    """The same where a size that is 1 in the example is taken for 1, and strides accordingly, by guards."""
 
     @staticmethod
     def same(left: Size, right: Size) -> bool:
