@@ -57,9 +57,10 @@ def _over_all(function: Any) -> Callable[..., Any]:
 
     def reduce(input: torch.Tensor, *args: Any, **options: Any) -> Any:
         sizes = input.shape
-        if len(args) == 1 and type(args[0]) is bool:
-            args, options = (), {**options, "unbiased": args[0]}
-        is_plain = not args and "dim" not in options and (options.get("correction") or 0) <= 1
+        flags = [argument for argument in args if type(argument) is bool]
+        if flags:
+            options["unbiased"] = flags[0]
+        is_plain = len(args) == len(flags) <= 1 and "dim" not in options and (options.get("correction") or 0) <= 1
         if not is_plain or not any(isinstance(size, torch.SymInt) for size in sizes):
             return NotImplemented
         return function(input, dim=list(range(len(sizes))), **options)
