@@ -205,11 +205,7 @@ class Recorder(Answers, TorchDispatchMode):
         elif not plan.returns_nothing:
             results = infer(self, Call(func, plan, args, kwargs, infos, nodes, kwarg_infos, kwarg_nodes))
         if results is NOT_HANDLED:
-            last = self.graph._root._prev
-            expanded = self.expand(func, args, kwargs)
-            if plan.hidden_writes:
-                take_any_layout(last)
-            return expanded
+            return self.expand(func, args, kwargs)
         if plan.hidden_writes:
             self.mark_written([info.storage for info in plan.hidden_writes_of(infos)])
         grad = self.modes.gradients and _any_requires_grad(infos)
@@ -469,6 +465,7 @@ class Recorder(Answers, TorchDispatchMode):
 
     def expand(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run a composite operator's kernel and record the operators it calls."""
+        last = self.graph._root._prev
         if self.modes.entered and not self.modes.casts(func):
             with self.modes.autocast_on():
                 result = self.inside(lambda: func.decompose(*args, **kwargs))
@@ -476,6 +473,8 @@ class Recorder(Answers, TorchDispatchMode):
             result = self.inside(lambda: func.decompose(*args, **kwargs))
         if result is NotImplemented:
             raise UnsupportedOperatorError(f"{func} has no kernel that can be captured", location=user_location())
+        if plan_for(func).hidden_writes:
+            take_any_layout(last)
         return result
 
     def inside(self, function: Callable[[], Any]) -> Any:
