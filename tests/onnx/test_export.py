@@ -291,3 +291,25 @@ def test_a_dtype_without_kernels_says_what_to_do() -> None:
     with pytest.raises(tintype.TintypeError, match="verify=False"):
         tintype.onnx.export(model, (x,))
     assert operators(tintype.onnx.export(model, (x,), verify=False)) == ["Gemm"]
+
+
+def test_outputs_are_named_by_their_place_in_the_result() -> None:
+    def model(x: torch.Tensor) -> Any:
+        return {"logits": x * 2, "hidden": (x + 1, [x + 2]), "x": x}
+
+    for optimize in (True, "full"):
+        program = compared(model, (torch.ones(2),), optimize=optimize)
+        assert program.output_names == ["logits", "hidden[0]", "hidden[1][0]", "x_1"]
+    assert compared(lambda x: x + 1, (torch.ones(2),)).output_names == ["result"]
+    assert compared(lambda x: (x + 1, x, x), (torch.ones(2),)).output_names == ["result[0]", "result[1]", "result[2]"]
+
+
+def test_outputs_of_caches_are_named_by_their_place() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        vocab_size=9,
+    )  # fmt: skip
+    program = tintype.onnx.export(LlamaForCausalLM(config).eval(), (torch.ones(1, 3, dtype=torch.long),))
+    assert program.output_names == ["logits", "past_key_values.layers[0].keys", "past_key_values.layers[0].values"]

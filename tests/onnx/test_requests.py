@@ -154,3 +154,49 @@ def test_the_metadata_hold_no_weights(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     tintype.onnx.export(torch.nn.Linear(500, 500), (torch.ones(2, 500),)).save(path)
     assert path.stat().st_size < 1_020_000  # of which 1,002,000 are the weights
+
+
+def test_outputs_are_written_to_memory_of_the_callers() -> None:
+    batch = {0: tintype.Dim("batch")}
+    layer = torch.nn.Linear(3, 2)
+    program = tintype.onnx.export(
+        lambda x: {"y": layer(x), "twice": x * 2}, (torch.ones(4, 3),), dynamic_shapes=(batch,)
+    )
+    for rows in (1, 5, 0):
+        x, memory = torch.randn(rows, 3), torch.full((rows, 2), 7.0)
+        result = program.write_into({"y": memory}, x)
+        assert result["y"] is memory
+        torch.testing.assert_close(result, {"y": layer(x).detach(), "twice": x * 2})
+    x = torch.randn(2, 3)
+    wrong = {
+        "no tensor of torch.float32": {"y": torch.empty(2, 2, dtype=torch.float64)},
+        "no contiguous": {"y": torch.empty(2, 2).T[:, :1].expand(2, 2)},
+        "memory of an input": {"twice": x},
+        "no result z": {"z": torch.empty(2)},
+        "ONNX Runtime failed": {"y": torch.empty(3, 2)},
+    }
+    for text, outputs in wrong.items():
+        with pytest.raises(tintype.TintypeError, match=text):
+            program.write_into(outputs, x)
+
+
+def test_arrays_are_arguments_too() -> None:
+    import numpy
+
+    program = tintype.onnx.export(lambda x: x + 1, (torch.ones(4, 3),))
+    array = numpy.arange(12, dtype=numpy.float32).reshape(4, 3)
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    for each in (array, array[::-1], array.T.copy().T, frozen):
+        torch.testing.assert_close(program(each), torch.tensor(each.copy()) + 1)
+    with pytest.raises(tintype.InputMismatchError, match="float32"):
+        program(array.astype(numpy.float64))
+    with pytest.raises(tintype.InputMismatchError, match="ndarray"):
+        program(array.astype(object))
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.sum()
+
+    tintype.onnx.export(doubled, (torch.ones(4, 3),))(array)
+    assert array[0, 1] == 2

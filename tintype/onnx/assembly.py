@@ -22,7 +22,7 @@ from tintype.ir.signature import (
     OutputSpec,
 )
 from tintype.onnx.cleaning import remove_unused
-from tintype.onnx.errors import OnnxExportError
+from tintype.onnx.errors import LoweringError, OnnxExportError
 from tintype.onnx.functions import Outlined, all_nodes
 from tintype.onnx.interface import METADATA_KEY, Check, InputLeaf, Interface, NewValue, OutputLeaf
 from tintype.onnx.libraries import ir
@@ -99,7 +99,10 @@ class _Assembly:
             return spec.arg.value
         value = Value(self.builder, spec.arg.name)
         example = node.meta["val"]
-        self.shared.describe(value, example)
+        try:
+            self.shared.describe(value, example)
+        except LoweringError as error:
+            raise OnnxExportError(f"input {spec.arg.name} can't be said in ONNX: {error}") from error
         self.inputs.append(value)
         if type(example) is FakeTensor:
             sizes = [self.shared.dimension(size) for size in example.info.sizes]
@@ -144,10 +147,13 @@ class _Assembly:
         result_leaves: list[OutputLeaf] = []
         new_values: list[NewValue] = []
         triples = list(zip(nodes, specs, results, strict=True))
+        names = iter(program.output_paths())
         # results first, for who runs the file by hand
         for node, spec, result in triples:
             if spec.kind not in MUTATION_KINDS:
-                result_leaves.append(self._result(node, result, outputs))
+                name = next(names)
+                name = f"result{name}" if name.startswith("[") else name
+                result_leaves.append(self._result(node, result, outputs, name))
         for node, spec, result in triples:
             if spec.kind in MUTATION_KINDS:
                 new_values.append(self._new_value(node, spec, result, outputs))
@@ -161,11 +167,11 @@ class _Assembly:
         )  # fmt: skip
         return outputs, interface
 
-    def _result(self, node: Any, result: Any, outputs: list[Value]) -> OutputLeaf:
+    def _result(self, node: Any, result: Any, outputs: list[Value], name: str) -> OutputLeaf:
         if not isinstance(node, Node) or not isinstance(result, ir.Value):
             return OutputLeaf("constant", value=_stored(result))
         example = node.meta["val"]
-        value = self._as_output(result, outputs, f"{node.name}_out" if node.op == "placeholder" else node.name)
+        value = self._as_output(result, outputs, name, renamed=True)
         if type(example) is FakeTensor:
             return OutputLeaf("tensor", value.name, dtype=_dtype_name(example.info.dtype))
         kinds = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
@@ -180,8 +186,9 @@ class _Assembly:
             return NewValue(value.name or "", leaf=position)
         return NewValue(value.name or "", state=self.overridable[spec.target].name)
 
-    def _as_output(self, value: Any, outputs: list[Value], stem: str) -> Value:
-        """A value that may stand among the outputs: made by a node, and there once only."""
+    def _as_output(self, value: Any, outputs: list[Value], stem: str, *, renamed: bool = False) -> Value:
+        """A value that may stand among the outputs: made by a node, and there once only. What has a name already is
+        called otherwise if it is ``renamed``."""
         if not isinstance(value, ir.Value):
             value = self.builder.constant(value)
         if value.producer() is None or value.graph is not None or any(value is other for other in outputs):
@@ -189,7 +196,7 @@ class _Assembly:
             copied.dtype, copied.shape = value.dtype, value.shape
             self.builder.nodes.append(ir.Node("", "Identity", [value], outputs=[copied]))
             value = copied
-        if value.name is None:
+        if value.name is None or renamed:
             value.name = self.shared.store.free_name(stem)
         outputs.append(value)
         return value

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tintype import tree
@@ -19,7 +20,7 @@ from tintype.export.given import CallersContainers
 from tintype.export.program import ExportedProgram
 from tintype.onnx import contract
 from tintype.onnx.errors import OnnxRequestError
-from tintype.onnx.interface import InputLeaf, Interface
+from tintype.onnx.interface import InputLeaf, Interface, OutputLeaf
 from tintype.onnx.libraries import ir, onnx
 from tintype.onnx.report import Report
 from tintype.onnx.runtime import LARGEST_MESSAGE, Session, weight_bytes
@@ -173,6 +174,25 @@ class ONNXProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; results have the structure that the model's own have."""
+        return self._call(args, kwargs, {})
+
+    def write_into(self, outputs: Mapping[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Run the model, and let ONNX Runtime write outputs, by their names, to memory of one's own: to contiguous
+        tensors of the right dtype and sizes, which are the results then.
+
+        >>> import torch, tintype
+        >>> program = tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),))
+        >>> memory = torch.empty(2)
+        >>> program.write_into({"result": memory}, torch.tensor([-1.0, 1.0])) is memory
+        True
+        >>> memory
+        tensor([0., 1.])
+        """
+        places = [leaf for leaf in self.interface.outputs if leaf.name is not None]
+        check_outputs(places, outputs, tree.flatten((args, kwargs))[0])
+        return self._call(args, kwargs, outputs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], into: Mapping[str, torch.Tensor]) -> Any:
         interface, names = self.interface, self.interface.argument_names
         leaves = self.checked(args, kwargs)
         calling = interface.calling() if self._checks is None else self._checks.calling
@@ -185,7 +205,7 @@ class ONNXProgram:
             if leaf.name is not None
         }
         with self._lock if interface.new_values else nullcontext():
-            return self._called(feeds, leaves, callers, containers)
+            return self._called(feeds, leaves, callers, containers, into)
 
     def checked(self, args: Any, kwargs: Any) -> Sequence[Any]:
         """The leaves of arguments; raises where the program does not take them."""
@@ -193,6 +213,7 @@ class ONNXProgram:
         ordered = () if self._checks is None else self._checks.ordered
         calling = interface.calling() if self._checks is None else self._checks.calling
         leaves = flatten_call(args, kwargs, interface.in_spec, interface.argument_names, ordered, calling=calling)
+        leaves = [_array_as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
         if self._checks is not None:
             self._checks.check(leaves, self._state_of)
         else:
@@ -200,11 +221,16 @@ class ONNXProgram:
         return leaves
 
     def _called(
-        self, feeds: dict[str, torch.Tensor], leaves: Sequence[Any], callers: CallersContainers, containers: list[Any]
+        self,
+        feeds: dict[str, torch.Tensor],
+        leaves: Sequence[Any],
+        callers: CallersContainers,
+        containers: list[Any],
+        into: Mapping[str, torch.Tensor],
     ) -> Any:
         interface = self.interface
         feeds.update(self._state)
-        outputs = self._run(feeds)
+        outputs = self._run(feeds, into)
         for check in interface.checks:
             if not bool(outputs[check.output]):
                 raise AssertionFailedError(check.message)
@@ -213,7 +239,7 @@ class ONNXProgram:
         result = tree.unflatten(results, interface.out_spec)
         return callers.put_into(containers, result)
 
-    def _run(self, feeds: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _run(self, feeds: dict[str, torch.Tensor], into: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         interface = self.interface
         if not interface.new_values and not interface.checks and all(leaf.name is None for leaf in interface.outputs):
             return {}  # nothing is computed, and ONNX Runtime takes no model without outputs
@@ -221,7 +247,7 @@ class ONNXProgram:
             if self._session is None:
                 self.initialize(providers=self.providers)
         assert self._session is not None
-        return self._session.run(feeds)
+        return self._session.run(feeds, into)
 
     def _write_back(self, leaves: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> None:
         for new in self.interface.new_values:
@@ -261,6 +287,38 @@ def _stamp(path: str) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _array_as_tensor(array: np.ndarray[Any, Any]) -> Any:
+    """An array of NumPy's as a tensor with the same memory, or one of its own if that can't be."""
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        return array  # which is refused by its kind
+
+
+def check_outputs(places: Sequence[OutputLeaf], outputs: Mapping[str, torch.Tensor], inputs: Sequence[Any]) -> None:
+    """Whether outputs can be written to tensors of the caller's."""
+    kinds = {place.name: place for place in places}
+    taken = {tensor.untyped_storage().data_ptr() for tensor in inputs if isinstance(tensor, torch.Tensor)}
+    for name, tensor in outputs.items():
+        place = kinds.get(name)
+        if place is None or place.kind != "tensor" or (place.dtype or "").startswith("complex"):
+            raise OnnxRequestError(
+                f"the model has no result {name} that can be written to memory", remedy=f"there are {list(kinds)}"
+            )
+        reason = None
+        if not isinstance(tensor, torch.Tensor) or str(tensor.dtype) != f"torch.{place.dtype}":
+            reason = f"no tensor of torch.{place.dtype}"
+        elif tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
+            reason = "no contiguous tensor in main memory"
+        elif tensor.requires_grad or (tensor.numel() and tensor.untyped_storage().data_ptr() in taken):
+            reason = "memory of an input, or a tensor with a gradient"
+        if reason is not None:
+            raise OnnxRequestError(f"what {name} is to be written to is {reason}")
+        taken.add(tensor.untyped_storage().data_ptr())
 
 
 def _as_tensor(leaf: InputLeaf, given: Any) -> torch.Tensor:

@@ -40,6 +40,8 @@ class Session:
             options = library.SessionOptions()
             options.log_severity_level = 3
             options.intra_op_num_threads = torch.get_num_threads()
+            # products with dequantized weights in float32, and not of activations that are rounded to bytes
+            options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         if not isinstance(source, str):
             check_data(source)
         if isinstance(providers, str):
@@ -84,17 +86,38 @@ class Session:
         ir.save(source, path, external_data="model.onnx.data")
         return path
 
-    def run(self, feeds: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Run the model on tensors by name; all outputs by name."""
+    def run(
+        self, feeds: Mapping[str, torch.Tensor], into: Mapping[str, torch.Tensor] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Run the model on tensors by name; all outputs by name, those of ``into`` in memory of the caller's."""
         library = runtime()
         given = {name: _to_runtime(library, tensor) for name, tensor in feeds.items()}
         try:
-            results = self.session.run_with_ort_values(self.output_names, given)
+            if into:
+                results = self._bound(library, given, into)
+            else:
+                results = self.session.run_with_ort_values(self.output_names, given)
         except Exception as error:
             raise OnnxExportError(f"ONNX Runtime failed: {error}") from error
-        return {
-            name: _from_runtime(value, self.output_types[name]) for name, value in zip(self.output_names, results)
+        made = {
+            name: _from_runtime(value, self.output_types[name])
+            for name, value in zip(self.output_names, results)
+            if not into or name not in into
         }
+        return {**made, **into} if into else made
+
+    def _bound(self, library: Any, given: Mapping[str, Any], into: Mapping[str, torch.Tensor]) -> Any:
+        """The outputs of a run that writes some of them to where it is told."""
+        binding = self.session.io_binding()
+        for name, value in given.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self.output_names:
+            if name in into:
+                binding.bind_ortvalue_output(name, _to_runtime(library, into[name]))
+            else:
+                binding.bind_output(name)
+        self.session.run_with_iobinding(binding)
+        return binding.get_outputs()
 
 
 def weight_bytes(model: ir.Model) -> int:

@@ -31,6 +31,7 @@ from tintype.onnx.values import Value
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
 
+_FIRST_WITH_FLOAT8 = 19
 _DROPPED = (torch.device, torch.layout, torch.memory_format)
 _SYMBOLIC = {torch.SymInt: ir.DataType.INT64, torch.SymFloat: ir.DataType.DOUBLE, torch.SymBool: ir.DataType.BOOL}
 
@@ -93,6 +94,8 @@ class Translator:
             dtype = dtypes.stored_as(example.info.dtype)
             if dtype is None:
                 raise LoweringError(f"ONNX has no dtype {example.info.dtype}")
+            if dtype.name.startswith("FLOAT8") and self.opset < _FIRST_WITH_FLOAT8:
+                raise LoweringError(f"opset {self.opset} has no {example.info.dtype}; {_FIRST_WITH_FLOAT8} has")
             value.dtype = dtype
             value.shape = self.shape_of(example)
         else:

@@ -16,6 +16,8 @@ from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
 _INT64, _BOOL = ir.DataType.INT64, ir.DataType.BOOL
+# What is too large for these becomes infinite or nan, and not the largest number.
+_NOT_SATURATED = (ir.DataType.FLOAT8E5M2, ir.DataType.FLOAT8E4M3FNUZ, ir.DataType.FLOAT8E5M2FNUZ)
 
 
 @lowering(
@@ -35,6 +37,8 @@ def convert(op: Builder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     wanted = dtypes.to_onnx(result.dtype)
     if wanted is None:
         raise LoweringError(f"ONNX has no dtype {result.dtype}")
+    if wanted in _NOT_SATURATED and tensor.dtype is not wanted and op.opset >= 19:  # which has them first
+        return op.Cast(tensor, to=wanted, saturate=0)
     return op.cast(tensor, wanted)
 
 
