@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, MutableMapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,6 +181,27 @@ def test_dictionaries_that_give_what_they_do_not_hold() -> None:
     for _ in range(3):
         assert torch.equal(compiled(x), x.relu() - x.sigmoid())
     assert captures(compiled) == 1
+
+
+def test_modules_that_a_function_makes_after_torchs_compiler_was_used(tmp_path: Path) -> None:
+    """It replaces what makes modules, for good: in a process of its own."""
+    script = tmp_path / "model.py"
+    script.write_text(
+        "import torch, tintype\n"
+        "from torch._dynamo.mutation_guard import install_generation_tagging_init\n"
+        "compiled = tintype.compile(lambda x: torch.nn.ReLU()(x) - 1)\n"
+        "x = torch.randn(3)\n"
+        "compiled(x)\n"
+        "install_generation_tagging_init()\n"
+        "tintype.compile.reset()\n"
+        "assert torch.equal(compiled(x), x.relu() - 1) and torch.equal(compiled(x), x.relu() - 1)\n"
+        "assert 'eagerly' not in str(compiled.explain()), compiled.explain()\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(tintype.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 ACTIVE: ContextVar[Any] = ContextVar("active", default=None)

@@ -313,6 +313,15 @@ NATIVE_OF_MODULES = frozenset(
     if isinstance(getattr(torch.nn.Module, name, None), types.FunctionType)
 )
 
+
+def is_native_of_modules(function: types.FunctionType) -> bool:
+    """Whether it is a method of torch's modules that is called as it is. torch's own compiler replaces their
+    ``__init__`` by one of its own when it is first used."""
+    if function.__code__ in NATIVE_OF_MODULES:
+        return True
+    return function is vars(torch.nn.Module)["__init__"] and function.__code__.co_filename.startswith(_TORCH)
+
+
 # what `with` does to modes of the thread
 MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled, torch.inference_mode, torch.autocast)
 

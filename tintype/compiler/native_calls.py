@@ -308,7 +308,7 @@ class NativeCalls(Accesses):
 
     def _is_of_new_module(self, callable: Any, arguments: list[Any]) -> bool:
         """Whether it is a method of torch's modules, of a module that the program made."""
-        if type(callable) is not FunctionType or callable.__code__ not in known.NATIVE_OF_MODULES:
+        if type(callable) is not FunctionType or not known.is_native_of_modules(callable):
             return False
         return isinstance(arguments[0], torch.nn.Module) and id(arguments[0]) not in self.capture.sources
 
