@@ -9,12 +9,16 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.integrations.executorch import Seq2SeqLMDecoderExportableModuleWithStaticCache as Decoder
 
 import tintype
+from tintype import tree
 
 SHAPES = {
     "decoder_input_ids": None,
     "encoder_hidden_states": {1: tintype.Dim("length", max=32)},
     "cache_position": None,
 }
+
+# the recipes make a container of it whose functions compute, for the whole process, unless it is one already
+tree.register_known(DynamicCache)
 
 
 class FreshDecoder(Decoder):

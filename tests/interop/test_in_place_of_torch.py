@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -68,6 +71,26 @@ def test_the_recipe_of_transformers_for_encoders_and_decoders():
             answers.append(decoder(*call))
             torch.testing.assert_close(answers[-1], eager(*call), rtol=1e-4, atol=1e-4)
         assert not torch.allclose(answers[1], answers[2])
+
+
+def test_caches_are_containers_as_we_know_them_after_a_recipe(tmp_path):
+    """In a process of its own: what is registered stays so."""
+    script = tmp_path / "recipe.py"
+    script.write_text(
+        "import torch, transformers, tintype\n"
+        "from transformers.integrations.executorch import register_dynamic_cache_export_support\n"
+        "with tintype.interop.in_place_of_torch():\n"
+        "    register_dynamic_cache_export_support()\n"
+        "cache = transformers.DynamicCache()\n"
+        "cache.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4), 0)\n"
+        "program = tintype.export(lambda cache: cache.layers[0].keys * 2, (cache,))\n"
+        "assert torch.equal(program.module()(cache), torch.full((1, 2, 3, 4), 2.0))\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(tintype.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_function_stays_one_when_it_was_used():

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch.export
 
+from tintype import tree
 from tintype.export import export_for_training
 from tintype.interop.into_torch import to_torch
 
@@ -64,6 +65,7 @@ def in_place_of_torch() -> Iterator[None]:
     >>> program.module()(torch.tensor([-1.0, 1.0]))
     tensor([0., 1.])
     """
+    _register_caches()
     theirs = torch.export.export
     ours = functools.wraps(theirs)(torch_export)
     places = [
@@ -81,3 +83,10 @@ def in_place_of_torch() -> Iterator[None]:
         for namespace, name in places:
             if namespace.get(name) is ours:
                 namespace[name] = theirs
+
+
+def _register_caches() -> None:
+    """Let transformers' cache be a container as we know it, before a recipe makes it one whose functions compute."""
+    caches = sys.modules.get("transformers.cache_utils")
+    if caches is not None:
+        tree.register_known(caches.DynamicCache)
