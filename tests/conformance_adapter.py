@@ -243,8 +243,25 @@ def compile(function: Any = None, *, backend: Any = "eager", fullgraph: bool = F
     return tintype_compile(function, backend=backend, fullgraph=fullgraph)
 
 
+class FakeModeStandIn:
+    """The mode of fakes that a backend finds among its example inputs; ours are real tensors, and need none."""
+
+    allow_non_fake_inputs = True
+
+    def __enter__(self) -> FakeModeStandIn:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        return None
+
+
+def detect_fake_mode(inputs: Any = None) -> FakeModeStandIn:
+    return FakeModeStandIn()
+
+
 NAMES = {
     "torch.compile": compile,
+    "torch._dynamo.utils.detect_fake_mode": detect_fake_mode,
     "torch._dynamo.optimize": optimize,
     "torch._dynamo.reset": reset,
     "torch._dynamo.backends.registry.lookup_backend": backend_of,

@@ -17,6 +17,8 @@ import torch
 
 import tintype
 
+pytestmark = pytest.mark.direct(reason="compiled functions are not exported")
+
 
 class Plain:
     def __init__(self) -> None:

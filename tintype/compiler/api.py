@@ -78,6 +78,7 @@ def compile_function(function: Callable[..., Any], options: Options) -> Callable
     made.original = function
     made.engine = engine
     made.explain = engine.explain
+    made.contract = engine.contract
     made.save = engine.save
     return compiled
 

@@ -17,6 +17,7 @@ import torch
 
 from tintype.compiler.backends import backend_of
 from tintype.compiler.capture import Capture
+from tintype.compiler.contract import contract_of
 from tintype.compiler.dropping import drop_unused
 from tintype.compiler.explaining import Explanation, explained
 from tintype.compiler.graphs import make_graphs
@@ -108,6 +109,21 @@ class Engine:
     def explain(self) -> Explanation:
         """What became of the calls so far: graphs, breaks, captures, each with its line and its reason."""
         return explained(self)
+
+    def contract(self) -> str:
+        """What calls have to be like to need no other capture, run by run: sizes that are fixed and that vary,
+        values, and what else was read.
+
+        >>> import torch, tintype
+        >>> rows = tintype.compile(lambda x: x * x.shape[0], dynamic=True)
+        >>> y = rows(torch.ones(3, 2))
+        >>> print(*rows.contract().splitlines()[:4], sep="\\n")
+        <lambda> takes any call; these need no other capture:
+          run 1
+            1 positional argument
+            argument 0: a Tensor; 2 dimensions; size 0 varies; size 1 varies
+        """
+        return contract_of(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all runs that are known into a file, for :func:`tintype.compile.load`."""
@@ -328,7 +344,7 @@ class Engine:
             return f"runs eagerly: {problem}"
         self.codes[items[-1]] = list(codes)
         if self.options.make is not None and capture.reason is None:
-            make_graphs(new.items, self.options.make, capture.value_of)
+            make_graphs(new.items, self.options.make, capture.value_of, ahead=self.options.fullgraph)
         if self.program.count > MOST_RUNS:
             drop_unused(self.program, new)
         self.entry = self.program.compiled()

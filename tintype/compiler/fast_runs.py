@@ -45,6 +45,10 @@ class FastRun:
                 self._only = run
         return run(*inputs)
 
+    def prepare(self, inputs: Sequence[Any]) -> None:
+        """Make the graphs for inputs like these."""
+        self.function.prepare(*inputs)
+
     def _find(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         leaves, spec = tree.flatten((inputs, {}))
         entry, state = self.function._find(leaves, spec, tree.call_labels(inputs, {}))

@@ -45,8 +45,13 @@ class CallsAsGraph:
         return found[0], end
 
 
-def make_graphs(items: list[Item], backend: Backend, value_of: Callable[[Expression], Any]) -> None:
-    """Give the first call of each group its graph. ``value_of`` are the tensors of the run that was recorded."""
+def make_graphs(
+    items: list[Item], backend: Backend, value_of: Callable[[Expression], Any], ahead: bool = False
+) -> None:
+    """Give the first call of each group its graph. ``value_of`` are the tensors of the run that was recorded.
+
+    ``ahead``: graphs of ``aot`` are made now, and an error is raised where there are none; else when they first run,
+    and calls of which no graph can be made are done one by one."""
     start = 0
     while start < len(items):
         end = start
@@ -64,7 +69,9 @@ def make_graphs(items: list[Item], backend: Backend, value_of: Callable[[Express
                 break
             end += 1
         if calls:
-            calls[0].graph = graph_of(calls, items[end:], backend, value_of)
+            calls[0].graph = made = graph_of(calls, items[end:], backend, value_of)
+            if ahead and isinstance(made.run, FastRun):
+                made.run.prepare([value_of(expression) for expression in made.inputs])
         start = max(end, start + 1)
 
 

@@ -37,6 +37,10 @@ class CompiledModule(torch.nn.Module):
         """Write all runs that are known into a file, for :func:`tintype.compile.load`."""
         self._tintype_engine.save(path)
 
+    def contract(self) -> str:
+        """What calls have to be like to need no other capture, run by run."""
+        return self._tintype_engine.contract()
+
     def explain(self) -> Explanation:
         """What became of the calls so far: graphs, breaks, captures, each with its line and its reason."""
         return self._tintype_engine.explain()
