@@ -3,7 +3,8 @@
 Forward and backward graphs of ``aot`` write to nothing and return no views, so they can be done any number of
 times. A recorded graph reads its inputs at the addresses that they had. Inputs that come at the same address each
 time (parameters) are read where they are; others are copied to memory of the graph's own first. Results lie in memory
-that the next replay writes to, so the caller gets copies.
+that the next replay writes to, so the caller gets copies. Writes to inputs (a cache that is state of the model) are
+part of the recording, see :mod:`tintype.compiler.fast_runs`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch.fx import GraphModule
 
 from tintype.aot.function import as_it_is, function
 
+DEVICE = "cuda"
+
 
 def with_cuda_graphs(graph_module: GraphModule) -> Callable[..., Any]:
     """A graph of torch's functions whose forward and backward are replayed where all of it is on one GPU."""
@@ -27,16 +30,23 @@ def replayed(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[.
     """A functional graph, replayed; as it is where not all of its inputs are tensors on one GPU."""
     run = as_it_is(graph_module, example_inputs)
     devices = [value.device for value in example_inputs if isinstance(value, torch.Tensor)]
-    if not devices or len(devices) != len(example_inputs) or len(set(devices)) > 1 or devices[0].type != "cuda":
+    if not devices or len(devices) != len(example_inputs) or len(set(devices)) > 1 or devices[0].type != DEVICE:
         return run
     return Replay(run)
 
 
-class Replay:
-    """One graph: run as it is at first, then recorded, then replayed."""
+def is_being_recorded() -> bool:
+    """Whether somebody else records what this thread does on the GPU."""
+    return torch.cuda.is_current_stream_capturing()
 
-    def __init__(self, run: Callable[..., Any]) -> None:
+
+class Replay:
+    """One graph: run as it is at first, then recorded, then replayed. ``written`` are positions of inputs that it
+    writes to."""
+
+    def __init__(self, run: Callable[..., Any], written: Sequence[int] = ()) -> None:
         self.run = run
+        self.written = tuple(written)
         self.lock = threading.Lock()
         self.addresses: list[int] | None = None  # of the first call
         self.recorded: Recorded | None = None
@@ -44,7 +54,7 @@ class Replay:
         self.reason: str | None = None
 
     def __call__(self, *inputs: Any) -> Any:
-        if self.reason is not None or torch.cuda.is_current_stream_capturing():
+        if self.reason is not None or is_being_recorded():
             return self.run(*inputs)
         with self.lock:  # the memory of the graph is there once
             addresses = [tensor.data_ptr() for tensor in inputs]
@@ -56,7 +66,7 @@ class Replay:
                 pairs = zip(self.addresses, addresses, strict=True)
                 self.addresses = [before if before == now else -1 for before, now in pairs]
                 try:
-                    self.recorded = Recorded(self.run, inputs, self.addresses)
+                    self.recorded = Recorded(self.run, inputs, self.addresses, self.written)
                 except RuntimeError as error:
                     self.reason = str(error)
                     torch.cuda.synchronize()
@@ -77,29 +87,45 @@ def _try_to_record(run: Callable[..., Any], inputs: Sequence[Any], device: torch
         generator.graphsafe_set_state(real)
 
 
+def record(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Sequence[int]) -> tuple[Any, Any]:
+    """A graph that does what a function does with these very inputs, and its results; nothing is computed yet, and
+    nothing written."""
+    device = inputs[0].device
+    before = torch.cuda.get_rng_state(device)
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # libraries get ready
+            run(*(tensor.clone() if position in written else tensor for position, tensor in enumerate(inputs)))
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.set_rng_state(before, device)
+        _try_to_record(run, inputs, device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = run(*inputs)
+    torch.cuda.set_rng_state(before, device)
+    return graph, results
+
+
 class Recorded:
     """A CUDA graph with its inputs and outputs. ``addresses`` are those of inputs that stay, -1 for others."""
 
-    def __init__(self, run: Callable[..., Any], inputs: Sequence[torch.Tensor], addresses: list[int]) -> None:
+    def __init__(
+        self,
+        run: Callable[..., Any],
+        inputs: Sequence[torch.Tensor],
+        addresses: list[int],
+        written: Sequence[int] = (),
+    ) -> None:
         self.addresses = addresses
         self.copied = [position for position, address in enumerate(addresses) if address == -1]
+        self.written = tuple(written)
+        # inputs that are written to in the graph's own memory, for those of the caller to get what is there
+        self.given_to = [position for position in self.written if addresses[position] == -1]
         self.inputs = list(inputs)
         for position in self.copied:
             self.inputs[position] = inputs[position].detach().clone()
-        device = inputs[0].device
-        before = torch.cuda.get_rng_state(device)
-        with torch.cuda.device(device):
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                run(*self.inputs)  # libraries get ready
-            torch.cuda.current_stream().wait_stream(side)
-            torch.cuda.set_rng_state(before, device)
-            _try_to_record(run, self.inputs, device)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                results = run(*self.inputs)
-        torch.cuda.set_rng_state(before, device)
+        self.graph, results = record(run, self.inputs, self.written)
         self.is_single = not isinstance(results, (list, tuple))
         self.results = [results] if self.is_single else list(results)
         places = {id(tensor): position for position, tensor in enumerate(self.inputs)}
@@ -119,6 +145,8 @@ class Recorded:
             own = [self.inputs[position] for position in self.copied]
             torch._foreach_copy_(own, [inputs[position].detach() for position in self.copied])
         self.graph.replay()
+        if self.written:
+            self._show_writes(inputs)
         results = [
             inputs[position]
             if position is not None
@@ -128,3 +156,10 @@ class Recorded:
             for result, position in zip(self.results, self.given_back, strict=True)
         ]
         return results[0] if self.is_single else tuple(results)
+
+    def _show_writes(self, inputs: Sequence[torch.Tensor]) -> None:
+        """The graph has written to memory: let the caller's tensors have it, and autograd know of it."""
+        with torch.no_grad():
+            for position in self.given_to:
+                inputs[position].detach().copy_(self.inputs[position])
+        torch.autograd.graph.increment_version([inputs[position] for position in self.written])

@@ -1,0 +1,146 @@
+"""Graphs that write to what they are given: without asking again, with memory of their own, recorded and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+from tintype.compiler import cuda_graphs, fast_runs
+
+pytestmark = pytest.mark.direct(reason="compiled functions are not exported")
+
+
+class Cache(torch.nn.Module):
+    keys: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(4, 4)
+        self.register_buffer("keys", torch.zeros(6, 4))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.keys.index_copy_(0, position, self.project(x))
+        self.count.add_(1)
+        return (self.keys.sum(0) * self.count).sin()
+
+
+class Rerun:
+    """Stands in for a CUDA graph: does again what was recorded, with the same memory."""
+
+    def __init__(self, run: Callable[..., Any], inputs: Sequence[torch.Tensor], results: Sequence[Any]) -> None:
+        self.run, self.inputs, self.results = run, [tensor.view_as(tensor) for tensor in inputs], results
+
+    def replay(self) -> None:
+        for result, new in zip(self.results, self.run(*self.inputs), strict=True):
+            result.copy_(new)
+
+
+def recorded_again(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Sequence[int]) -> Any:
+    results = run(*(tensor.clone() if position in written else tensor for position, tensor in enumerate(inputs)))
+    return Rerun(run, inputs, results), results
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """CUDA graphs on the CPU: what is recorded is done again."""
+    made: list[Any] = []
+
+    def record(*arguments: Any) -> Any:
+        made.append(arguments)
+        return recorded_again(*arguments)
+
+    monkeypatch.setattr(cuda_graphs, "DEVICE", "cpu")
+    monkeypatch.setattr(cuda_graphs, "record", record)
+    monkeypatch.setattr(cuda_graphs, "is_being_recorded", lambda: False)
+    yield made
+
+
+def assert_decodes(compiled: Any, model: Cache, other: Cache, steps: int = 6) -> None:
+    """Both give and leave the same."""
+    for step in range(steps):
+        x, position = torch.randn(1, 4), torch.tensor([step % 6])
+        assert torch.equal(compiled(x, position), other(x, position))
+        assert torch.equal(model.keys, other.keys) and torch.equal(model.count, other.count)
+
+
+def pair() -> tuple[Cache, Cache]:
+    model, other = Cache(), Cache()
+    other.load_state_dict(model.state_dict())
+    return model, other
+
+
+def fast_runs_of(compiled: Any) -> list[Any]:
+    engine = compiled._tintype_engine if isinstance(compiled, torch.nn.Module) else compiled.engine
+    graphs = [item.graph for node in engine.program.nodes for item in node.items if getattr(item, "graph", None)]
+    return [graph.run._only for graph in graphs]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs"])
+def test_state_is_written_without_asking_again(backend: str) -> None:
+    model, other = pair()
+    compiled = tintype.compile(model, backend=backend)
+    with torch.no_grad():
+        assert_decodes(compiled, model, other)
+    assert [type(run) for run in fast_runs_of(compiled)] == [fast_runs.WritingRun]
+
+
+def test_replayed_graphs_write_and_tell_autograd(recordings: list[Any]) -> None:
+    model, other = pair()
+    compiled = tintype.compile(model, backend="cudagraphs")
+    with torch.no_grad():
+        assert_decodes(compiled, model, other, 5)
+        assert len(recordings) == 1 and len(recordings[0][2]) == 2
+        version = model.keys._version
+        assert_decodes(compiled, model, other, 1)
+        assert model.keys._version > version
+        model.keys = model.keys.clone()  # at another place from now on
+        other.keys = other.keys.clone()
+        assert_decodes(compiled, model, other, 4)
+        model.keys = model.keys.clone()
+        other.keys = other.keys.clone()
+        assert_decodes(compiled, model, other, 4)
+    assert len(recordings) == 2
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs"])
+def test_memory_that_is_shared_at_one_call_only(backend: str, recordings: list[Any]) -> None:
+    def program(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        c.mul_(2)
+        return a * 2 + b
+
+    def arguments(kind: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        whole = torch.arange(12.0)
+        a, b, c = whole[:4].clone(), whole[4:8].clone(), whole[8:].clone()
+        return [(a, b, c), (whole[:4], whole[2:6], c), (a, b, b), (a, a, c), (whole[:4], whole[4:8], whole[8:])][kind]
+
+    compiled = tintype.compile(program, backend=backend)
+    for kind in (0, 0, 0, 1, 0, 2, 3, 4, 0, 4, 1, 1, 2, 2, 3, 3, 0):
+        given, expected = arguments(kind), arguments(kind)
+        assert torch.equal(compiled(*given), program(*expected)), kind
+        assert all(map(torch.equal, given, expected)), kind
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_other_sizes(size: int) -> None:
+    def program(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a.copy_(b * 2)
+        return a + 1, b - 1
+
+    compiled = tintype.compile(program, backend="aot_eager")
+    for _ in range(3):
+        a, b = torch.zeros(size), torch.ones(size)
+        results = compiled(a, b)
+        assert torch.equal(a, b * 2) and torch.equal(results[0], b * 3 - b + 1) and torch.equal(results[1], b - 1)
+
+
+def test_a_graph_of_what_is_detached_has_no_history() -> None:
+    compiled = tintype.compile(lambda x: x.detach() * 2, backend="aot_eager")
+    for _ in range(3):
+        assert not compiled(torch.ones(3, requires_grad=True)).requires_grad
