@@ -76,7 +76,7 @@ def pair() -> tuple[Cache, Cache]:
 
 
 def fast_runs_of(compiled: Any) -> list[Any]:
-    engine = compiled._tintype_engine if isinstance(compiled, torch.nn.Module) else compiled.engine
+    engine: Any = compiled._tintype_engine
     graphs = [item.graph for node in engine.program.nodes for item in node.items if getattr(item, "graph", None)]
     return [graph.run._only for graph in graphs]
 

@@ -117,7 +117,7 @@ def _other_words(guard: Guard) -> str:
         case "state":
             return f"{getattr(expected[0], '__name__', 'a mode')} of the thread is what it was"
         case "hooks":
-            return f"{name} has no hooks"
+            return f"{name.removesuffix('.__dict__')} has no hooks"
         case "code":
             return f"{name} is a function with the code of {expected[0].co_qualname}"
         case _:

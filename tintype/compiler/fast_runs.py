@@ -2,7 +2,7 @@
 
 The guards of a compiled function tell dtype, sizes, strides, device, history and the thread's modes of all that a
 graph gets from outside. So one call's graphs are the next call's. What comes from calls before the graph is described
-anew each time.
+anew each time. Graphs that write to inputs look where these lie in memory, which no guard tells.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class CapturePolicy(NativeCalls):
             return machine.begin(frame, type(module).__call__, [module, *arguments], keywords)
         source = capture.sources.get(id(module))
         if source is not None:
-            capture.guard("hooks", source, None)
+            capture.guard("hooks", Source("attribute", "__dict__", source), None)
         self.read_of_class(type(module), "forward")
         return machine.begin(frame, module.forward, arguments, keywords)
 
