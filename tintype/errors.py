@@ -172,11 +172,11 @@ class UnsupportedOperatorError(CaptureError):
 
 
 class UnsupportedInputError(CaptureError):
-    """An input, parameter or constant of a kind that can't be captured (tensor subclasses, sparse tensors).
+    """An input, parameter or constant of a kind that can't be captured (quantized tensors, unknown objects).
 
     >>> import torch, tintype
     >>> try:
-    ...     tintype.export(torch.nn.ReLU(), (torch.eye(2).to_sparse(),))
+    ...     tintype.export(torch.nn.ReLU(), (object(),))
     ... except tintype.UnsupportedInputError as error:
     ...     print(error.id)
     unsupported-input

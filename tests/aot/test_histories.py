@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tintype
 from tests.aot.comparison import check
-from tintype.errors import CaptureError, MutationError, UnsupportedOperatorError
+from tintype.errors import CaptureError, MutationError
 
 
 class Reversal(torch.autograd.Function):
@@ -243,14 +243,6 @@ def test_checkpoints() -> None:
         return (x, False), (x,)
 
     check(function, arguments)
-
-
-@pytest.mark.parametrize("layer", [nn.Embedding(4, 3, sparse=True), nn.EmbeddingBag(4, 3, sparse=True, mode="sum")])
-def test_sparse_gradients_are_refused_by_name(layer: nn.Module) -> None:
-    with pytest.raises(UnsupportedOperatorError, match="sparse"):
-        tintype.aot.module(layer)(torch.tensor([[1, 2]]))
-    with torch.no_grad():
-        torch.testing.assert_close(tintype.aot.module(layer)(torch.tensor([[1, 2]])), layer(torch.tensor([[1, 2]])))
 
 
 def test_other_memory_is_refused_by_name() -> None:

@@ -499,8 +499,6 @@ def bad_inputs() -> dict[str, tuple[Any, str]]:
     return {
         "function-subclass": (X.as_subclass(Tagged), "Tagged"),
         "dispatch-subclass": (Wrapped(X), "Wrapped"),
-        "sparse": (X.to_sparse(), "sparse_coo"),
-        "csr": (X.to_sparse_csr(), "sparse_csr"),
         "quantized": (torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), "quantized"),
         "nested": (torch.nested.nested_tensor([X[0], X[1]]), "nested"),
         "object": (object(), "object"),
@@ -520,11 +518,6 @@ def test_inputs_of_a_kind_that_can_not_be_captured(name: str) -> None:
     assert error.remedy
 
 
-def test_a_sparse_input_with_sizes_that_vary() -> None:
-    with pytest.raises(errors.UnsupportedInputError, match="sparse_coo"):
-        tintype.export(lambda value: value * 2, (X.to_sparse(),), dynamic_shapes="auto")
-
-
 def makes_a_nested_tensor(value: torch.Tensor) -> torch.Tensor:
     return torch.nested.nested_tensor([value, value], layout=torch.jagged).values()  # the tensor
 
@@ -539,11 +532,12 @@ def test_nested_tensors_that_the_program_makes(function: Callable[..., Any]) -> 
 
 
 def test_nested_bad_input_is_named_by_its_path() -> None:
-    error = refused(errors.UnsupportedInputError, lambda a, **k: a, X, options={"deep": [1, X.to_sparse()]})
+    quantized = bad_inputs()["quantized"][0]
+    error = refused(errors.UnsupportedInputError, lambda a, **k: a, X, options={"deep": [1, quantized]})
     assert "**kwargs['options']['deep'][1]" in str(error)
 
 
-@pytest.mark.parametrize("name", ["sparse", "quantized", "dispatch-subclass"])
+@pytest.mark.parametrize("name", ["quantized", "dispatch-subclass"])
 def test_constants_of_a_kind_that_can_not_be_captured(name: str) -> None:
     value, text = bad_inputs()[name]
     error = refused(errors.UnsupportedInputError, lambda a: torch.add(a, value))
@@ -554,14 +548,14 @@ def test_parameter_of_a_kind_that_can_not_be_captured() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.register_buffer("weight", X.to_sparse())
+            self.register_buffer("weight", bad_inputs()["quantized"][0])
 
         def forward(self, value: torch.Tensor) -> torch.Tensor:
             return value @ self.weight.t()
 
     error = refused(errors.UnsupportedInputError, Model())
     assert "weight" in str(error)
-    assert "sparse" in str(error)
+    assert "quantized" in str(error)
 
 
 def test_generator_in_an_operator_is_refused() -> None:
@@ -573,10 +567,6 @@ def test_generator_in_an_operator_is_refused() -> None:
     error = refused(errors.UnsupportedInputError, function)
     assert "Generator" in str(error)
     assert_located(error, function, "# generator")
-
-
-def test_sparse_result_is_refused() -> None:
-    refused(tintype.CaptureError, lambda value: value.to_sparse())
 
 
 def test_output_of_a_kind_that_can_not_be_returned() -> None:

@@ -21,6 +21,7 @@ from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
 from tintype.ir.writing import spell, variable
 from tintype.tree import TreeSpec, put
+from tintype.tree.sparse import SparseParts
 from tintype.tree.subclasses import SubclassParts, as_tensor
 
 
@@ -130,4 +131,4 @@ def _container(writer: Writer, spec: TreeSpec, children: list[str]) -> str:
         return f"{writer.bind(torch.Size)}([{', '.join(children)}])"
     rebuild = pytree.SUPPORTED_NODES[spec.type].unflatten_fn
     made = f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"
-    return f"{writer.bind(as_tensor)}({made})" if spec.type is SubclassParts else made
+    return f"{writer.bind(as_tensor)}({made})" if spec.type in (SubclassParts, SparseParts) else made

@@ -30,6 +30,7 @@ from tintype.trace.state import StateEntry
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, joint_of, scalar_loss, tidy_joint_graph
 from tintype.transforms.working_copy import WorkingCopy
+from tintype.tree.sparse import is_sparse
 
 RESULT_KINDS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 
@@ -78,6 +79,15 @@ def export_joint(
                 remedy="call export_joint(program)",
             )
         return _joint_program(mod, loss_index)
+    if _trains_sparse_tensors(mod):
+        # by their values, which are parameters of a program, but none of the model
+        program = capture_program(
+            *(mod, args, kwargs, dynamic_shapes, Stage.TRAINING),
+            complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
+            strict=strict,
+            control_flow=control_flow,
+        )
+        return _joint_program(program, loss_index)
     return capture_program(
         mod,
         args,
@@ -89,6 +99,12 @@ def export_joint(
         strict=strict,
         control_flow=control_flow,
         tidy=tidy_joint_graph,
+    )
+
+
+def _trains_sparse_tensors(mod: Any) -> bool:
+    return isinstance(mod, torch.nn.Module) and any(
+        parameter.requires_grad and is_sparse(parameter) for parameter in mod.parameters()
     )
 
 

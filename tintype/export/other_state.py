@@ -9,6 +9,7 @@ import torch
 
 from tintype.errors import InvalidRequestError
 from tintype.export.program import ExportedProgram, verified_copy
+from tintype.tree.sparse import SparseParts, is_sparse
 from tintype.tree.subclasses import is_wrapper, plain_parts
 
 
@@ -87,6 +88,9 @@ def _with_parts(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     for name, value in state.items():
         if is_wrapper(type(value)):
             found.update({f"{name}.{place}": part for place, part in plain_parts(value)})
+        elif isinstance(value, torch.Tensor) and is_sparse(value):
+            parts = SparseParts.of(value.detach()).tensors()
+            found.update({f"{name}.{place}": part for place, part in parts.items()})
         else:
             found[name] = value
     return found

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from tintype import tree
 from tintype.errors import InputStructureError
+from tintype.tree.sparse import SparseParts
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def _differences(expected: tree.TreeSpec, given: tree.TreeSpec, where: str) -> I
     """Where two structures are not the same, the outermost first."""
     if tree.same_structure(expected, given):
         return
-    same_kind = expected.type is given.type and not expected.is_leaf()
+    same_kind = expected.type is given.type and not expected.is_leaf() and expected.type is not SparseParts
     if same_kind and isinstance(expected.context, list) and isinstance(given.context, list):
         keys, others = expected.context, given.context
         for key in keys:
@@ -126,4 +127,7 @@ def _differences(expected: tree.TreeSpec, given: tree.TreeSpec, where: str) -> I
 def _kind(spec: tree.TreeSpec) -> str:
     if spec.is_leaf():
         return "a tensor or another single value"
+    if spec.type is SparseParts:
+        _, (layout, coalesced) = spec.context
+        return f"a tensor of layout torch.{layout}" + (", coalesced" if coalesced else "")
     return f"a {spec.type.__name__} of {spec.num_children}"

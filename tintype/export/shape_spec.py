@@ -16,6 +16,7 @@ from tintype.errors import InvalidRequestError
 from tintype.export.dimensions import Dim, DimHint
 from tintype.export.spec_matching import Entry, is_number, match, spec_like, spec_to_copy
 from tintype.trace.argument_names import captured_argument_names, signature_of
+from tintype.tree.subclasses import holds_sparse
 
 
 class ShapesCollection:
@@ -137,7 +138,9 @@ def leaf_entries(
     static leaf."""
     leaves = tree.leaves((args, kwargs))
     if dynamic_shapes is None:
-        return [None] * len(leaves)
+        if not holds_sparse((args, kwargs)):
+            return [None] * len(leaves)
+        dynamic_shapes = {}
     if isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
     arguments = bound_arguments(mod, args, kwargs)

@@ -20,6 +20,8 @@ import torch.utils._pytree as pytree
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.dimensions import Dim, DimHint
+from tintype.tree.sparse import SparseParts
+from tintype.tree.subclasses import holds_sparse
 
 # per dimension of a tensor: a Dim, a hint, a size that must be so, or None for the size of the example
 Entry = Dim | DimHint | int | None
@@ -42,7 +44,12 @@ def is_number(leaf: Any) -> bool:
 def _match(value: Any, spec: Any, path: str, found: list[Entries]) -> None:
     """Go through a value and its spec side by side; append the entries of each leaf."""
     parts = _parts(value)
-    if spec is None:
+    if type(value) is SparseParts:
+        found += _sparse_entries(value, spec, path)
+    elif parts is not None and _is_for_all(spec, parts) and holds_sparse(value):
+        for child in parts.values:
+            _match(child, spec, path, found)
+    elif spec is None:
         found += [None] * len(tree.leaves(value))
     elif _is_auto(spec) or (parts is not None and isinstance(spec, DimHint)):
         hint = Dim.AUTO if _is_auto(spec) else spec
@@ -51,11 +58,18 @@ def _match(value: Any, spec: Any, path: str, found: list[Entries]) -> None:
         found.append(_tensor_entries(value, spec, path))
     elif parts is None:
         found.append(_number_entry(value, spec, path))
-    elif _is_by_dimension(spec) and not any(key in parts.by_key for key in spec):
+    elif _is_for_all(spec, parts):
         _match_everywhere(value, spec, path, found)
     else:
         for key, child, child_spec in zip(parts.keys, parts.values, _child_specs(value, spec, parts, path)):
             _match(child, child_spec, f"{path}{_key_text(key)}", found)
+
+
+def _is_for_all(spec: Any, parts: _Parts) -> bool:
+    """Whether the spec of a container is that of everything below."""
+    if spec is None or _is_auto(spec) or isinstance(spec, DimHint):
+        return True
+    return _is_by_dimension(spec) and not any(key in parts.by_key for key in spec)
 
 
 def _is_auto(spec: Any) -> bool:
@@ -203,6 +217,34 @@ def _tensor_entries(tensor: torch.Tensor, spec: Any, path: str) -> list[Entry]:
                 f"{path}.shape[{dimension}]"
             )
     return entries
+
+
+def _sparse_entries(value: SparseParts, spec: Any, path: str) -> list[Entries]:
+    """The entries of a sparse tensor's parts: the spec is that of the tensor. How many values it has may always vary,
+    and what else its parts have to do with its size follows from that."""
+    if isinstance(spec, Mapping) and any(isinstance(key, str) for key in spec):
+        raise InvalidRequestError(
+            f"{path} is a tensor, but dynamic_shapes has {spec!r} for it",
+            remedy="the sizes of a sparse tensor are given by dimension; the number of its values varies anyway",
+        )
+    size: list[Entry]
+    if spec is None:
+        size = [None] * len(value.size)
+    elif _is_auto(spec) or isinstance(spec, DimHint):
+        hint = Dim.AUTO if _is_auto(spec) else spec
+        size = [_entry(hint, path)] * len(value.size)
+    else:
+        size = _tensor_entries(torch.empty(value.size, device="meta"), spec, path)
+    varies: Entry = Dim.AUTO if any(entry is not None for entry in size) else None
+    entries: list[Entries] = []
+    for name, part in value.tensors().items():
+        of_part: list[Entry] = [varies] * part.dim()
+        if value.layout is torch.sparse_coo:
+            of_part[0] = None if name == "indices" else Dim.AUTO
+        if name not in ("crow_indices", "ccol_indices"):
+            of_part[1 if name == "indices" else value.batch_dim] = Dim.AUTO
+        entries.append(of_part)
+    return entries + [None if entry is None else [entry] for entry in size]
 
 
 def _number_entry(value: Any, spec: Any, path: str) -> Entries:

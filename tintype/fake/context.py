@@ -12,6 +12,7 @@ from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, describe, make_fake
 from tintype.symbolic.environment import Environment
 from tintype.symbolic.evaluation import Translation
+from tintype.tree.sparse import SparseParts
 
 _memory_of = torch._C.TensorBase.untyped_storage  # while a program is captured, torch.Tensor has another
 
@@ -48,6 +49,8 @@ class FakeContext:
         # results of torch's meta kernels by operator and arguments: layers repeat
         self.inferred: dict[Any, Any] = {}
         self._storages: dict[int, tuple[Any, Storage]] = {}
+        # sparse tensors of the model, with what they consist of, by their ids
+        self.sparse_tensors: dict[int, tuple[torch.Tensor, SparseParts]] = {}
         self.arrays = GivenArrays()
 
     def copy(self) -> tuple[FakeContext, Translation | None]:
@@ -76,6 +79,7 @@ class FakeContext:
         """Let go of the real memory that storages stand for, once no more tensors will be described."""
         self.arrays = GivenArrays()
         self._storages.clear()
+        self.sparse_tensors.clear()
 
     def fake_of(self, real: torch.Tensor, node: Any = None) -> FakeTensor:
         """A new fake that looks like a real tensor."""

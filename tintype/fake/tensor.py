@@ -273,7 +273,7 @@ def describe(real: torch.Tensor, storage: Storage | None = None) -> TensorInfo:
     """The info of a tensor with data."""
     if real.layout is not torch.strided:
         raise UnsupportedInputError(
-            f"a tensor with layout {real.layout} can't be captured; only strided tensors can",
+            f"a tensor with layout {real.layout} can't be captured here: only tintype.export takes sparse tensors",
             remedy="convert it with to_dense() outside of the program",
         )
     if real.is_quantized:

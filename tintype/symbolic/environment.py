@@ -111,6 +111,8 @@ class Environment(Table):
         self.before_plain = before_plain
         # what an expression over numbers from data is for the example, where somebody has its data
         self.by_example: Callable[[Expr, Location | None], Any] | None = None
+        # whether what is asked now may be denied, whatever the data: what follows holds in either case
+        self.may_deny: Callable[[], bool] | None = None
         # whether the program that has these symbols is running: then it may look at the text of a number
         self.has_running_program = False
         self._next_number: dict[str, int] = {}
@@ -270,6 +272,8 @@ class Environment(Table):
         if hint is None:
             needed = needed_answer()
             if needed is None:
+                if self.may_deny is not None and self.may_deny():
+                    return False
                 return self._answered_by_example(condition, location or user_location())
             self.require(condition if needed.answer else not_(condition), needed.message, location=location)
             return needed.answer

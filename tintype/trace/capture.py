@@ -145,8 +145,7 @@ class Capture:
         self.root = root
         # what runs the program: the model itself, or somebody who does what it would do
         self.program = root if program is None else program
-        self.args = args
-        self.kwargs = kwargs
+        self.args, self.kwargs = args, kwargs
         self.context = context if context is not None else FakeContext()
         self.sizes_of = sizes_of
         self.number_of = number_of
@@ -162,6 +161,7 @@ class Capture:
             is_taken=self._is_taken,
             is_for_training=is_for_training,
         )
+        self.context.sparse_tensors.update(self.state.sparse)
         self.recording = Recording(self.recorder, watches_functions=watches_functions)
         self.state_specs: list[InputSpec] = []
         self.input_specs: list[InputSpec] = []

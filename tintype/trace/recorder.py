@@ -50,8 +50,10 @@ from tintype.trace.observing import Observer
 from tintype.trace.odd_results import plain_item, plain_result, returns_list
 from tintype.trace.origin import OriginTracker, program_steps
 from tintype.trace.plan import Plan, plan_for
+from tintype.trace.sparse.tensor import MeetsSparse, call_sparse
 from tintype.trace.subclasses import call_by_subclass
 from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
+from tintype.tree.sparse import is_sparse
 from tintype.tree.subclasses import is_wrapper
 
 if TYPE_CHECKING:
@@ -166,6 +168,8 @@ class Recorder(Answers, TorchDispatchMode):
             if plan.is_plain and not (modes.entered and plan.composite):
                 return self.call(func, plan, args, kwargs)
             return self._handle(func, plan, args, kwargs)
+        except MeetsSparse:
+            return call_sparse(self, func, args, kwargs)
         except Exception as error:
             if not plan.writes and may_be_stretched(self, error, args):
                 with self.context.environment.following_hints():
@@ -315,6 +319,8 @@ class Recorder(Answers, TorchDispatchMode):
             return self.record(aten.scalar_tensor.default, real, dtype=torch.result_type(real, real))
         known = self._lifted.get(id(real))
         if known is None:
+            if is_sparse(real):
+                raise MeetsSparse
             fake = self.lift_constant(real)
             self._lifted[id(real)] = known = (real, fake)
         return known[1]

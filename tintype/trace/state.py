@@ -15,6 +15,7 @@ import torch
 from tintype.errors import UnsupportedInputError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.signature import InputKind
+from tintype.tree.sparse import SparseParts, is_sparse
 from tintype.tree.subclasses import is_wrapper, plain_parts
 
 
@@ -79,6 +80,7 @@ class ModelState:
         self.by_id: dict[int, StateEntry] = {}
         # tensors that consist of others, which are the state in their place
         self.wrapped: dict[str, torch.Tensor] = {}
+        self.sparse: dict[int, tuple[torch.Tensor, SparseParts]] = {}
         self._attributes: dict[int, list[str]] | None = None
         self._collect(modules)
 
@@ -100,6 +102,13 @@ class ModelState:
         if is_wrapper(type(tensor)):
             self.wrapped[name] = tensor
             for place, part in plain_parts(tensor):
+                self._add(kind, f"{name}.{place}", part, persistent)
+            return
+        if is_sparse(tensor):
+            self.wrapped[name] = tensor
+            if id(tensor) not in self.sparse:
+                self.sparse[id(tensor)] = (tensor, sparse_state(tensor))
+            for place, part in self.sparse[id(tensor)][1].tensors().items():
                 self._add(kind, f"{name}.{place}", part, persistent)
             return
         self.names[name] = (kind, tensor, persistent)
@@ -130,6 +139,14 @@ class ModelState:
             for path, attribute in _plain_attributes(self.root):
                 self._attributes.setdefault(identity(attribute), []).append(path)
         return self._attributes.get(identity(value), [])
+
+
+def sparse_state(tensor: torch.Tensor) -> SparseParts:
+    """The parts of a sparse parameter or buffer, which share its memory."""
+    parts = SparseParts.of(tensor.detach())
+    if isinstance(tensor, torch.nn.Parameter):
+        parts.parts["values"] = torch.nn.Parameter(parts.values, tensor.requires_grad)
+    return parts
 
 
 def identity(value: Any) -> int:

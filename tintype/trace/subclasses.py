@@ -11,7 +11,8 @@ from tintype.errors import UnsupportedOperatorError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operator_facts import facts_of
 from tintype.symbolic.location import user_location
-from tintype.tree.subclasses import is_wrapper
+from tintype.trace.sparse.tensor import SparseTensor, call_sparse
+from tintype.tree.subclasses import consists_of_others
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -23,13 +24,15 @@ class ReturnsSubclass(BaseException):
 
 def refuse_whole(tensor: torch.Tensor) -> None:
     """Raise for a tensor that consists of others."""
-    if is_wrapper(type(tensor)):
+    if consists_of_others(tensor):
         raise ReturnsSubclass
 
 
 def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """What an operator returns where an argument is of such a class. Composite operators are taken apart before, as
     in eager mode, where autograd does so."""
+    if SparseTensor in types:
+        return call_sparse(recorder, func, args, kwargs)
     if isinstance(func, torch._ops.OpOverload) and recorder.below_autograd and facts_of(func).composite:
         result = recorder.inside(lambda: func.decompose(*args, **kwargs))
         if result is not NotImplemented:

@@ -51,6 +51,7 @@ from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording
 from tintype.trace.replaying import replay_graph
+from tintype.trace.sparse.tensor import SparseTensor
 from tintype.transforms.drawn_again import number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.real_tensors import RealTensor, hooks_on_saved_tensors_off
@@ -188,6 +189,7 @@ class JointRecorder(Recorder):
         if not outputs or not inputs:
             return [None] * len(inputs)
         self.in_backward = True
+        self.context.environment.may_deny = _asks_for_any_gradient
         try:
             results = torch.autograd.grad(outputs, inputs, tangents, allow_unused=True)
         except RuntimeError as error:
@@ -213,7 +215,32 @@ class JointRecorder(Recorder):
             ) from error
         finally:
             self.in_backward = False
-        return [None if result is None else self.as_fake(result) for result in results]
+            self.context.environment.may_deny = None
+        return [None if result is None else self._gradient(result) for result in results]
+
+    def _gradient(self, gradient: torch.Tensor) -> FakeTensor:
+        """A gradient as a result of the graph. A sparse one, that of an embedding, is put together there: nothing but
+        the end of a graph has sparse values."""
+        if not isinstance(gradient, SparseTensor):
+            return self.as_fake(gradient)
+        parts = gradient.sparse_parts
+        if parts.layout is not torch.sparse_coo:
+            raise UnsupportedInputError(f"a gradient of layout {parts.layout} can't be part of a joint graph")
+        dense_dim = len(parts.size) - parts.sparse_dim
+        values = self.as_fake(parts.values)
+        options = {"dtype": values.dtype, "layout": torch.sparse_coo, "device": values.device}
+        return self.record_as(
+            aten._sparse_coo_tensor_with_dims_and_tensors.default,
+            (parts.sparse_dim, dense_dim, list(parts.size), *parts.indices, values),
+            {**options, "is_coalesced": parts.coalesced},
+            values.info.fresh([from_torch(size) for size in parts.size]),
+        )
+
+
+def _asks_for_any_gradient() -> bool:
+    """Whether the formula of an embedding asks if all indices are the padding: else it gives the same gradient."""
+    step = _running_step()
+    return step is not None and step.name() == "EmbeddingBackward0"
 
 
 class _Entry(torch.autograd.Function):

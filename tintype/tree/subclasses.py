@@ -16,10 +16,11 @@ import torch.utils._pytree as pytree
 from tintype.errors import FileFormatError
 from tintype.tree.flattening import leaves, map_leaves
 from tintype.tree.registration import register_container
+from tintype.tree.sparse import SparseParts, is_sparse
 
 # Fake tensors are plain ones to us. Nested tensors pad to the whole length of a batch where they are captured, since
 # the longest part is among the data.
-_NOT_WRAPPERS = ("torch._subclasses", "torch.nested", "tintype.")
+_NOT_WRAPPERS = ("torch._subclasses", "torch.nested")
 
 
 def is_wrapper(kind: Any) -> bool:
@@ -98,37 +99,52 @@ def class_called(name: str) -> Any:
 _classes: dict[str, Any] = {}
 
 
+def consists_of_others(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of a class that says so, or sparse."""
+    return is_wrapper(type(tensor)) or is_sparse(tensor)
+
+
 def as_parts(value: Any) -> Any:
     """A leaf as the program takes it."""
-    return SubclassParts.of(value) if isinstance(value, torch.Tensor) and is_wrapper(type(value)) else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    if is_wrapper(type(value)):
+        parts = getattr(value, "sparse_parts", None)  # of a sparse tensor that a program sees while it is captured
+        return SubclassParts.of(value) if parts is None else parts
+    return SparseParts.of(value) if is_sparse(value) else value
 
 
 def as_tensor(value: Any) -> Any:
     """The opposite."""
-    return value.tensor() if isinstance(value, SubclassParts) else value
+    return value.tensor() if _are_parts(value) else value
 
 
 def with_parts(tree: Any) -> Any:
     """A tree with all tensors that consist of others taken apart; the tree itself where there are none."""
-    if not any(isinstance(leaf, torch.Tensor) and is_wrapper(type(leaf)) for leaf in leaves(tree)):
+    if not any(isinstance(leaf, torch.Tensor) and consists_of_others(leaf) for leaf in leaves(tree)):
         return tree
     return map_leaves(as_parts, tree)
 
 
 def with_tensors(tree: Any) -> Any:
     """The opposite: a tree with tensors in the place of their parts."""
-    if not any(isinstance(leaf, SubclassParts) for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts)):
+    if not any(_are_parts(leaf) for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts)):
         return tree
     return pytree.tree_map(as_tensor, tree, is_leaf=_are_parts)
 
 
 def _are_parts(value: Any) -> bool:
-    return isinstance(value, SubclassParts)
+    return isinstance(value, (SubclassParts, SparseParts))
+
+
+def holds_sparse(tree: Any) -> bool:
+    """Whether a tree has parts of sparse tensors in it."""
+    return any(type(leaf) is SparseParts for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts))
 
 
 def has_parts(spec: Any) -> bool:
     """Whether a structure has tensors taken apart in it."""
-    return spec.type is SubclassParts or any(has_parts(child) for child in spec.children())
+    return spec.type in (SubclassParts, SparseParts) or any(has_parts(child) for child in spec.children())
 
 
 __all__ = ["as_parts", "has_parts", "is_wrapper", "plain_parts", "with_parts", "with_tensors"]
