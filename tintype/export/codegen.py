@@ -21,8 +21,7 @@ from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
 from tintype.ir.writing import spell, variable
 from tintype.tree import TreeSpec, put
-from tintype.tree.sparse import SparseParts
-from tintype.tree.subclasses import SubclassParts, as_tensor
+from tintype.tree.subclasses import has_parts, with_tensors
 
 
 class Writer(writing.Writer):
@@ -106,14 +105,24 @@ def build_container(
     spec: TreeSpec,
     leaves: Iterator[str],
     given: Mapping[tuple[int, ...], int] | None = None,
-    path: tuple[int, ...] = (),
 ) -> str:
     """An expression that puts leaves into containers again; ``given`` has the places of containers
     of the caller's, by their numbers in ``_given``, which what is made there is put into."""
+    made = _container_of(writer, spec, leaves, given, ())
+    return f"{writer.bind(with_tensors)}({made})" if has_parts(spec) else made
+
+
+def _container_of(
+    writer: Writer,
+    spec: TreeSpec,
+    leaves: Iterator[str],
+    given: Mapping[tuple[int, ...], int] | None,
+    path: tuple[int, ...],
+) -> str:
     if spec.is_leaf():
         return next(leaves)
     children = [
-        build_container(writer, child, leaves, given, (*path, number)) for number, child in enumerate(spec.children())
+        _container_of(writer, child, leaves, given, (*path, number)) for number, child in enumerate(spec.children())
     ]
     made = _container(writer, spec, children)
     return f"{writer.bind(put)}(_given[{given[path]}], {made})" if given and path in given else made
@@ -130,5 +139,4 @@ def _container(writer: Writer, spec: TreeSpec, children: list[str]) -> str:
     if spec.type is torch.Size:  # the registered function makes a plain tuple of it
         return f"{writer.bind(torch.Size)}([{', '.join(children)}])"
     rebuild = pytree.SUPPORTED_NODES[spec.type].unflatten_fn
-    made = f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"
-    return f"{writer.bind(as_tensor)}({made})" if spec.type in (SubclassParts, SparseParts) else made
+    return f"{writer.bind(rebuild)}([{', '.join(children)}], {writer.bind(spec.context)})"

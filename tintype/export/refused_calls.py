@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from tintype import tree
 from tintype.errors import InputStructureError
+from tintype.tree.jagged import EXTREMES, JaggedParts
 from tintype.tree.sparse import SparseParts
 
 
@@ -101,7 +102,8 @@ def _differences(expected: tree.TreeSpec, given: tree.TreeSpec, where: str) -> I
     """Where two structures are not the same, the outermost first."""
     if tree.same_structure(expected, given):
         return
-    same_kind = expected.type is given.type and not expected.is_leaf() and expected.type is not SparseParts
+    whole = expected.is_leaf() or expected.type in (SparseParts, JaggedParts)
+    same_kind = expected.type is given.type and not whole
     if same_kind and isinstance(expected.context, list) and isinstance(given.context, list):
         keys, others = expected.context, given.context
         for key in keys:
@@ -130,4 +132,9 @@ def _kind(spec: tree.TreeSpec) -> str:
     if spec.type is SparseParts:
         _, (layout, coalesced) = spec.context
         return f"a tensor of layout torch.{layout}" + (", coalesced" if coalesced else "")
+    if spec.type is JaggedParts:
+        names, (dimension, number) = spec.context
+        known = [name for name in ("lengths", *EXTREMES) if name in names]
+        knows = f", which knows its {' and '.join(known)}" if known else ""
+        return f"a nested tensor, jagged in dimension {dimension}, with offsets number {number} of the call{knows}"
     return f"a {spec.type.__name__} of {spec.num_children}"

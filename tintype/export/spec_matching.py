@@ -11,7 +11,7 @@ integer or a float the entry itself. Where a container stands, a spec may be sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ import torch.utils._pytree as pytree
 from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.dimensions import Dim, DimHint
+from tintype.tree.jagged import EXTREMES, JaggedParts
 from tintype.tree.sparse import SparseParts
 from tintype.tree.subclasses import holds_sparse
 
@@ -46,6 +47,8 @@ def _match(value: Any, spec: Any, path: str, found: list[Entries]) -> None:
     parts = _parts(value)
     if type(value) is SparseParts:
         found += _sparse_entries(value, spec, path)
+    elif type(value) is JaggedParts:
+        found += _jagged_entries(value, spec, path)
     elif parts is not None and _is_for_all(spec, parts) and holds_sparse(value):
         for child in parts.values:
             _match(child, spec, path, found)
@@ -222,19 +225,7 @@ def _tensor_entries(tensor: torch.Tensor, spec: Any, path: str) -> list[Entry]:
 def _sparse_entries(value: SparseParts, spec: Any, path: str) -> list[Entries]:
     """The entries of a sparse tensor's parts: the spec is that of the tensor. How many values it has may always vary,
     and what else its parts have to do with its size follows from that."""
-    if isinstance(spec, Mapping) and any(isinstance(key, str) for key in spec):
-        raise InvalidRequestError(
-            f"{path} is a tensor, but dynamic_shapes has {spec!r} for it",
-            remedy="the sizes of a sparse tensor are given by dimension; the number of its values varies anyway",
-        )
-    size: list[Entry]
-    if spec is None:
-        size = [None] * len(value.size)
-    elif _is_auto(spec) or isinstance(spec, DimHint):
-        hint = Dim.AUTO if _is_auto(spec) else spec
-        size = [_entry(hint, path)] * len(value.size)
-    else:
-        size = _tensor_entries(torch.empty(value.size, device="meta"), spec, path)
+    size = _size_entries(value.size, spec, path)
     varies: Entry = Dim.AUTO if any(entry is not None for entry in size) else None
     entries: list[Entries] = []
     for name, part in value.tensors().items():
@@ -245,6 +236,43 @@ def _sparse_entries(value: SparseParts, spec: Any, path: str) -> list[Entries]:
             of_part[1 if name == "indices" else value.batch_dim] = Dim.AUTO
         entries.append(of_part)
     return entries + [None if entry is None else [entry] for entry in size]
+
+
+def _jagged_entries(value: JaggedParts, spec: Any, path: str) -> list[Entries]:
+    """The same for a nested tensor: how long its rows are may always vary."""
+    ragged = value.structure[0]
+    values = value.parts["values"]
+    offsets = value.parts.get("offsets")  # one that has the offsets of another one has as many rows
+    rows = None if offsets is None else offsets.shape[0] - 1
+    sizes = list(values.shape)
+    sizes[ragged - 1] = 0
+    of_rows, *others = _size_entries([0 if rows is None else rows, *sizes], spec, path)
+    if any(isinstance(entry, Dim) for number, entry in enumerate(others) if number != ragged - 1):
+        raise InvalidRequestError(
+            f"{path} is a nested tensor: only the number of its rows may vary, and how long they are",
+            remedy="name dimension 0 alone",
+        )
+    of_values: Entries = [Dim.AUTO if number == ragged - 1 else None for number in range(len(others))]
+    entries: list[Entries] = [of_values]
+    if offsets is not None:
+        entries.append([of_rows + 1 if isinstance(of_rows, (Dim, int)) else of_rows])
+    if "lengths" in value.parts:
+        entries.append([of_rows])
+    return entries + [[Dim.AUTO] for name in EXTREMES if name in value.parts]
+
+
+def _size_entries(size: Sequence[int], spec: Any, path: str) -> list[Entry]:
+    """The entries of the size of a tensor that consists of others."""
+    if isinstance(spec, Mapping) and any(isinstance(key, str) for key in spec):
+        raise InvalidRequestError(
+            f"{path} is a tensor, but dynamic_shapes has {spec!r} for it",
+            remedy="its sizes are given by dimension; how many values it has varies anyway",
+        )
+    if spec is None:
+        return [None] * len(size)
+    if _is_auto(spec) or isinstance(spec, DimHint):
+        return [_entry(Dim.AUTO if _is_auto(spec) else spec, path)] * len(size)
+    return _tensor_entries(torch.empty(size, device="meta"), spec, path)
 
 
 def _number_entry(value: Any, spec: Any, path: str) -> Entries:

@@ -25,6 +25,7 @@ from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import certainly_at_least
 from tintype.trace.differentiated import DIFFERENTIATED
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
+from tintype.trace.nested import attention as nested_attention
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
 
 if TYPE_CHECKING:
@@ -370,6 +371,14 @@ def _assign_data(tensor: torch.Tensor, value: Any) -> Any:
     )
 
 
+def _sparse_coo_tensor(
+    indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None, is_coalesced: Any = None, **options: Any
+) -> Any:
+    if not isinstance(values, torch.Tensor) or size is None or not _has_symbol(tuple(size)) or options:
+        return NotImplemented
+    return aten._sparse_coo_tensor_unsafe(indices, values, list(size), dtype=dtype, is_coalesced=is_coalesced)
+
+
 _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.shape.__get__: _shape,  # type: ignore[attr-defined]
     torch.Tensor.data.__set__: _assign_data,  # type: ignore[attr-defined]
@@ -385,6 +394,8 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.zeros: _zeros,
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
     torch.sym_ite: _ite,
+    torch.sparse_coo_tensor: _sparse_coo_tensor,
+    torch.nn.functional.scaled_dot_product_attention: nested_attention,
     **SYMBOLIC_FACTORIES,
 }
 

@@ -18,7 +18,8 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
     kind = type(tensor)
     if tensor.is_nested:
         raise UnsupportedInputError(
-            "a nested tensor can't be captured", remedy="pass a padded tensor (to_padded_tensor) and the lengths"
+            "a nested tensor that is not jagged can't be captured, and a jagged one only by tintype.export",
+            remedy="make it with layout=torch.jagged, or pass a padded tensor (to_padded_tensor) and the lengths",
         )
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return tensor

@@ -243,7 +243,10 @@ def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> A
 
 @intercept(aten.detach.default)
 def _detach_what_was_made(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """torch's functions that make tensors (``zeros``, ``arange``) detach what they return, which says nothing."""
+    """torch's functions that make tensors (``zeros``, ``arange``) detach what they return, which says nothing; nor
+    does it where a class of tensors is at work below autograd."""
+    if recorder.is_in_kernel:
+        return recorder.record(aten.alias.default, args[0])
     (tensor,) = args
     if type(tensor) is not FakeTensor or not recorder.is_unseen(tensor):
         return NOT_HANDLED

@@ -23,11 +23,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tintype.errors import (
-    TintypeError,
-    UnsupportedInputError,
-    UnsupportedOperatorError,
-)
+from tintype.errors import TintypeError, UnsupportedInputError, UnsupportedOperatorError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -92,6 +88,7 @@ class Recorder(Answers, TorchDispatchMode):
     keeps_conversions = True
     # answers from the example, where the capture is a draft
     example: ExampleAnswers | None = None
+    is_in_kernel = False  # whether a class of tensors is at work below autograd
     # whether results are described by as few symbols as there need to be
     uses_equalities = True
 

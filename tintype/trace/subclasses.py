@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +18,9 @@ from tintype.tree.subclasses import consists_of_others
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
+
+
+aten = torch.ops.aten
 
 
 class ReturnsSubclass(BaseException):
@@ -33,12 +38,22 @@ def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwarg
     in eager mode, where autograd does so."""
     if SparseTensor in types:
         return call_sparse(recorder, func, args, kwargs)
-    if isinstance(func, torch._ops.OpOverload) and recorder.below_autograd and facts_of(func).composite:
+    # nested tensors have kernels of their own for some composite operators, and take the others apart themselves
+    nested = any(kind.__module__.startswith("torch.nested") for kind in types)
+    composite = isinstance(func, torch._ops.OpOverload) and recorder.below_autograd and facts_of(func).composite
+    if composite and not nested:
         result = recorder.inside(lambda: func.decompose(*args, **kwargs))
         if result is not NotImplemented:
             return result
     for kind in _derived_first(types):
-        result = recorder.inside(functools.partial(kind.__torch_dispatch__, func, types, args, kwargs))
+        ask = functools.partial(kind.__torch_dispatch__, func, types, args, kwargs)
+        try:
+            with nullcontext() if func is aten.detach.default else _as_kernels_detach(recorder):
+                result = recorder.inside(ask)
+        except NotImplementedError:
+            if not nested:
+                raise
+            break
         if result is not NotImplemented:
             return result
     names = ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in types if kind is not FakeTensor)
@@ -47,6 +62,16 @@ def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwarg
         location=user_location(),
         remedy="define it in __torch_dispatch__ of the class",
     )
+
+
+@contextmanager
+def _as_kernels_detach(recorder: Recorder) -> Iterator[None]:
+    """What a class does, it does below autograd: a tensor that it detaches keeps its gradient."""
+    before, recorder.is_in_kernel = recorder.is_in_kernel, True
+    try:
+        yield
+    finally:
+        recorder.is_in_kernel = before
 
 
 def _derived_first(types: Any) -> list[Any]:

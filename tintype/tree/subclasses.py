@@ -15,12 +15,12 @@ import torch.utils._pytree as pytree
 
 from tintype.errors import FileFormatError
 from tintype.tree.flattening import leaves, map_leaves
+from tintype.tree.jagged import JaggedParts, is_jagged
 from tintype.tree.registration import register_container
 from tintype.tree.sparse import SparseParts, is_sparse
 
-# Fake tensors are plain ones to us. Nested tensors pad to the whole length of a batch where they are captured, since
-# the longest part is among the data.
-_NOT_WRAPPERS = ("torch._subclasses", "torch.nested")
+# Fake tensors are plain ones to us.
+_NOT_WRAPPERS = ("torch._subclasses",)
 
 
 def is_wrapper(kind: Any) -> bool:
@@ -104,18 +104,22 @@ def consists_of_others(tensor: torch.Tensor) -> bool:
     return is_wrapper(type(tensor)) or is_sparse(tensor)
 
 
-def as_parts(value: Any) -> Any:
-    """A leaf as the program takes it."""
+def as_parts(value: Any, offsets: list[Any] | None = None) -> Any:
+    """A leaf as the program takes it; ``offsets`` are those of the nested tensors before it."""
     if not isinstance(value, torch.Tensor):
         return value
     if is_wrapper(type(value)):
+        if is_jagged(value):
+            return JaggedParts.of(value, [] if offsets is None else offsets)
         parts = getattr(value, "sparse_parts", None)  # of a sparse tensor that a program sees while it is captured
         return SubclassParts.of(value) if parts is None else parts
     return SparseParts.of(value) if is_sparse(value) else value
 
 
-def as_tensor(value: Any) -> Any:
+def as_tensor(value: Any, offsets: dict[int, Any] | None = None) -> Any:
     """The opposite."""
+    if isinstance(value, JaggedParts):
+        return value.tensor({} if offsets is None else offsets)
     return value.tensor() if _are_parts(value) else value
 
 
@@ -123,28 +127,33 @@ def with_parts(tree: Any) -> Any:
     """A tree with all tensors that consist of others taken apart; the tree itself where there are none."""
     if not any(isinstance(leaf, torch.Tensor) and consists_of_others(leaf) for leaf in leaves(tree)):
         return tree
-    return map_leaves(as_parts, tree)
+    offsets: list[Any] = []
+    return map_leaves(lambda leaf: as_parts(leaf, offsets), tree)
 
 
 def with_tensors(tree: Any) -> Any:
     """The opposite: a tree with tensors in the place of their parts."""
     if not any(_are_parts(leaf) for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts)):
         return tree
-    return pytree.tree_map(as_tensor, tree, is_leaf=_are_parts)
+    offsets: dict[int, Any] = {}
+    return pytree.tree_map(lambda leaf: as_tensor(leaf, offsets), tree, is_leaf=_are_parts)
+
+
+_PARTS = (SubclassParts, SparseParts, JaggedParts)
 
 
 def _are_parts(value: Any) -> bool:
-    return isinstance(value, (SubclassParts, SparseParts))
+    return isinstance(value, _PARTS)
 
 
 def holds_sparse(tree: Any) -> bool:
-    """Whether a tree has parts of sparse tensors in it."""
-    return any(type(leaf) is SparseParts for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts))
+    """Whether a tree has parts of sparse or nested tensors in it."""
+    return any(type(leaf) in (SparseParts, JaggedParts) for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts))
 
 
 def has_parts(spec: Any) -> bool:
     """Whether a structure has tensors taken apart in it."""
-    return spec.type in (SubclassParts, SparseParts) or any(has_parts(child) for child in spec.children())
+    return spec.type in _PARTS or any(has_parts(child) for child in spec.children())
 
 
 __all__ = ["as_parts", "has_parts", "is_wrapper", "plain_parts", "with_parts", "with_tensors"]
