@@ -464,3 +464,35 @@ def test_a_variance_of_all_elements_takes_every_size(name: str, of_program: bool
         result, _, gradients = joint(x)
         torch.testing.assert_close(result, expected.detach(), equal_nan=True)
         torch.testing.assert_close(gradients["x"], x.grad, equal_nan=True)
+
+
+PRODUCTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "all": lambda x: x.prod(),
+    "rows": lambda x: torch.prod(x, 1).sum(),
+    "kept": lambda x: x.prod(-1, keepdim=True).sum(),
+}
+
+
+@pytest.mark.direct(reason="joint programs are made of a model and of its program")
+@pytest.mark.parametrize("of_program", [False, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_of_no_elements_has_a_gradient(name: str, of_program: bool) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return PRODUCTS[name](x)
+
+    example = (torch.randn(3, 0, requires_grad=True),)
+    shapes = ({0: tintype.Dim.AUTO, 1: tintype.Dim.AUTO},)
+    source = tintype.export(Model(), example, dynamic_shapes=shapes) if of_program else None
+    joint = tintype.export_joint(source) if source else tintype.export_joint(Model(), example, dynamic_shapes=shapes)
+    for sizes in ((3, 0), (3, 4), (2, 1)):
+        x = torch.randn(sizes, requires_grad=True)
+        expected = Model()(x)
+        expected.backward()
+        try:
+            result, _, gradients = joint.module()(x)
+        except tintype.TintypeError:
+            assert name != "all" and sizes != (3, 0)  # the gradient of rows decides about their length
+            continue
+        torch.testing.assert_close(result, expected.detach())
+        torch.testing.assert_close(gradients["x"], x.grad)

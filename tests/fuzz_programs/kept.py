@@ -366,6 +366,11 @@ KEPT = [
     Kept("a norm of neighbours in a branch", dim(n=0), (x("x0", "3", "2", "n"),),
          "tintype.cond((x0 > 0.5).any(), lambda a0: torch.nn.functional.local_response_norm(a0, 2), "
          "lambda a0: a0.clone(), (x0,))"),
+    Kept("memory is looked at through a diagonal without elements", at_least(1, n=1), (x("x0", "3", "n"),),
+         "v0 = x0.diagonal(1)\nx0[1:][:, :1].add_(1)\nv0.as_strided((1,), (1,))", may_refuse=True),
+    Kept("where a diagonal begins that may have no elements", dim(n=1), (x("x0", "3", "n"),),
+         "v0 = x0.diagonal(1)\nx0 * (v0.storage_offset() + 1)", may_refuse=True),
+    Kept("differences of nothing", auto(n=0, m=3), (x("x0", "n", "m"),), "x0.flatten().diff()"),
     Kept("a view of what gets another geometry", static(), (x("x0", "4", "4"),),
          "v0 = self.m0(x0)\nv1 = v0.broadcast_to(v0.shape)\nv0.transpose_(0, 1).add_(1)\nv1 // 2",
          "self.m0 = torch.nn.Linear(4, 3)"),

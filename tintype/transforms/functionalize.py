@@ -222,6 +222,8 @@ class Functionalization:
         unchanged = call.args[0] is base and base not in self.moved
         called_on = parent
         if node.target is aten.as_strided.default:
+            if self._is_empty(parent.info) and not self._is_empty(info):
+                self.problems.append(refused_writes.beyond_base(node))
             parent = memory_of(parent, info)
             base = self.read(parent)
             self.rely_on_layout(parent.source, node)
@@ -235,6 +237,10 @@ class Functionalization:
             return
         self.make_view(handle, base)
         self.replaced.append(node)
+
+    def _is_empty(self, info: TensorInfo) -> bool:
+        """Whether a tensor has no elements in the example."""
+        return any(self.context.environment.hint(size) == 0 for size in info.sizes)
 
     def _enter_several(self, node: Node) -> bool:
         """Several views at once over a storage that is written to: gone if they have to be made again."""

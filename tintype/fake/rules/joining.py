@@ -11,7 +11,7 @@ from tintype.fake.rules.factories import repeat
 from tintype.fake.rules.memory_format import fresh_in_format_of, looks_channels_last
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import unsqueeze, wrap_dimension
-from tintype.symbolic import Expr, Size, eq, ge, gt
+from tintype.symbolic import Expr, Size, eq, ge, gt, maximum
 from tintype.symbolic.sizes import contiguous_strides, decided_zero, product, require, require_same
 
 
@@ -289,10 +289,12 @@ def diff(
     if len(parts) > 1:
         whole = cat(parts, where)
     length = whole.sizes[where] - n
-    if type(length) is int:
-        length = max(length, 0)
+    if isinstance(length, Expr):
+        if (length.environment.hint(length) or 0) >= 0:
+            raise NotImplementedError("whether anything is left depends on the size")
+        length = maximum(length, 0)  # nothing is, in the example
     else:
-        raise NotImplementedError("whether anything is left depends on the size")
+        length = max(length, 0)
     sizes = (*whole.sizes[:where], length, *whole.sizes[where + 1 :])
     strides = preserved_strides(sizes, whole.strides)
     return TensorInfo(sizes, strides, whole.dtype, whole.device)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tintype.fake.info import TensorInfo
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import select, slice_tensor, wrap_dimension
-from tintype.symbolic import Expr, Size, ceil_div, ge, gt, le, maximum, minimum
+from tintype.symbolic import Expr, Size, ceil_div, choose, eq, ge, gt, le, maximum, minimum
 from tintype.symbolic.sizes import (
+    certainly_at_least,
     decided_zero,
-    is_zero,
     require,
     require_same,
 )
@@ -104,8 +104,8 @@ def diagonal(self: TensorInfo, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     else:
         length = maximum(minimum(rows + offset, columns), 0)
         start = self.offset - offset * self.strides[a]
-    if is_zero(length):
-        start = self.offset
+    if offset and not certainly_at_least(length, 1):  # one without elements begins where the tensor does
+        start = choose(eq(length, 0), self.offset, start)
     keep = [d for d in range(self.dim) if d not in (a, b)]
     return self.view(
         [*(self.sizes[d] for d in keep), length],
