@@ -68,6 +68,7 @@ _HOMES = {
     "FileFormatError": "tintype.errors",
     "InputMismatchError": "tintype.errors",
     "InputStructureError": "tintype.errors",
+    "LostEffectWarning": "tintype.errors",
     "LostGradientWarning": "tintype.errors",
     "LostStateWarning": "tintype.errors",
     "RefusedSizesWarning": "tintype.errors",

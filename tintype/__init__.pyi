@@ -20,6 +20,7 @@ from tintype.errors import FileVersionError as FileVersionError
 from tintype.errors import InputMismatchError as InputMismatchError
 from tintype.errors import InputStructureError as InputStructureError
 from tintype.errors import InvalidRequestError as InvalidRequestError
+from tintype.errors import LostEffectWarning as LostEffectWarning
 from tintype.errors import LostGradientWarning as LostGradientWarning
 from tintype.errors import LostStateWarning as LostStateWarning
 from tintype.errors import MutationError as MutationError

@@ -266,6 +266,25 @@ class LostStateWarning(UserWarning):
     id = "lost-state"
 
 
+class LostEffectWarning(UserWarning):
+    """Under ``strict=True``: the model does something in a call besides computing, and its program does not do it: it
+    writes to a global, prints, reads a clock. The warning names everything that was seen, with its line.
+
+    >>> import warnings, torch, tintype
+    >>> seen = []
+    >>> def noting(x):
+    ...     seen.append("called")
+    ...     return x + 1
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     program = tintype.export(noting, (torch.ones(2),), strict=True)
+    >>> [warning.category.id for warning in caught]
+    ['lost-effect']
+    """
+
+    id = "lost-effect"
+
+
 class LostGradientWarning(UserWarning):
     """A captured program computes gradients by its operators alone: the ``backward`` of a ``torch.autograd.Function``
     and hooks on gradients are not part of it. The warning names each of them with its line.

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from tintype import tree
 from tintype.ir.signature import StateWrite
-from tintype.trace.capture import CapturedGraph
+from tintype.trace.captured_graph import CapturedGraph
 
 
 @dataclasses.dataclass

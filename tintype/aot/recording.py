@@ -27,7 +27,7 @@ from tintype.ir.signature import (
     belongs_to_user_input,
     positions_of_inputs,
 )
-from tintype.trace.capture import CapturedGraph
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.recording import one_at_a_time
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import Emitter, location_of

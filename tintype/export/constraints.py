@@ -56,7 +56,7 @@ class DynamicSize:
 class ContractLine:
     """One thing that a program asks of its inputs, and the line of the user's program that made it so."""
 
-    kind: Literal["size", "relation", "specialization", "assertion", "observation", "control flow"]
+    kind: Literal["size", "relation", "specialization", "assertion", "observation", "control flow", "left out"]
     text: str
     location: Location | None
     # what is asked, where sizes alone decide it and checks of single inputs do not cover it

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from tintype.export.constraints import ContractLine
+from tintype.export.strict_report import StrictReport
 from tintype.ir.graph import location_of
 
 # operators of which only a run decides what they run
@@ -30,9 +32,16 @@ def control_flow_lines(module: torch.nn.Module) -> list[ContractLine]:
     return list(found)
 
 
+def left_out_lines(report: Any) -> list[ContractLine]:
+    """What the model does and the program does not, where strict=True has looked."""
+    if not isinstance(report, StrictReport):
+        return []
+    return [ContractLine("left out", f"left out: {found.text}", found.location) for found in report.findings]
+
+
 class Contract:
-    """The sizes that a program accepts: ranges, relations, specialisations and runtime assertions; and the lines
-    where the data decide what runs.
+    """The sizes that a program accepts: ranges, relations, specialisations and runtime assertions; the lines where
+    the data decide what runs; and what the model does and the program does not, if ``strict=True`` looked for it.
 
     >>> import torch, tintype
     >>> batch = tintype.Dim("batch", min=1, max=64)
@@ -52,7 +61,7 @@ class Contract:
 
     def __str__(self) -> str:
         lines = [_text(line) for line in self.lines]
-        if all(line.kind == "control flow" for line in self.lines):
+        if all(line.kind in ("control flow", "left out") for line in self.lines):
             lines.insert(0, "all sizes are those of the example inputs")
         return "\n".join(lines)
 

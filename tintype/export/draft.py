@@ -18,6 +18,7 @@ from tintype.errors import (
     CaptureError,
     CaptureReport,
     ConstraintViolationError,
+    LostEffectWarning,
     LostGradientWarning,
     LostStateWarning,
     StateChangedError,
@@ -140,7 +141,7 @@ def _noting_warnings(
         program = capture_program(mod, args, kwargs, dynamic_shapes, Stage.FUNCTIONAL, **options)
     decisions = []
     for warning in caught:
-        if issubclass(warning.category, (LostStateWarning, LostGradientWarning)):
+        if issubclass(warning.category, (LostStateWarning, LostGradientWarning, LostEffectWarning)):
             text, _, remedy = str(warning.message).partition("\n  What to do: ")
             text = text.removeprefix(f"[{warning.category.id}] ")
             decisions.append(Decision(warning.category.id, text, None, remedy or "see the message"))

@@ -27,7 +27,8 @@ from tintype.ir.sources import named_input
 from tintype.symbolic.environment import Environment
 from tintype.trace.answers import NeedsControlFlow
 from tintype.trace.argument_names import argument_names
-from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.capture import Capture
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.example_answers import Decision, ExampleAnswers, assert_profiles
 from tintype.trace.plain_flags import NeedsPlainFlags, PlainFlags
 from tintype.trace.python_sequences import NeedsRewriting, rewritten, watch_plain_numbers
@@ -58,6 +59,7 @@ class ExampleCall:
         self.entries = entries
         self._capture_class = capture_class
         self._preserved = preserved
+        self.strict = strict
         self._interpreted: Callable[[Capture], AbstractContextManager[Any]] = _by_machine if strict else _natively
         self._may_flow = control_flow == "auto"
         self._has_varying_sizes = any(entry is not None for leaf in entries for entry in leaf or ())
@@ -112,7 +114,7 @@ class ExampleCall:
         from tintype.flow.policy import NeedsLoop, flowing  # few programs need it
 
         loops: set[Any] = set()
-        self._interpreted = functools.partial(flowing, loops=loops, unrolls=unrolls)
+        self._interpreted = functools.partial(flowing, loops=loops, unrolls=unrolls, strict=self.strict)
         while True:
             try:
                 return self.capture()
@@ -237,8 +239,9 @@ def _natively(capture: Capture) -> AbstractContextManager[None]:
 
 def _by_machine(capture: Capture) -> AbstractContextManager[None]:
     from tintype.trace.interpreted import interpreting  # a room of its own, which most exports need not load
+    from tintype.trace.watching import StrictPolicy
 
-    return interpreting(capture)
+    return interpreting(capture, StrictPolicy())
 
 
 def _library_forms() -> AbstractContextManager[None]:

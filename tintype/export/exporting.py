@@ -24,12 +24,14 @@ from tintype.export.kept_tensors import settle_kept_tensors
 from tintype.export.key_order import order_observations
 from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
 from tintype.export.learned import assertion_text
-from tintype.export.lost_state import warn_of_lost_state
+from tintype.export.lost_state import tell_of_lost_state
+from tintype.export.lost_state import warn as warn_of_lost_state
 from tintype.export.module_calls import root_signature, take_signatures, with_signatures
 from tintype.export.program import ExportedProgram
 from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.export.stage import Stage
+from tintype.export.strict_report import lost_state, report_of
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -38,7 +40,8 @@ from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import is_captured_program, positional_keywords
-from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.capture import Capture
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.example_answers import Decision
 from tintype.trace.state import ScriptInsideError
@@ -195,6 +198,9 @@ def _captured_program(
         captured, inputs = _recorded_with_loops(call, demands, error)
     program = _program_from(captured, stage, call, inputs.dynamic)
     program.verify_stage()
+    if captured.findings is not None:
+        program.report = report_of(captured.findings)
+        program.report.warn()
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes.verify(program)
     return program
@@ -214,10 +220,12 @@ def _recorded(
 ) -> tuple[CapturedGraph, InputSizes]:
     """A capture that is of its stage, keeps what was promised of sizes, and asserts what only a run can tell."""
     captured, inputs = capture()
+    found = captured.findings
+    tell = warn_of_lost_state if found is None else lambda text: found.insert(0, lost_state(text))
     if captured.kept:
-        settle_kept_tensors(captured, call.capture_twice, forgets=demands.forgets_assignments)
+        settle_kept_tensors(captured, call.capture_twice, forgets=demands.forgets_assignments, tell=tell)
     else:
-        warn_of_lost_state(call.module, captured, lambda: call.capture()[0])
+        tell_of_lost_state(call.module, captured, lambda: call.capture()[0], tell)
     captured.observations += order_observations(call.module, call.args, call.kwargs, captured, call.capture_reordered)
     captured.observations += container_observations(call.module, captured)
     _settle(captured, demands.stage, demands.tidy)

@@ -17,7 +17,7 @@ from tintype.errors import InputMismatchError
 from tintype.export.refused_calls import AS_THE_EXAMPLE, Calling
 from tintype.ir.observations import ATTRIBUTES, Observation
 from tintype.trace.argument_names import is_captured_program
-from tintype.trace.capture import CapturedGraph
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.given_containers import place_text
 from tintype.tree import Path
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,15 +19,16 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from tintype import tree
-from tintype.errors import LostStateWarning, TintypeError, raise_all
+from tintype.errors import TintypeError, raise_all
+from tintype.export.lost_state import warn
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operator_facts import has_effect
 from tintype.ir.signature import InputKind
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
-from tintype.symbolic.location import levels_to_the_user
-from tintype.trace.capture import Capture, CapturedGraph
+from tintype.trace.capture import Capture
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.snapshot import (
     Change,
     contents,
@@ -48,8 +48,9 @@ def settle_kept_tensors(
     difference: Callable[[Sequence[Change], Sequence[Change]], str | None],
     *,
     forgets: bool = False,
+    tell: Callable[[str], None] = warn,
 ) -> None:
-    """Warn of tensors that a program does not keep, or raise if that makes its later calls differ.
+    """Tell of tensors that a program does not keep, or raise if that makes its later calls differ.
 
     ``difference`` tells why a second call differs from the first, from changes with tensors and those with numbers;
     with ``forgets`` it may."""
@@ -72,12 +73,10 @@ def settle_kept_tensors(
         return
     lines = dict.fromkeys(f"\n  - {_place(change)}{_line(error)}" for change, error in kept)
     effect = "in eager mode, later calls may find what earlier ones put there" if forgets else "later calls are alike"
-    warnings.warn(
-        f"[{LostStateWarning.id}] the model puts tensors where the captured program does not:{''.join(lines)}\n"
+    tell(
+        f"the model puts tensors where the captured program does not:{''.join(lines)}\n"
         f"  Every call of the program computes what the model's first call computes; {effect}.\n"
-        "  What to do: nothing if nobody but the model looks there; else return the tensors",
-        LostStateWarning,
-        stacklevel=levels_to_the_user(),
+        "  What to do: nothing if nobody but the model looks there; else return the tensors"
     )
 
 

@@ -22,7 +22,7 @@ from tintype.export.same_program import difference
 from tintype.ir.observations import KEYS, Observation
 from tintype.ir.sources import place_in_call
 from tintype.trace.argument_names import is_captured_program, signature_of
-from tintype.trace.capture import CapturedGraph
+from tintype.trace.captured_graph import CapturedGraph
 
 # a dictionary among the arguments: the numbers of the children that lead to it
 Path = tuple[int, ...]

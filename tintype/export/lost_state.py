@@ -20,7 +20,7 @@ from tintype.fake.tensor import FakeTensor, is_symbolic
 from tintype.ir.graph import placeholders
 from tintype.symbolic.location import levels_to_the_user
 from tintype.trace.argument_names import is_captured_program
-from tintype.trace.capture import CapturedGraph
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.recording import one_at_a_time
 from tintype.trace.snapshot import Change, Snapshot, make_again, put_outside
 
@@ -28,10 +28,18 @@ from tintype.trace.snapshot import Change, Snapshot, make_again, put_outside
 _alike: weakref.WeakKeyDictionary[torch.nn.Module, set[Any]] = weakref.WeakKeyDictionary()
 
 
-def warn_of_lost_state(
-    module: torch.nn.Module, captured: CapturedGraph, capture: Callable[[], CapturedGraph]
+def warn(text: str) -> None:
+    """Warn of state that a program does not have."""
+    warnings.warn(f"[{LostStateWarning.id}] {text}", LostStateWarning, stacklevel=levels_to_the_user())
+
+
+def tell_of_lost_state(
+    module: torch.nn.Module,
+    captured: CapturedGraph,
+    capture: Callable[[], CapturedGraph],
+    tell: Callable[[str], None] = warn,
 ) -> None:
-    """Warn if the model's second call would be another program; ``capture`` captures it."""
+    """Tell if the model's second call would be another program; ``capture`` captures it."""
     found = [*captured.plain_changes, *captured.outside_changes]
     if not found or is_captured_program(module):
         return
@@ -47,14 +55,12 @@ def warn_of_lost_state(
         _alike.setdefault(module, set()).add(key)
         return
     changes = "".join(f"\n  - {captured.describe_change(change)}" for change in found)
-    warnings.warn(
-        f"[{LostStateWarning.id}] the model does something else in its second call than in the first one, and the "
+    tell(
+        f"the model does something else in its second call than in the first one, and the "
         f"captured program does what the first one does. It does not have these changes:{changes}\n"
         "  What to do: nothing if every call is to be like the first one; call the model before it is exported if "
         "later ones are alike; else keep a number in a buffer, self.register_buffer(name, torch.tensor(...)), and "
-        "write to that",
-        LostStateWarning,
-        stacklevel=levels_to_the_user(),
+        "write to that"
     )
 
 

@@ -14,7 +14,7 @@ from tintype.errors import InvalidRequestError
 from tintype.export.call_spec import CallSpec, ModuleCallEntry
 from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.constraints import DynamicSize, contract_lines
-from tintype.export.contract import Contract, control_flow_lines
+from tintype.export.contract import Contract, control_flow_lines, left_out_lines
 from tintype.export.module import ProgramModule, refuse_pickle
 from tintype.export.observed import observed_lines
 from tintype.export.owned_state import OwnedState
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import os
 
     from tintype.export.draft import DraftReport
+    from tintype.export.strict_report import StrictReport
     from tintype.view.pages import Page
 
 
@@ -82,8 +83,8 @@ class ExportedProgram:
         self._module_call_graph = module_call_graph
         self._dynamic_sizes = list(dynamic_sizes)
         self._observations = list(observations)
-        # what the example decided, where this is a draft: see tintype.draft_export
-        self.report: DraftReport | None = None
+        # what the example decided, where this is a draft: see tintype.draft_export; or what strict=True found
+        self.report: DraftReport | StrictReport | None = None
 
     # --- what it is made of ----------------------------------------------------------------------------------
 
@@ -428,7 +429,7 @@ class ExportedProgram:
         lines = contract_lines(self._context.environment, self._dynamic_sizes)
         names = [spec.arg.name for spec in self.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
         decided = control_flow_lines(self.graph_module)
-        return Contract([*lines, *observed_lines(self._observations, names), *decided])
+        return Contract([*lines, *observed_lines(self._observations, names), *decided, *left_out_lines(self.report)])
 
     def validate(self) -> None:
         """Check a program, after an edit by hand above all: raises a VerificationError that shows what is wrong.

@@ -21,7 +21,7 @@ from tintype.export.spec_matching import Entry
 from tintype.ir.graph import is_pure, placeholders
 from tintype.ir.signature import InputKind
 from tintype.symbolic import Environment, Expr
-from tintype.trace.capture import CapturedGraph
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.python_sequences import watch_plain_numbers
 
 # How many sizes of a range are tried; each costs a capture.

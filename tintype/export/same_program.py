@@ -13,7 +13,7 @@ from tintype import tree
 from tintype.errors import Location
 from tintype.ir.graph import placeholders, subgraph_at
 from tintype.ir.node_info import NodeMeta
-from tintype.trace.capture import CapturedGraph
+from tintype.trace.captured_graph import CapturedGraph
 
 
 def difference(

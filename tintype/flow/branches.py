@@ -21,7 +21,7 @@ from tintype.flow.ends import (
     progress_of,
     refuse,
 )
-from tintype.flow.journal import MISSING, ContentPlace, GlobalPlace, Notes, Place
+from tintype.flow.journal import Notes
 from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
 from tintype.interpret.flow import END, Flow, flow_of
@@ -29,8 +29,10 @@ from tintype.interpret.policy import Outcome
 from tintype.ops.cond import capture_arms
 from tintype.ops.subgraphs import set_aside
 from tintype.trace.inner import InnerRecorder
+from tintype.trace.places import ContentPlace, GlobalPlace, Place
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.trace.tensor_rows import TensorRows
+from tintype.trace.users_code import MISSING
 
 if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
@@ -313,7 +315,7 @@ class Branch:
             raise Refused(self._not_merged(what, error, first, second, None)) from error
 
     def _check_sharing(self, first: Arm, second: Arm) -> None:
-        known: list[Any] = [self.frame.locals, self.frame.stack, *self.policy.journal.holders()]
+        known: list[Any] = [self.frame.locals, self.frame.stack, *self.policy.holders()]
         for arm in (first, second):
             known += (arm.frame, arm.frame.locals, arm.frame.stack, *arm.notes.after.values(), arm.notes.after)
             known.append(arm.notes.made)

@@ -15,9 +15,9 @@ import torch
 
 from tintype.errors import Location
 from tintype.flow.ends import Refused, refuse
-from tintype.flow.journal import ContentPlace, Place
 from tintype.interpret import Frame
 from tintype.symbolic.location import is_internal, user_location
+from tintype.trace.places import ContentPlace, Place
 
 
 class GrowingList(list[Any]):

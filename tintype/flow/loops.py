@@ -11,13 +11,15 @@ from tintype.errors import BranchMismatchError, CaptureError, TintypeError
 from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame, write_merged
 from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
 from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
-from tintype.flow.journal import MISSING, Notes, Place
+from tintype.flow.journal import Notes
 from tintype.flow.loop_exits import LoopExits
 from tintype.flow.memory import Memory
 from tintype.flow.merging import KINDS, like
 from tintype.interpret import NULL, Frame
 from tintype.interpret.flow import END, Flow, Loop, flow_of
 from tintype.ops.while_loop import while_loop
+from tintype.trace.places import Place
+from tintype.trace.users_code import MISSING
 
 if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from tintype.fake.tensor import FakeTensor
-from tintype.flow.journal import MISSING
 from tintype.interpret.frame import Mark
 from tintype.ir.printing import describe_value
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_internal
+from tintype.trace.users_code import MISSING
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 KINDS: dict[type, str] = {

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import (
     BuiltinFunctionType,
     CellType,
     CodeType,
-    FunctionType,
-    MethodDescriptorType,
-    MethodType,
-    MethodWrapperType,
-    WrapperDescriptorType,
 )
 from typing import Any
 
@@ -23,20 +18,12 @@ import torch
 from tintype.errors import Location, StateChangedError
 from tintype.flow.branches import Branch, ended, outcome_of, recording
 from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
-from tintype.flow.journal import (
-    CONTAINERS,
-    AttributePlace,
-    CellPlace,
-    ContentPlace,
-    GlobalPlace,
-    Journal,
-    RowsPlace,
-)
+from tintype.flow.journal import Journal
 from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
 from tintype.flow.rows_loops import RecordedFor
 from tintype.flow.sequences import SEQUENCES, VaryingIterator, elements_of, varies
-from tintype.flow.unseen import UsersClasses, Watched
+from tintype.flow.unseen import Watched
 from tintype.interpret import Frame
 from tintype.interpret.decode import Bound
 from tintype.interpret.flow import Flow, Loop, flow_of
@@ -46,12 +33,22 @@ from tintype.interpret.policy import Caller, Outcome
 from tintype.symbolic.raising import needed_answer
 from tintype.trace.interpreted import TorchPolicy, interpreting
 from tintype.trace.known_values import known_value
+from tintype.trace.places import (
+    CONTAINERS,
+    AttributePlace,
+    CellPlace,
+    ContentPlace,
+    GlobalPlace,
+    RowsPlace,
+    attribute_set_by,
+)
+from tintype.trace.reachable import UsersClasses
 from tintype.trace.snapshot import Change, contained
 from tintype.trace.tensor_rows import TensorRows
+from tintype.trace.watching import Watching
 
 # so often what follows a branch may be captured with each of its arms
 _MOST_TWICE = 500
-_SETTERS = ("__setattr__", "__delattr__")
 
 
 class FlowPolicy(TorchPolicy):
@@ -79,6 +76,14 @@ class FlowPolicy(TorchPolicy):
 
     def became(self, operator: str, location: Location) -> None:
         self.lines.setdefault(location, operator)
+
+    def holders(self) -> list[Any]:
+        """Who holds values only to know them."""
+        return self.journal.holders()
+
+    def note_made(self, value: Any) -> None:
+        """Something was made in the program's place, which nobody else has."""
+        self.journal.note_made(value)
 
     # --- regions ---------------------------------------------------------------------------------------------
 
@@ -176,9 +181,10 @@ class FlowPolicy(TorchPolicy):
 
     # --- code that is not interpreted -------------------------------------------------------------------------
 
-    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> None:
+    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> AbstractContextManager[Any] | None:
         if self.journal and self.classes.any_in(values):
             self.watch(frame, values)
+        return None
 
     def watch(self, frame: Frame, values: Sequence[Any]) -> None:
         """Look for what is written unseen, where native code is given code of the user's."""
@@ -232,12 +238,8 @@ class FlowPolicy(TorchPolicy):
         owner = getattr(callable, "__self__", None)
         if kind is BuiltinFunctionType and isinstance(owner, CONTAINERS):
             self.note_content(frame, owner)
-        elif callable in (setattr, delattr) or (
-            kind in (WrapperDescriptorType, FunctionType, MethodDescriptorType) and callable.__name__ in _SETTERS
-        ):
-            self.note_attribute(frame, arguments[0], arguments[1])
-        elif kind in (MethodType, MethodWrapperType) and callable.__name__ in _SETTERS:
-            self.note_attribute(frame, owner, arguments[0])
+        elif (attribute := attribute_set_by(callable, arguments)) is not None:
+            self.note_attribute(frame, *attribute)
         elif callable is next:
             raise refuse(
                 "next() is called where only the data decide whether it is", location_of(frame), "loop with for"
@@ -331,10 +333,17 @@ def refuse_kept_number(capture: Any, change: Change) -> StateChangedError | None
     return error
 
 
+class StrictFlowPolicy(Watching, FlowPolicy):
+    """The same, and what the program does besides computing is noted."""
+
+
 @contextmanager
-def flowing(capture: Any, loops: Collection[tuple[CodeType, int]], *, unrolls: bool = False) -> Iterator[None]:
+def flowing(
+    capture: Any, loops: Collection[tuple[CodeType, int]], *, unrolls: bool = False, strict: bool = False
+) -> Iterator[None]:
     """Within it, a capture interprets its program, and branches on data become control flow."""
-    policy = FlowPolicy(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls)
+    kind = StrictFlowPolicy if strict else FlowPolicy
+    policy = kind(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls)
     policy.root = capture.root
     capture.judge_change = partial(refuse_kept_number, capture)
     limit = sys.getrecursionlimit()

@@ -15,7 +15,7 @@ from tintype.fake.info import Storage
 from tintype.flow.branches import recording
 from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, number_of, refuse
 from tintype.flow.growing import GrowingList, has_grown, holders_in, in_place_of, joined_rows
-from tintype.flow.journal import ContentPlace, Journal, Notes, Place
+from tintype.flow.journal import Notes
 from tintype.flow.loops import AgainError, RecordedLoop
 from tintype.flow.sequences import VaryingIterator
 from tintype.interpret import Frame
@@ -25,6 +25,7 @@ from tintype.ops import scan as scan_operator
 from tintype.ops.subgraphs import captured
 from tintype.ops.while_loop import while_loop
 from tintype.trace.inner import InnerRecorder
+from tintype.trace.places import ContentPlace, Place
 from tintype.trace.tensor_rows import rows_of
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class RecordedFor(RecordedLoop):
         self.count = iterator.elements.count
         self.is_left = False  # from inside, as the data decide
         self.writes = False  # to memory around it
-        self.lists = GrowingLists(frame, policy.journal)
+        self.lists = GrowingLists(frame, policy)
         # what the element of a step is made of
         self._rows: Sequence[Any] = ()
         self._number: Callable[[], Any]
@@ -164,9 +165,9 @@ class RecordedFor(RecordedLoop):
 class GrowingLists:
     """The lists that steps of a loop append to, with what one step appended."""
 
-    def __init__(self, frame: Frame, journal: Journal) -> None:
+    def __init__(self, frame: Frame, policy: FlowPolicy) -> None:
         self.frame = frame
-        self.journal = journal
+        self.policy = policy
         self.lists: list[GrowingList] = []
         self._holders: list[Any] = []
         self._candidates: dict[Any, Place] = {}
@@ -204,7 +205,7 @@ class GrowingLists:
     def settle(self, location: Any) -> None:
         """Let lists that were seen to grow be such, unless somebody else knows them."""
         for key, place in self._candidates.items():
-            holders = holders_in(self.frame, place.owner, self.journal.holders())
+            holders = holders_in(self.frame, place.owner, self.policy.holders())
             if holders is None:
                 self._others.add(key)
                 continue
@@ -236,7 +237,7 @@ class GrowingLists:
             own = columns[first : first + count]
             first += count
             rows = rows_of(_with_sources(growing, own)) if count else growing.before
-            self.journal.note_made(rows)
+            self.policy.note_made(rows)
             in_place_of(holders, rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from collections import OrderedDict, deque
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +24,7 @@ HAS_REST = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 class Plan:
     """What is needed to begin a frame of a code object."""
 
-    __slots__ = ("code", "count", "decoded", "instructions", "is_simple", "positions", "rest")
+    __slots__ = ("code", "count", "decoded", "instructions", "is_simple", "last_argument", "positions", "rest")
 
     def __init__(self, code: CodeType, decoded: Decoded, instructions: Bound) -> None:
         self.code = code
@@ -31,6 +32,8 @@ class Plan:
         self.instructions = instructions
         self.count = code.co_argcount
         self.is_simple = not (code.co_flags & HAS_REST or code.co_kwonlyargcount)
+        has_star = bool(code.co_flags & inspect.CO_VARARGS)
+        self.last_argument = code.co_argcount + code.co_kwonlyargcount + has_star  # of **keywords
         self.rest = [NULL] * (len(decoded.names) - self.count)
         named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         self.positions = {name: i for i, name in enumerate(named) if i >= code.co_posonlyargcount}
@@ -123,6 +126,8 @@ def new_frame(
         arguments += plan.rest
     else:
         arguments = bind(function, plan, arguments, keywords)
+        if machine.tells_of_objects and back is not None and plan.code.co_flags & inspect.CO_VARKEYWORDS:
+            machine.policy.on_create(back, arguments[plan.last_argument])
     if back is not None and back.depth >= sys.getrecursionlimit():
         raise RecursionError("maximum recursion depth exceeded")
     return Frame(
@@ -202,7 +207,7 @@ def call_class(frame: Frame, kind: type, arguments: list[Any], keywords: dict[st
     if not issubclass(type(instance), kind):
         frame.stack.append(instance)
         return None
-    if machine.tells_of_objects and new is object.__new__:
+    if machine.tells_of_objects and new in MAKES_ANEW:
         machine.policy.on_create(frame, instance)
     initialize = find_in_class(type(instance), "__init__")
     if not machine.interprets(initialize):
@@ -221,6 +226,8 @@ def call_class(frame: Frame, kind: type, arguments: list[Any], keywords: dict[st
 
 
 TYPE_CALL = type.__dict__["__call__"]
+# whoever else makes an object may give one that is there already
+MAKES_ANEW = frozenset(kind.__new__ for kind in (object, list, dict, set, deque, OrderedDict, BaseException))
 
 
 def discard(frame: Frame, value: Any) -> Any:

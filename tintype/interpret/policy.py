@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +84,11 @@ class Policy:
         """A step of a loop whose iterator is on top of the stack; NotImplemented: as always."""
         raise NotImplementedError
 
-    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> None:
+    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> AbstractContextManager[Any] | None:
         """Before an operation that looks into values natively: operators, comparisons, ``in``, ``is``, truth,
         unpacking, spreading, formatting, items, the iterator of a loop. ``operation`` is the name of the handler; the
-        values are on top of the frame's stack, and may be replaced there."""
+        values are on top of the frame's stack, and may be replaced there. The operation is done within what it
+        gives, if that is something."""
         raise NotImplementedError
 
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -27,7 +26,6 @@ from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import add_placeholder, eliminate_dead_code, meta_of, output_node, set_meta
 from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
-from tintype.ir.observations import Observation
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     ArgumentSpec,
@@ -55,6 +53,7 @@ from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
 from tintype.trace.capture_failures import explained, name_sizes
+from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.changed_state import ChangedState, is_made_anew
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
@@ -63,7 +62,7 @@ from tintype.trace.iterators import refuse_advanced
 from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard
 from tintype.trace.origin import OriginTracker
 from tintype.trace.plain_flags import look_for_flags
-from tintype.trace.recorder import Conversion, Recorder
+from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording, one_at_a_time
 from tintype.trace.snapshot import Change, Snapshot, contained, holds_fake, is_of_data, is_plain, with_plain_sizes
 from tintype.trace.state import ModelState, identity, named_modules
@@ -73,42 +72,10 @@ from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
 from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
 
+if TYPE_CHECKING:
+    from tintype.trace.effects import Effects
+
 CONSTANT_TYPES = (int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
-
-
-@dataclasses.dataclass
-class CapturedGraph:
-    """A recorded graph with everything a program is made of."""
-
-    graph: Graph
-    context: FakeContext
-    input_specs: list[InputSpec]
-    output_specs: list[OutputSpec]
-    in_spec: tree.TreeSpec
-    out_spec: tree.TreeSpec
-    argument_names: list[str]
-    state_dict: dict[str, torch.Tensor]
-    constants: dict[str, Any]
-    # every path of every module, with the one that the program knows it by
-    module_paths: dict[str, str]
-    # the names of the root's own children; not those of the graphs in a program that was captured again
-    children: frozenset[str]
-    # inputs that get their new value in another way than by a write that autograd sees
-    state_writes: dict[str, StateWrite]
-    # conversions that changed nothing; what they become depends on the stage
-    conversions: list[Conversion]
-    observations: list[Observation]
-    # plain attributes that the program changed, and how to tell of them
-    plain_changes: list[Change]
-    # tensors that it put where a program can't keep them, and the errors for that
-    kept: list[tuple[Change, StateChangedError]]
-    # numbers and texts outside of the model (globals, closures, attributes of classes) that it changed; put back
-    outside_changes: list[Change]
-    describe_change: Callable[[Change], str]
-    # where objects that were given stand among the results
-    returned: list[tuple[tree.Path, tree.Path]]
-    # which of the containers that were given are one object, and the order of their attributes, where it matters
-    of_containers: list[Observation] = dataclasses.field(default_factory=list)
 
 
 # (position among the leaves of the arguments, tensor) -> its sizes, symbolic where they may vary
@@ -170,6 +137,7 @@ class Capture:
         self.plain_changes: list[Change] = []
         self.kept: list[tuple[Change, StateChangedError]] = []
         self.outside_changes: list[Change] = []
+        self.effects: Effects | None = None  # what the program does besides computing, where somebody looks
         self.judge_change: Callable[[Change], TintypeError | None] | None = None  # gives errors for more changes
         self._lifted_count = 0
         # the inputs that stand for custom objects
@@ -358,7 +326,10 @@ class Capture:
             raise AssertionError from interrupted
         finally:
             self.origins.leave()
-            changes = snapshot.restore(self._stays if has_run else None)
+            stays = self._stays if has_run else None
+            if self.effects is not None:
+                self._look_at_effects(self.effects, snapshot, stays)
+            changes = snapshot.restore(stays)
             self.outside_changes = snapshot.outside_changes
             self.recorder.problems += map(self.changed.refusal, snapshot.outside_tensors)
             self.recorder.problems += snapshot.judged(changes, self.judge_change)
@@ -376,6 +347,13 @@ class Capture:
         refuse_escaped_tensors(self.graph)
         return self._finish(output_specs, out_spec)
 
+    def _look_at_effects(self, effects: Effects, snapshot: Snapshot, stays: Callable[[Change], bool] | None) -> None:
+        """Let writes to what is outside of the model be treated as those that are found by names."""
+        has_run = stays is not None
+        effects.find_changes(lambda owner: snapshot.holds(owner) or self._given.holds(owner), has_run=has_run)
+        for change in effects.changes:
+            snapshot.note_outside(change, stays)
+
     def _run_program(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], snapshot: Snapshot
     ) -> tuple[list[OutputSpec], tree.TreeSpec]:
@@ -390,7 +368,9 @@ class Capture:
         ):
             self.origins.enter()
             outputs = without_rows(self.recorder, self._call_root(args, kwargs))
-            changed = self._given.check(outputs, self.changed.line_of)
+            if self.effects is not None:
+                self.changed.seen = self.effects.lines()
+            changed = self._given.check(outputs, self.changed.line_of, self.recorder.problems)
             self.context.arrays.refuse_written()
             if not self.runs_in_eager_modes_place:
                 refuse_changed_gradient_mode(self.recorder)
@@ -584,6 +564,7 @@ class Capture:
             self.changed.description,
             self.returned,
             self.of_containers,
+            None if self.effects is None else self.effects.findings(self.plain_changes),
         )
 
 

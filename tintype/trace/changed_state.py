@@ -21,10 +21,21 @@ class ChangedState:
     def __init__(self, code: UsersCode, modules: Sequence[tuple[str, torch.nn.Module]]) -> None:
         self._code = code
         self._modules = modules
+        # lines that were seen to change something, by owner and name; names tell where nobody has looked
+        self.seen: dict[tuple[int, Any], Location] = {}
+
+    def _seen(self, change: Change) -> Location | None:
+        return self.seen.get((id(change.owner), change.name)) or self.seen.get((id(change.owner), None))
+
+    def _line(self, change: Change) -> Location | None:
+        """The line that made a change of an attribute or a global."""
+        named = isinstance(change.name, str)
+        return self._seen(change) or (self._code.assignment_to(change.name) if named else None)
 
     def line_of(self, container: Any, names: Iterable[str]) -> Location | None:
         """The line that changed a container that the program was given."""
-        lines = [self._code.assignment_to(name) for name in names]
+        lines = [self.seen.get((id(container), name)) for name in (*names, None)]
+        lines += [self._code.assignment_to(name) for name in names]
         return next(filter(None, lines), None) or self._code.change_of(container, ())
 
     def _attributes_that_hold(self, value: Any) -> list[str]:
@@ -33,16 +44,10 @@ class ChangedState:
 
     def description(self, change: Change) -> str:
         """A change, what was there before and afterwards, and the line."""
-        owner, name = change.owner, change.name
-        line = self._code.change_of(owner, ()) if name is None else self._code.assignment_to(name)
-        what = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
-        if isinstance(owner, CellType):
-            line, what = self._code.change_of(owner, ()), "a variable of a closure"
-        elif isinstance(owner, (type, FunctionType, ModuleType)):
-            what = f"{name!r} of {owner.__name__}"
-        elif isinstance(owner, dict) and "__builtins__" in owner:
-            what = f"the global {name!r}"
-        return f"{what}: {change.before!r:.60} became {change.after!r:.60}{'' if line is None else f'  # {line}'}"
+        line = self._line(change)
+        if line is None and (change.name is None or isinstance(change.owner, CellType)):
+            line = self._code.change_of(change.owner, ())
+        return f"{in_words(change)}{'' if line is None else f'  # {line}'}"
 
     def gradient_refusal(self, name: str) -> StateChangedError:
         """The error for the gradient of a parameter that the program assigned."""
@@ -65,7 +70,7 @@ class ChangedState:
         return StateChangedError(
             f"the program assigns another tensor to the buffer {name!r}, and {kept!r}, which is the same "
             "tensor or has memory in common with it, keeps the old one; a captured program copies into it",
-            location=self._code.assignment_to(change.name) or made_at(change.after),
+            location=self._line(change) or made_at(change.after),
             remedy=f"write to the buffer, self.{name}.copy_(value), if {kept!r} is to follow; give that a "
             "tensor of its own, clone(), if not",
         )
@@ -73,7 +78,7 @@ class ChangedState:
     def undecided_number(self, change: Change) -> StateChangedError:
         """The error for a number that the data decide, put where the next call would find it."""
         owner, name = change.owner, change.name
-        line = None if name is None else self._code.assignment_to(name)
+        line = self._line(change)
         place = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
         return StateChangedError(
             f"the data decide about a number that the program puts into {place}, which the next call would find; a "
@@ -89,7 +94,7 @@ class ChangedState:
             return StateChangedError(
                 f"the program makes a module ({type(change.after).__name__}) with parameters or buffers and keeps it "
                 f"as {name!r}, where its next call would find it, which a captured program can not",
-                location=self._code.assignment_to(name),
+                location=self._line(change),
                 remedy="make the module in __init__, or call the model once before it is captured",
             )
         is_global = isinstance(owner, dict) and "__builtins__" in owner
@@ -99,7 +104,9 @@ class ChangedState:
             return StateChangedError(
                 f"the program put a tensor into {place} that is not its own; a captured program can only change "
                 "registered buffers",
-                location=self._code.change_of(owner, self._attributes_that_hold(owner)) or made_at(change.after),
+                location=self._seen(change)
+                or self._code.change_of(owner, self._attributes_that_hold(owner))
+                or made_at(change.after),
                 remedy="return the tensor instead; a cache can be filled before, by calling the model once",
             )
         place = f"the attribute {name!r} of a {type(owner).__name__}"
@@ -115,9 +122,22 @@ class ChangedState:
             )
         return StateChangedError(
             f"the program assigned a tensor to {place}; a captured program can only change registered buffers",
-            location=self._code.assignment_to(name) or made_at(change.after),
+            location=self._line(change) or made_at(change.after),
             remedy=remedy,
         )
+
+
+def in_words(change: Change) -> str:
+    """A change, with what was there before and afterwards."""
+    owner, name = change.owner, change.name
+    what = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
+    if isinstance(owner, CellType):
+        what = "a variable of a closure"
+    elif isinstance(owner, (type, FunctionType, ModuleType)):
+        what = f"{name!r} of {owner.__name__}"
+    elif isinstance(owner, dict) and "__builtins__" in owner:
+        what = f"the global {name!r}"
+    return f"{what}: {change.before!r:.60} became {change.after!r:.60}"
 
 
 def made_at(value: Any) -> Location | None:

@@ -7,7 +7,6 @@ asserts every such answer, and the draft's report names it.
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from tintype.ir.running import call_node
 from tintype.symbolic import Expr
 from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.location import user_location
+from tintype.trace.findings import Finding
 
 if TYPE_CHECKING:
     from tintype.trace.calls import Call
@@ -32,22 +32,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-@dataclasses.dataclass(frozen=True)
-class Decision:
+class Decision(Finding):
     """Something that was decided by the example: what it is about, the line, and what to do in order to decide it."""
-
-    kind: str
-    text: str
-    location: Location | None
-    remedy: str
-
-    def __str__(self) -> str:
-        lines = [f"[{self.kind}] {self.text}"]
-        if self.location is not None:
-            code = self.location.source_line()
-            lines.append(f"  At: {self.location}" + (f": {code}" if code else ""))
-        lines.append(f"  What to do: {self.remedy}")
-        return "\n".join(lines)
 
 
 class ExampleAnswers:

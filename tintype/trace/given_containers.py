@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import SUPPORTED_NODES, _get_node_type
 
 from tintype import tree
-from tintype.errors import Location, StateChangedError
+from tintype.errors import Location, StateChangedError, TintypeError
 from tintype.ir.observations import ATTRIBUTES, SAME_OBJECTS, Observation
 from tintype.tree import Path
 
@@ -39,6 +39,10 @@ class GivenContainers:
         for number, container in enumerate(self.objects):
             self._numbers.setdefault(id(container), number)
 
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of the containers."""
+        return id(value) in self._numbers
+
     def changed(self) -> list[int]:
         """The numbers of those that hold something else now."""
         first = self._numbers.values()
@@ -60,9 +64,14 @@ class GivenContainers:
         for number, child in enumerate(node.flatten_fn(value)[0]):
             self._look_in(child, (*path, number), found)
 
-    def check(self, outputs: Any, line_of: Callable[[Any, Iterable[str]], Location | None]) -> list[int]:
-        """The numbers of those that were changed; raises unless the caller's own can be changed in the same way.
-        ``line_of`` finds the line that changed a container or an attribute of that name."""
+    def check(
+        self,
+        outputs: Any,
+        line_of: Callable[[Any, Iterable[str]], Location | None],
+        problems: list[TintypeError],
+    ) -> list[int]:
+        """The numbers of those that were changed; ``problems`` gets an error for each where the caller's own can't be
+        changed in the same way. ``line_of`` finds the line that changed a container or an attribute of that name."""
         changed = self.changed() if self.objects else []
         returned = {number for number, _ in self.among(outputs)} if changed else set()
         for number in changed:
@@ -76,11 +85,13 @@ class GivenContainers:
                 remedy += "caller is to have"
                 if not can_be_updated:
                     remedy = f"make a new {kind.__name__} and return that"
-                raise StateChangedError(
-                    f"the program changes the list, dictionary or object that it is given as {where}{attribute}, "
-                    "which a captured program can't",
-                    location=line_of(self.objects[number], names),
-                    remedy=remedy,
+                problems.append(
+                    StateChangedError(
+                        f"the program changes the list, dictionary or object that it is given as {where}{attribute}, "
+                        "which a captured program can't",
+                        location=line_of(self.objects[number], names),
+                        remedy=remedy,
+                    )
                 )
         return changed
 

@@ -29,7 +29,11 @@ from tintype.trace.origin import OriginTracker, annotated
 _RUN = Machine.run.__code__
 _ROOM = os.path.dirname(os.path.abspath(sys.modules["tintype.interpret"].__file__ or "")) + os.sep
 # the machine, and the policies that do what handlers do
-_ROOMS = (_ROOM, os.path.join(os.path.dirname(os.path.dirname(_ROOM)), "flow") + os.sep)
+_ROOMS = (
+    _ROOM,
+    os.path.join(os.path.dirname(os.path.dirname(_ROOM)), "flow") + os.sep,
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "watching.py"),
+)
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _CALL = torch.nn.Module._call_impl.__code__
 
@@ -221,7 +225,9 @@ class InterpretedOrigins(OriginTracker):
 @contextlib.contextmanager
 def interpreting(capture: Any, policy: Policy | None = None) -> Iterator[None]:
     """Within it, a capture interprets its program."""
-    machine = Machine(policy or TorchPolicy())
+    policy = policy or TorchPolicy()
+    capture.effects = getattr(policy, "effects", None)
+    machine = Machine(policy)
     origins = InterpretedOrigins(capture.modules, machine)
     capture.origins = capture.recorder.origins = origins
     capture.program = functools.partial(machine.call, capture.program)

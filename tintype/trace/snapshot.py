@@ -109,6 +109,7 @@ class Snapshot:
         self._empty: list[Any] = []
         self.iterators: list[Progress] = []
         self._seen: set[int] = set()
+        self._noted: set[tuple[int, Any]] = set()  # changes outside that others have told of
         self._assigned_elsewhere: set[tuple[int, str]] = set()
         # to change a class that others derive from costs more than a small capture: only where others may assign
         self._watch = _watching() if len(sys._current_frames()) > 1 else contextlib.nullcontext()
@@ -172,6 +173,15 @@ class Snapshot:
             self.iterators.append(Progress(value))
         return None, None
 
+    def holds(self, value: Any) -> bool:
+        """Whether a value is part of the model."""
+        return id(value) in self._seen
+
+    def note_outside(self, change: Change, stays: Callable[[Change], bool] | None = None) -> None:
+        """A change outside of the model that somebody has seen; it is treated as those that are found here."""
+        self._noted.add((id(change.owner), change.name))
+        self._outside_change(change, stays or _nothing_stays)
+
     def restore(self, stays: Callable[[Change], bool] | None = None) -> list[Change]:
         """Put everything back that this thread changed, but for changes that stay; returns what that was."""
         try:
@@ -199,10 +209,10 @@ class Snapshot:
         changes: list[Change] = []
         for owner, name, before in self._places:
             after = contents(owner, name)
-            if after is not before:
+            if after is not before and (id(owner), name) not in self._noted:
                 self._outside_change(Change(owner, name, before, after), stays)
         for container, copy in self._outside:
-            if _has_new(container, copy):
+            if _has_new(container, copy) and (id(container), None) not in self._noted:
                 self._outside_change(Change(container, None, copy, container.copy()), stays)
         for container in filter(None, self._empty):
             values = dict(container) if isinstance(container, dict) else dict(enumerate(container))

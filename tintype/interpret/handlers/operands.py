@@ -48,8 +48,11 @@ def looking(plain: Handler, name: str, count: int) -> Handler:
     """A handler that tells of the values before it does its work."""
 
     def look(frame: Frame, argument: Any) -> Outcome:
-        frame.machine.policy.on_operands(frame, name, frame.stack[-count:])
-        return plain(frame, argument)
+        around = frame.machine.policy.on_operands(frame, name, frame.stack[-count:])
+        if around is None:
+            return plain(frame, argument)
+        with around:
+            return plain(frame, argument)
 
     return look
 
@@ -59,8 +62,11 @@ def looking_by_argument(plain: Handler, name: str) -> Handler:
 
     def look(frame: Frame, argument: Any) -> Outcome:
         count = 1 + bool(argument[1]) if name == "format_value" else 1 + (argument & 1)
-        frame.machine.policy.on_operands(frame, name, frame.stack[-count:])
-        return plain(frame, argument)
+        around = frame.machine.policy.on_operands(frame, name, frame.stack[-count:])
+        if around is None:
+            return plain(frame, argument)
+        with around:
+            return plain(frame, argument)
 
     return look
 

@@ -1,0 +1,320 @@
+"""What strict=True tells: everything that a model does besides computing, in one report with lines."""
+
+from __future__ import annotations
+
+import collections
+import os
+import time
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+
+CALLS = 0
+SEEN: list[Any] = []
+TABLE: dict[str, Any] = {}
+RECENT: collections.deque[Any] = collections.deque()
+
+
+class Options:
+    level = 0
+
+
+OPTIONS = Options()
+HIDDEN = {"inner": {"options": Options()}}
+
+
+class Amount:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __add__(self, other: Amount) -> Amount:
+        TABLE["added"] = True
+        return Amount(self.value + other.value)
+
+    def __mul__(self, other: Amount) -> Amount:
+        return Amount(self.value * other.value)
+
+
+def counting() -> Any:
+    count = 0
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        return x * 2
+
+    return function
+
+
+def assign_global(x: torch.Tensor) -> torch.Tensor:
+    global CALLS
+    CALLS += 1
+    return x + 1
+
+
+def append(x: torch.Tensor) -> torch.Tensor:
+    SEEN.append("called")
+    return x + 1
+
+
+def append_by_item(x: torch.Tensor) -> torch.Tensor:
+    TABLE["calls"] = 3
+    return x + 1
+
+
+def append_to_deque(x: torch.Tensor) -> torch.Tensor:
+    RECENT.appendleft("called")
+    return x + 1
+
+
+def set_attribute(x: torch.Tensor) -> torch.Tensor:
+    OPTIONS.level = 3
+    return x + 1
+
+
+def set_attribute_of_hidden_object(x: torch.Tensor) -> torch.Tensor:
+    found = next(iter(HIDDEN.values()))["options"]
+    found.level = 7
+    return x + 1
+
+
+def set_attribute_by_function(x: torch.Tensor) -> torch.Tensor:
+    setattr(OPTIONS, "level", 4)  # noqa: B010
+    return x + 1
+
+
+def set_class_attribute(x: torch.Tensor) -> torch.Tensor:
+    Options.level = 5
+    return x + 1
+
+
+def write_in_a_branch(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        x = x + 1
+        SEEN.append("called")
+    else:
+        SEEN.append("called")
+    return x
+
+
+def read_clock(x: torch.Tensor) -> torch.Tensor:
+    return x + time.time() * 0
+
+
+def read_environment(x: torch.Tensor) -> torch.Tensor:
+    return x + len(os.environ["PATH"]) * 0
+
+
+def read_environment_by_method(x: torch.Tensor) -> torch.Tensor:
+    return x + len(os.environ.get("PATH", "")) * 0
+
+
+def prints(x: torch.Tensor) -> torch.Tensor:
+    print("called")
+    return x + 1
+
+
+def run_operator_natively(x: torch.Tensor) -> torch.Tensor:
+    return (Amount(x) + Amount(x)).value
+
+
+TOLD = {
+    assign_global: ("write", "the global 'CALLS': 0 became 1", "CALLS += 1"),
+    counting(): ("write", "a variable of a closure: 0 became 1", "count += 1"),
+    append: ("write", "a list: [] became ['called']", 'SEEN.append("called")'),
+    append_by_item: ("write", "a dict: {} became {'calls': 3}", 'TABLE["calls"] = 3'),
+    append_to_deque: ("write", "a deque: deque([]) became deque(['called'])", 'RECENT.appendleft("called")'),
+    set_attribute: ("write", "'level' of a Options: 0 became 3", "OPTIONS.level = 3"),
+    set_attribute_of_hidden_object: ("write", "'level' of a Options: 0 became 7", "found.level = 7"),
+    set_attribute_by_function: ("write", "'level' of a Options: 0 became 4", 'setattr(OPTIONS, "level", 4)'),
+    set_class_attribute: ("write", "'level' of Options: 0 became 5", "Options.level = 5"),
+    write_in_a_branch: ("write", "a list: [] became ['called']", 'SEEN.append("called")'),
+    read_clock: ("read", "the program reads a clock (time)", "time.time()"),
+    read_environment: ("read", "the program reads the environment (os.environ)", 'os.environ["PATH"]'),
+    read_environment_by_method: ("read", "the program reads the environment (os.environ)", "os.environ.get"),
+    prints: ("output", "the program prints", 'print("called")'),
+    run_operator_natively: ("native", "in Amount.__add__, which native code calls", "Amount(x) + Amount(x)"),
+}
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Any:
+    yield
+    globals()["CALLS"] = 0
+    for container in (SEEN, TABLE, RECENT):
+        container.clear()
+    Options.level = 0
+    for options in (OPTIONS, HIDDEN["inner"]["options"]):
+        vars(options).clear()
+
+
+def strictly(model: Any, *args: Any, export: Any = tintype.export, **options: Any) -> tuple[Any, list[Any]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = export(model, args, strict=True, **options)
+    return program, [warning for warning in caught if issubclass(warning.category, tintype.LostEffectWarning)]
+
+
+@pytest.mark.parametrize("function", TOLD, ids=lambda function: function.__qualname__)
+def test_what_is_told(function: Any) -> None:
+    kind, text, code = TOLD[function]
+    program, told = strictly(function, torch.ones(2))
+    (finding,) = program.report.findings
+    assert finding.kind == kind and text in finding.text
+    assert code in finding.location.source_line()
+    assert len(told) == 1 and str(finding) in str(told[0].message)
+    assert told[0].filename == __file__
+    (line,) = [line for line in program.contract() if line.kind == "left out"]
+    assert finding.text in line.text and line.location == finding.location
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    items = [x]
+    items.append(x * 2)
+    table = dict(zip("a", [x], strict=True))
+    table["b"] = x
+    made = collections.defaultdict(list)
+    made["a"].append(x)
+    options = Options()
+    options.level = 3
+    count = 0
+
+    def inner() -> None:
+        nonlocal count
+        count += 1
+
+    inner()
+    copied = dict(HIDDEN)
+    copied["other"] = {}
+    amount = Amount(x) * Amount(x)
+    return items[1] + table["b"] + made["a"][0] + amount.value * count
+
+
+def test_nothing_is_told_of_what_a_call_makes_itself() -> None:
+    program, told = strictly(plain, torch.ones(2))
+    assert not told and not program.report and not program.report.findings
+    notes = program.report.notes
+    assert ["Amount.__mul__" in notes[0].text, "Amount.__init__" in notes[1].text, len(notes)] == [True, True, 2]
+    assert str(program.report) == "Nothing that the model does is missing in the program."
+    assert not [line for line in program.contract() if line.kind == "left out"]
+    assert tintype.export(plain, (torch.ones(2),)).report is None
+
+
+def several(x: torch.Tensor) -> torch.Tensor:
+    global CALLS
+    CALLS += 1
+    SEEN.append(1)
+    OPTIONS.level = 2
+    print("several")
+    return x * CALLS
+
+
+class Loss(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return several(self.linear(x)).sum()
+
+
+@pytest.mark.parametrize(
+    "export", [tintype.export, tintype.export_for_training, tintype.export_joint, tintype.draft_export]
+)
+def test_everything_in_one_report(export: Any) -> None:
+    program, told = strictly(Loss(), torch.ones(3, 2), export=export)
+    if export is tintype.draft_export:
+        assert any(decision.kind == "lost-effect" for decision in program.report.decisions)
+        return
+    kinds = [finding.kind for finding in program.report.findings]
+    assert kinds == ["state", "write", "write", "write", "output"]  # the second call would multiply by 2
+    assert len(told) == 1
+    assert "It does not have these changes" in str(told[0].message)
+
+
+def test_the_report_stays_with_programs_made_of_a_program() -> None:
+    program, _ = strictly(append, torch.ones(2))
+    assert program.run_decompositions().report == program.report
+
+
+class Noting(torch.nn.Module):
+    last = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x.shape[0]
+        return x + 1
+
+
+def test_what_a_model_writes_down_for_itself_is_a_note() -> None:
+    program, told = strictly(Noting(), torch.ones(2))
+    assert not told
+    (note,) = program.report.notes
+    assert "'last' of a Noting: <nothing> became 2" in note.text and "self.last =" in note.location.source_line()
+
+
+def keep_tensors(x: torch.Tensor) -> torch.Tensor:
+    HIDDEN["inner"]["options"].level = x
+    found = next(iter(HIDDEN.values()))
+    found["kept"] = x * 2
+    return x + 1
+
+
+def test_tensors_put_outside_are_refused_together_and_taken_back() -> None:
+    with pytest.raises(tintype.StateChangedError) as raised:
+        strictly(keep_tensors, torch.ones(2))
+    assert len(raised.value.problems) == 2  # type: ignore[attr-defined]
+    assert "HIDDEN" in raised.value.problems[0].location.source_line()  # type: ignore[attr-defined]
+    assert "found[" in raised.value.problems[1].location.source_line()  # type: ignore[attr-defined]
+    assert "kept" not in HIDDEN["inner"] and HIDDEN["inner"]["options"].level == 0
+
+
+def change_arguments(x: torch.Tensor, table: dict[str, Any], items: list[Any]) -> torch.Tensor:
+    table["a"] = x
+    items.append(x)
+    return x + 1
+
+
+def test_arguments_that_are_changed_are_refused_together() -> None:
+    with pytest.raises(tintype.StateChangedError) as raised:
+        strictly(change_arguments, torch.ones(2), {"a": torch.ones(2)}, [])
+    lines = [problem.location.source_line() for problem in raised.value.problems]  # type: ignore[attr-defined]
+    assert lines == ['table["a"] = x', "items.append(x)"]
+
+
+class Asking:
+    """Its attributes are computed: a question may run its code."""
+
+    def __getattribute__(self, name: str) -> Any:
+        SEEN.append(name)
+        return object.__getattribute__(self, name)
+
+
+def test_looking_runs_no_code_of_the_users() -> None:
+    asking = Asking()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        table = {"asking": asking}
+        return x + len(table)
+
+    tintype.export(function, (torch.ones(2),))
+    natively, SEEN[:] = SEEN.copy(), []
+    strictly(function, torch.ones(2))
+    assert natively == SEEN
+
+
+def test_a_profiler_is_not_disturbed() -> None:
+    import sys
+
+    def profile(frame: Any, event: str, argument: Any) -> None: ...
+
+    sys.setprofile(profile)
+    try:
+        program, _ = strictly(run_operator_natively, torch.ones(2))
+        assert sys.getprofile() is profile
+    finally:
+        sys.setprofile(None)
+    assert torch.equal(program.module()(torch.ones(2)), torch.full((2,), 2.0))

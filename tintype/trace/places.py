@@ -1,0 +1,180 @@
+"""Places that a program can write to: what is there, and how to put something else there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from types import CellType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, WrapperDescriptorType
+from typing import Any
+
+import torch
+
+from tintype.errors import Location
+from tintype.trace.users_code import MISSING
+
+CONTAINERS = (list, dict, set, deque)
+
+
+class Place:
+    """Somewhere a program can write."""
+
+    def __init__(self, owner: Any, name: Any, location: Location | None) -> None:
+        self.owner = owner
+        self.name = name
+        self.location = location
+
+    @property
+    def key(self) -> Any:
+        return type(self), id(self.owner), self.name
+
+    def read(self) -> Any:
+        """The value that is there; MISSING for none."""
+        raise NotImplementedError
+
+    def write(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def save(self) -> Any:
+        """What :meth:`restore` takes."""
+        return self.read()
+
+    def restore(self, saved: Any) -> None:
+        self.write(saved)
+
+
+class AttributePlace(Place):
+    def __str__(self) -> str:
+        return f"{self.name!r} of a {type(self.owner).__name__}"
+
+    def read(self) -> Any:
+        return getattr(self.owner, self.name, MISSING)
+
+    def write(self, value: Any) -> None:
+        # what the class itself does when it is assigned to has been interpreted, down to this
+        kind: Any = next((k for k in (torch.nn.Module, type) if isinstance(self.owner, k)), object)
+        if value is not MISSING:
+            kind.__setattr__(self.owner, self.name, value)
+        elif hasattr(self.owner, self.name):
+            kind.__delattr__(self.owner, self.name)
+
+    def save(self) -> Any:
+        namespaces = self._namespaces()
+        if namespaces is None:
+            return None, self.read()
+        return namespaces, [names.get(self.name, MISSING) for names in namespaces]
+
+    def restore(self, saved: Any) -> None:
+        namespaces, values = saved
+        if namespaces is None:
+            self.write(values)
+            return
+        for names, value in zip(namespaces, values, strict=True):
+            if value is not MISSING:
+                names[self.name] = value
+            else:
+                names.pop(self.name, None)
+
+    def _namespaces(self) -> list[dict[str, Any]] | None:
+        """The dictionaries that the attribute may be in; None where a descriptor or a slot has it."""
+        attributes = getattr(self.owner, "__dict__", None)
+        if type(attributes) is not dict or hasattr(type(getattr(type(self.owner), self.name, None)), "__set__"):
+            return None
+        if isinstance(self.owner, torch.nn.Module):
+            return [attributes, *(attributes[kind] for kind in ("_parameters", "_buffers", "_modules"))]
+        return [attributes]
+
+
+class ContentPlace(Place):
+    """All that a container holds."""
+
+    def __str__(self) -> str:
+        return f"the content of a {type(self.owner).__name__}"
+
+    def read(self) -> Any:
+        if isinstance(self.owner, list):
+            return list.copy(self.owner)  # as it is, whatever its class says
+        return type(self.owner)(self.owner) if type(self.owner) in CONTAINERS else _copied(self.owner)
+
+    def write(self, value: Any) -> None:
+        if isinstance(self.owner, list):
+            list.__setitem__(self.owner, slice(None), value)
+        else:
+            self.owner.clear()
+            (self.owner.extend if isinstance(self.owner, deque) else self.owner.update)(value)
+
+
+class RowsPlace(Place):
+    """A list of rows that nobody has looked into yet, whatever their number; or that somebody has meanwhile."""
+
+    def __str__(self) -> str:
+        return "a list of rows"
+
+    def read(self) -> Any:
+        return tuple(self.owner) if self.owner.tensor is None else self.owner.tensor
+
+    def write(self, value: Any) -> None:
+        self.owner.tensor = value if isinstance(value, torch.Tensor) else None
+        if self.owner.tensor is None:
+            list.__setitem__(self.owner, slice(None), value)
+
+    def save(self) -> Any:
+        return self.owner.tensor, list.copy(self.owner)
+
+    def restore(self, saved: Any) -> None:
+        self.owner.tensor = saved[0]
+        list.__setitem__(self.owner, slice(None), saved[1])
+
+
+def _copied(container: Any) -> Any:
+    kind = next(kind for kind in CONTAINERS if isinstance(container, kind))
+    return kind(container)
+
+
+class CellPlace(Place):
+    def __str__(self) -> str:
+        return f"the variable {self.name!r}"
+
+    @property
+    def key(self) -> Any:
+        return CellPlace, id(self.owner)
+
+    def read(self) -> Any:
+        cell: CellType = self.owner
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def write(self, value: Any) -> None:
+        if value is not MISSING:
+            self.owner.cell_contents = value
+        elif self.read() is not MISSING:
+            del self.owner.cell_contents
+
+
+class GlobalPlace(Place):
+    def __str__(self) -> str:
+        return f"the global {self.name!r}"
+
+    def read(self) -> Any:
+        return self.owner.get(self.name, MISSING)
+
+    def write(self, value: Any) -> None:
+        if value is MISSING:
+            self.owner.pop(self.name, None)
+        else:
+            self.owner[self.name] = value
+
+
+_SETTERS = ("__setattr__", "__delattr__")
+_UNBOUND = (WrapperDescriptorType, FunctionType, MethodDescriptorType)
+
+
+def attribute_set_by(callable: Any, arguments: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Owner and name of the attribute that a native call sets or deletes; None for other calls."""
+    kind = type(callable)
+    if callable is setattr or callable is delattr or (kind in _UNBOUND and callable.__name__ in _SETTERS):
+        return arguments[0], arguments[1]
+    if kind in (MethodType, MethodWrapperType) and callable.__name__ in _SETTERS:
+        return callable.__self__, arguments[0]
+    return None

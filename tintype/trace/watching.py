@@ -1,0 +1,177 @@
+"""The policy of strict capture: the user's code is interpreted, and what it does besides computing is noted."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AbstractContextManager
+from sys import getrefcount
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import torch
+
+from tintype.interpret import Frame
+from tintype.interpret.handlers.attributes import find_setter
+from tintype.interpret.policy import Policy
+from tintype.trace.effects import Effects
+from tintype.trace.interpreted import TorchPolicy
+from tintype.trace.outside_world import ENVIRONMENT, WRITERS, is_of_outside_world
+from tintype.trace.places import CONTAINERS, AttributePlace, CellPlace, GlobalPlace
+from tintype.trace.reachable import LAZY, PLAIN, UsersClasses
+
+# whose functions that are not interesting once are never
+_LASTING = (type, ModuleType, type(None))
+
+
+# operations that look into the items of containers
+_INTO_ITEMS = frozenset({"compare", "contains", "convert_value", "format_simply", "format_value", "binary_operator"})
+# native functions that run no code of the user's, whatever they are given
+_RUN_NOTHING = frozenset(map(id, (super, isinstance, issubclass, type, id, callable, inspect.signature)))
+
+
+class Watching(Policy):
+    """Tells :class:`Effects` what the program does; a policy that comes after it does what it would do without."""
+
+    effects: Effects
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.effects = Effects()
+        self._users = UsersClasses()
+        self._quiet: dict[int, Any] = {}  # functions that are known to read and write nothing else, by their ids
+        self._outside: dict[type, bool] = {}
+
+    def holders(self) -> list[Any]:
+        """Who holds values only to know them."""
+        return [*super().holders(), *self.effects.holders()]  # type: ignore[misc]
+
+    def note_made(self, value: Any) -> None:
+        super().note_made(value)  # type: ignore[misc]
+        self.effects.note_made(value)
+
+    def interprets(self, function: FunctionType) -> bool:
+        answer = super().interprets(function)
+        if answer:
+            self.effects.functions.append(function)
+        return answer
+
+    def on_write_global(self, frame: Frame, name: str, value: Any) -> None:
+        self.effects.note(GlobalPlace, frame.globals, name, frame)
+        super().on_write_global(frame, name, value)
+
+    def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
+        if not issubclass(type(owner), torch.Tensor) and not self.effects.is_made(owner):
+            if find_setter(frame, owner, name, "__setattr__", "fset") is None:
+                self.effects.note(AttributePlace, owner, name, frame)
+        super().on_write_attribute(frame, owner, name, value)
+
+    def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:
+        self.effects.note_content(frame, owner)
+        super().on_write_item(frame, owner, key, value)
+
+    def on_update(self, frame: Frame, owner: Any) -> None:
+        self.effects.note_content(frame, owner)
+        super().on_update(frame, owner)
+
+    def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None:
+        self.effects.note(CellPlace, cell, name, frame)
+        super().on_write_cell(frame, cell, name, value)
+
+    def on_create(self, frame: Frame, value: Any) -> None:
+        self.effects.note_made(value)
+        super().on_create(frame, value)
+
+    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> AbstractContextManager[Any] | None:
+        super().on_operands(frame, operation, values)
+        for value in values:
+            if type(value) not in PLAIN and operation != "is_operator":
+                if self._may_run(value, 4 if operation in _INTO_ITEMS else 0):
+                    return self.effects.listening(frame)
+                if issubclass(type(value), ENVIRONMENT):
+                    self.effects.note_read(frame, "reads the environment (os.environ)")
+        return None
+
+    def _may_run(self, value: Any, deepest: int) -> bool:
+        """Whether an operation on a value may run code of the user's natively; so deep it looks into containers."""
+        kind = type(value)
+        if kind in LAZY:
+            return self._users.has_code(value)
+        if deepest and kind in (list, tuple, dict):
+            items = value.values() if kind is dict else value
+            return any(type(item) not in PLAIN and self._may_run(item, deepest - 1) for item in items)
+        return self._users.is_users(kind)
+
+    def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if id(callable) not in self._quiet:
+            self._look_at_call(frame, callable, arguments)
+        if id(callable) not in _RUN_NOTHING and self._users.are_called(callable, (*arguments, *keywords.values())):
+            with self.effects.listening(frame):
+                value = super().on_native_call(frame, callable, arguments, keywords)
+        else:
+            value = super().on_native_call(frame, callable, arguments, keywords)
+        # nobody else holds what has one reference: it was made for us
+        if type(value) not in PLAIN and getrefcount(value) == 2 and _can_be_written(value):
+            self.effects.note_made(value)
+        return value
+
+    def _look_at_call(self, frame: Frame, callable: Any, arguments: list[Any]) -> None:
+        """Find out whether a native call reads or writes what is not the program's; most do not, which must be quick
+        to see."""
+        kind = type(callable)
+        if kind is BuiltinFunctionType:
+            owner = callable.__self__
+            if issubclass(type(owner), CONTAINERS):
+                if callable.__name__ in WRITERS:
+                    self.effects.note_content(frame, owner)
+            elif type(owner) in _LASTING or self._is_of_outside_world(type(owner)):
+                if not self.effects.note_call(frame, callable, owner, arguments):
+                    self._quiet[id(callable)] = callable
+        elif kind is FunctionType:  # a method too, with what it is a method of as its first argument
+            owner = arguments[0] if arguments and self._is_of_outside_world(type(arguments[0])) else None
+            if not self.effects.note_call(frame, callable, owner, arguments) and "." not in callable.__qualname__:
+                self._quiet[id(callable)] = callable
+        elif kind is MethodWrapperType or kind is WrapperDescriptorType:
+            self.effects.note_call(frame, callable, None, arguments)
+
+    def _is_of_outside_world(self, kind: type) -> bool:
+        found = self._outside.get(kind)
+        if found is None:
+            found = self._outside[kind] = is_of_outside_world(kind)
+        return found
+
+
+def _can_be_written(value: Any) -> bool:
+    return issubclass(type(value), CONTAINERS) or type(value).__dictoffset__ != 0  # no question for its __getattr__
+
+
+class Telling(TorchPolicy):
+    """What is told is of no interest to anybody else: things are done as always."""
+
+    def on_write_global(self, frame: Frame, name: str, value: Any) -> None: ...
+
+    def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None: ...
+
+    def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None: ...
+
+    def on_update(self, frame: Frame, owner: Any) -> None: ...
+
+    def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None: ...
+
+    def on_create(self, frame: Frame, value: Any) -> None: ...
+
+    def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> AbstractContextManager[Any] | None:
+        return None
+
+    def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        return callable(*arguments, **keywords)
+
+
+class StrictPolicy(Watching, Telling):
+    """Strict capture of a program without control flow."""
