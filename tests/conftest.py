@@ -59,7 +59,8 @@ def export_strictly(export: Any, mod: Any, args: Any, kwargs: Any = None, **opti
             found.append(export(mod, args, kwargs, **{**options, "strict": strict}))
     program, natively = found
     assert str(program) == str(natively)
-    assert str(program.contract()) == str(natively.contract())
+    contracts = [[line for line in made.contract() if line.kind != "left out"] for made in (program, natively)]
+    assert contracts[0] == contracts[1]
     for one, other in zip(program.graph.nodes, natively.graph.nodes, strict=True):
         assert one.meta.get("nn_module_stack") == other.meta.get("nn_module_stack"), one
         assert one.meta.get("stack_trace") == other.meta.get("stack_trace"), one

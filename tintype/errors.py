@@ -266,7 +266,7 @@ class LostStateWarning(UserWarning):
     id = "lost-state"
 
 
-class LostEffectWarning(UserWarning):
+class LostEffectWarning(LostStateWarning):
     """Under ``strict=True``: the model does something in a call besides computing, and its program does not do it: it
     writes to a global, prints, reads a clock. The warning names everything that was seen, with its line.
 

@@ -17,8 +17,11 @@ from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+import torch
+
 from tintype.errors import Location
 from tintype.interpret import Frame
+from tintype.interpret.lookup import find_in_class
 from tintype.interpret.tracebacks import original_code
 from tintype.symbolic.location import is_internal
 from tintype.trace.changed_state import in_words
@@ -33,16 +36,19 @@ from tintype.trace.places import (
     Place,
     attribute_set_by,
 )
-from tintype.trace.reachable import PLAIN, found_from, held_by_function
+from tintype.trace.reachable import PLAIN, found_from, held_by_function, namespace_of
 from tintype.trace.snapshot import Change
 from tintype.trace.tensor_rows import TensorRows
-from tintype.trace.users_code import names_in
+from tintype.trace.users_code import MISSING, names_in
 
 _MOST_COPIED = 10_000  # items of a container; a vocabulary is not what a call writes to
 _RETURN = "return it and let the caller keep it, or keep it in a registered buffer"
 _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE"}) | {
     f"DELETE_{kind}" for kind in ("GLOBAL", "ATTR", "SUBSCR")
 }
+
+
+_ASSIGNING = frozenset({"__setattr__", "__delattr__", "__setitem__", "__delitem__"})
 
 
 class Effects:
@@ -77,7 +83,7 @@ class Effects:
             return
         place = kind(owner, name, location_in(frame))
         if place.key not in self._written:
-            self._written[place.key] = (place, place.read())
+            self._written[place.key] = (place, held_in(place))
 
     def note_content(self, frame: Frame, owner: Any) -> None:
         if issubclass(type(owner), CONTAINERS):
@@ -94,7 +100,7 @@ class Effects:
         """Look, when the program has run, what has changed outside of the model and the arguments (``is_known``)."""
         self._made.clear()
         changed = [
-            Written(place, before, place.read())
+            Written(place, before, held_in(place))
             for place, before in self._written.values()
             if not is_known(place.owner)
         ]
@@ -203,12 +209,22 @@ class Effects:
 
 
 def location_in(frame: Frame) -> Location:
-    """The line that a frame stands at, or the nearest one around it that is the user's."""
+    """The line that a frame stands at, or the nearest one around it that is the user's and assigns by itself."""
     inner: Frame | None = frame
-    while inner is not None and is_internal(inner.code.co_filename):
+    while inner is not None and (is_internal(inner.code.co_filename) or inner.code.co_name in _ASSIGNING):
         inner = inner.back
     inner = frame if inner is None else inner
     return Location(inner.code.co_filename, inner.line, inner.code.co_name)
+
+
+def held_in(place: Place) -> Any:
+    """What is in a place; an attribute of an object is not one of its class."""
+    kind = type(place.owner)
+    if not isinstance(place, AttributePlace) or issubclass(kind, torch.nn.Module):
+        return place.read()
+    if hasattr(type(find_in_class(kind, place.name)), "__set__"):  # a slot or a property
+        return place.read()
+    return namespace_of(place.owner).get(place.name, MISSING)
 
 
 def _length(container: Any) -> int:

@@ -116,6 +116,7 @@ def _function_of(member: Any) -> Any:
 
 def held_by_function(function: FunctionType) -> list[Any]:
     held: list[Any] = [*(function.__closure__ or ()), *(function.__defaults__ or ())]
+    held += (function.__kwdefaults__ or {}).values()
     if is_internal(function.__code__.co_filename):
         return [*map(_in_cell, function.__closure__ or ()), *held]
     names = [name for code in _codes_of(function.__code__) for name in code.co_names]
@@ -190,7 +191,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def namespace_of(value: Any) -> Any:
-    if isinstance(value, type):
+    if issubclass(type(value), type):
         return vars(value)
     try:
         return object.__getattribute__(value, "__dict__")  # no question for a __getattr__ of the user's
