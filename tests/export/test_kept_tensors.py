@@ -165,7 +165,11 @@ def exported(model, x, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         program = tintype.export(model, (x,), **options)
-    return program, [str(warning.message) for warning in caught if warning.category in (tintype.LostStateWarning, tintype.LostEffectWarning)]
+    return program, [
+        str(warning.message)
+        for warning in caught
+        if warning.category in (tintype.LostStateWarning, tintype.LostEffectWarning)
+    ]
 
 
 @pytest.mark.parametrize("kind", [Mask, Positions, LastResult, OfABuffer, Hooked, Written, LastInAnObject])

@@ -28,6 +28,7 @@ from tintype.export.exporting import capture_program
 from tintype.export.program import ExportedProgram
 from tintype.export.stage import Stage
 from tintype.trace.example_answers import Decision
+from tintype.trace.findings import Finding
 
 # More promises than this are not narrowed one after the other.
 _MOST_TRIES = 8
@@ -38,6 +39,11 @@ class DraftReport:
     """What a draft decided in place of the user. ``bool(report)`` says whether there is something."""
 
     decisions: list[Decision]
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """The decisions, by the name that the report of ``strict=True`` has for what it tells."""
+        return self.decisions
 
     def __bool__(self) -> bool:
         return bool(self.decisions)

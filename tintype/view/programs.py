@@ -40,7 +40,7 @@ def program_data(name: str, program: ExportedProgram, lines: Lines, *, statistic
         "formulas": graph.formulas.rows,
         "symbols": _symbols_data(symbols | graph.symbols),
         "weights": weights_data(program, statistics=statistics),
-        "decisions": [decision_data(each, lines) for each in program.report.decisions] if program.report else [],
+        "decisions": [decision_data(each, lines) for each in program.report.findings] if program.report else [],
     }
 
 
