@@ -15,13 +15,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_collectives_do_what_eager_mode_does(size: int, tmp_path: pathlib.Path) -> None:
+def run_processes(module: str, size: int, folder: pathlib.Path) -> None:
+    """Run a module of tests in processes of one group, and show what they say if one fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-m", "tests.trace.collective_programs"]
+    command = [sys.executable, "-m", module]
     processes = [
         subprocess.Popen(
-            [*command, str(rank), str(size), str(tmp_path / "meeting")],
+            [*command, str(rank), str(size), str(folder / "meeting")],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -36,3 +36,12 @@ def test_collectives_do_what_eager_mode_does(size: int, tmp_path: pathlib.Path) 
             process.kill()
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_collectives_do_what_eager_mode_does(size: int, tmp_path: pathlib.Path) -> None:
+    run_processes("tests.trace.collective_programs", size, tmp_path)
+
+
+def test_tensors_of_several_processes_are_captured_as_their_parts(tmp_path: pathlib.Path) -> None:
+    run_processes("tests.trace.distributed_programs", 2, tmp_path)

@@ -217,13 +217,52 @@ def test_calls_with_another_class_are_refused() -> None:
     assert isinstance(program.example_inputs[0][0], Both)
 
 
-def test_gradients_of_such_tensors_are_refused() -> None:
-    model = Keeping()
-    model.weight.requires_grad_()
-    with pytest.raises(UnsupportedInputError, match=r"'weight' is a .*Both, which consists of other tensors"):
-        tintype.export_joint(model, (torch.ones(3, 4),))
+class Added(torch.autograd.Function):
+    """The sum of the two, with gradients of a class that the caller says."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Any, gradient_class: Any) -> Any:
+        ctx.gradient_class = gradient_class
+        return value.first + value.second
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return ctx.gradient_class(gradient, 3 * gradient), None
+
+
+class Loss(nn.Module):
+    def __init__(self, gradient_class: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(both(4, 4))
+        self.bias = nn.Parameter(torch.randn(4))
+        self.gradient_class = gradient_class
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return (Added.apply(self.weight * 2, self.gradient_class) @ x.sum(0) + self.bias).relu().sum()
+
+
+def test_gradients_of_such_tensors_are_those_of_their_parts() -> None:
+    model, x = Loss(Both), torch.randn(3, 4)
+    loss, gradients, _ = tintype.export_joint(model, (torch.ones(3, 4),)).module()(x)
+    wanted = model(x)
+    wanted.backward()
+    torch.testing.assert_close(loss, wanted)
+    weight: Any = model.weight.grad
+    expected = {"weight.first": weight.first, "weight.second": weight.second, "bias": model.bias.grad}
+    torch.testing.assert_close(gradients, expected)
+
+
+def test_gradients_that_no_graph_has_a_place_for_are_refused() -> None:
+    with pytest.raises(UnsupportedInputError, match=r"the gradient of 'weight' is a .*, but the parameter a .*Both"):
+        tintype.export_joint(Loss(torch.add), (torch.ones(3, 4),))
     with pytest.raises(UnsupportedInputError, match="consists of other tensors"):
         tintype.aot.module(Keeping())(torch.ones(3, 4))
+
+
+def test_gradients_that_an_exported_program_has_not_are_named() -> None:
+    with pytest.warns(tintype.LostGradientWarning, match=r"1 parameters that consist of others \(Both\): 'weight'"):
+        tintype.export(Loss(Both), (torch.ones(3, 4),))
 
 
 class Mute(torch.Tensor):

@@ -27,6 +27,7 @@ from tintype.ir.signature import (
     TensorArgument,
 )
 from tintype.trace.state import StateEntry
+from tintype.trace.subclasses import gradient_parts
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, joint_of, scalar_loss, tidy_joint_graph
 from tintype.transforms.working_copy import WorkingCopy
@@ -134,15 +135,27 @@ class LossCapture(JointCapture):
         leaves = tree.flatten(outputs)[0]
         _check_index(self.loss_index, len(leaves))
         loss = scalar_loss(leaves[self.loss_index])
-        parameters = [
-            entry for entry in self.state.entries if entry.kind is InputKind.PARAMETER and entry.value.requires_grad
-        ]
-        self.gradient_specs = [
-            *((OutputKind.GRADIENT_TO_PARAMETER, entry.target) for entry in parameters),
-            *((OutputKind.GRADIENT_TO_USER_INPUT, node.name) for node in self.leaves),
-        ]
-        sources = [*(entry.value for entry in parameters), *self.leaves.values()]
-        return self.recorder.differentiate([loss], [None], sources)
+        parameters = {
+            entry.target: entry.value
+            for entry in self.state.entries
+            if entry.kind is InputKind.PARAMETER and entry.value.requires_grad
+        }
+        parameters.update(
+            {
+                name: tensor
+                for name, tensor in self.state.wrapped.items()
+                if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
+            }
+        )
+        sources = [*parameters.values(), *self.leaves.values()]
+        found = self.recorder.differentiate([loss], [None], sources)
+        gradients: list[FakeTensor | None] = []
+        for (name, tensor), gradient in zip(parameters.items(), found, strict=False):
+            for target, part in gradient_parts(self.recorder, name, tensor, gradient):
+                self.gradient_specs.append((OutputKind.GRADIENT_TO_PARAMETER, target))
+                gradients.append(part)
+        self.gradient_specs += [(OutputKind.GRADIENT_TO_USER_INPUT, node.name) for node in self.leaves]
+        return [*gradients, *found[len(parameters) :]]
 
     def _make_outputs(self, outputs: Any) -> Any:
         specs, out_spec = super()._make_outputs(outputs)

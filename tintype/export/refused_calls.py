@@ -11,6 +11,7 @@ from tintype import tree
 from tintype.errors import InputStructureError
 from tintype.tree.jagged import EXTREMES, JaggedParts
 from tintype.tree.sparse import SparseParts
+from tintype.tree.subclasses import SubclassParts
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _differences(expected: tree.TreeSpec, given: tree.TreeSpec, where: str) -> I
             (name,) = tree.child_names(expected, (number,))
             yield from _differences(child, other, f"{where}{name}")
         if expected.context != given.context:
-            yield f"{where} is a {expected.type.__name__} with other settings than in the example"
+            yield f"{where} is {_kind(expected)} with other settings than in the example{_settings(expected, given)}"
     else:
         yield f"{where} must be {_kind(expected)}, but got {_kind(given)}"
 
@@ -137,4 +138,13 @@ def _kind(spec: tree.TreeSpec) -> str:
         known = [name for name in ("lengths", *EXTREMES) if name in names]
         knows = f", which knows its {' and '.join(known)}" if known else ""
         return f"a nested tensor, jagged in dimension {dimension}, with offsets number {number} of the call{knows}"
+    if spec.type is SubclassParts:
+        return f"a tensor of the class {spec.context[1][0]}"
     return f"a {spec.type.__name__} of {spec.num_children}"
+
+
+def _settings(expected: tree.TreeSpec, given: tree.TreeSpec) -> str:
+    """What a tensor that consists of others is made with besides them, where that differs."""
+    if expected.type is not SubclassParts or expected.context[1][0] != given.context[1][0]:
+        return ""
+    return f": {expected.context[1][1:]}, but got {given.context[1][1:]}"

@@ -15,11 +15,24 @@ from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
 from tintype.export.sharing import MemoryChecks
 from tintype.interop.torch_names import UNWRITABLE
-from tintype.ir.observations import FACTS, KEYS, NO_SUCH_ATTRIBUTE, OF_ATTRIBUTES, OF_CONTAINERS, Observation
+from tintype.ir.observations import (
+    FACTS,
+    GROUP_RANK,
+    GROUP_SIZE,
+    KEYS,
+    NO_SUCH_ATTRIBUTE,
+    OF_ATTRIBUTES,
+    OF_CONTAINERS,
+    Observation,
+)
 from tintype.ir.signature import ConstantArgument, InputKind, OutputKind
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
 from tintype.tree import Path, TreeSpec
+
+# how torch is asked about a process group
+_GROUP = "torch.distributed.distributed_c10d._resolve_process_group({})"
+_OF_GROUPS = {GROUP_SIZE: f"{_GROUP}.size()", GROUP_RANK: f"{_GROUP}.rank()"}
 
 
 def input_source(position: int) -> str:
@@ -99,7 +112,7 @@ def _question(observation: Observation) -> str:
             remedy="don't ask in the program, or keep it in tintype",
         )
     if subject is None:
-        asked = f"torch.{fact}({spelled})"
+        asked = _OF_GROUPS[fact].format(spelled) if fact in _OF_GROUPS else f"torch.{fact}({spelled})"
         kind = type(observation.answer)  # of an enumeration, a device or a list
         return f"{kind.__name__}({asked})" if kind in (str, tuple) else asked
     source = input_source(subject)

@@ -55,6 +55,7 @@ from tintype.symbolic.bits import bitwise
 from tintype.symbolic.bridge import from_torch as our_number
 from tintype.symbolic.expression import Symbol
 from tintype.transforms.layouts import views_by_layout
+from tintype.tree.subclasses import has_parts
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 ROOT_KEY = "L__self__"  # what torch calls the root in a node's module stack
@@ -75,6 +76,11 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
         raise InvalidRequestError(
             f"to_torch takes a tintype.ExportedProgram, but got a {type(program).__name__}",
             remedy="export the model with tintype.export",
+        )
+    if has_parts(program.call_spec.in_spec) or has_parts(program.call_spec.out_spec):
+        raise InvalidRequestError(
+            "the program takes or returns tensors that consist of others, which torch's program would be given whole",
+            remedy="let the model take and return the tensors that they consist of",
         )
     missing = left_out(program)
     if missing:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tintype.errors import Location
+from tintype.tree.distributed_tensors import group_called
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,10 @@ class Observation:
             return f"list({self.arguments[0]})"
         if self.fact in OF_CONTAINERS:
             return f"{self.fact}{arguments}"
+        if self.fact == GROUP_SIZE:
+            return f"number of processes of the group {self.arguments[0]!r}"
+        if self.fact == GROUP_RANK:
+            return f"number of this process in the group {self.arguments[0]!r}"
         if self.subject is None:
             return f"torch.{self.fact}{arguments}"
         if self.fact == "tensor_class":
@@ -144,6 +149,19 @@ def _found(name: str) -> Any:
 SURROUNDINGS: dict[str, Callable[..., Any]] = {
     name: function for name in _NAMES if (function := _found(name)) is not None
 }
+
+
+# The process groups that a program's collectives are of, by name: their size, and which of its processes this one is.
+GROUP_SIZE, GROUP_RANK = "distributed.group_size", "distributed.group_rank"
+
+
+def _group_answer(name: Any, ask: Callable[[Any], int]) -> int | None:
+    group = group_called(name)
+    return None if group is None else ask(group)
+
+
+SURROUNDINGS[GROUP_SIZE] = lambda name: _group_answer(name, lambda group: group.size())
+SURROUNDINGS[GROUP_RANK] = lambda name: _group_answer(name, lambda group: group.rank())
 
 
 def answer_of(tensor: torch.Tensor, fact: str, arguments: tuple[Any, ...]) -> Any:

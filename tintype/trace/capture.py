@@ -394,7 +394,7 @@ class Capture:
             lost.add_module_hooks(
                 (path, module) for path, module in self.modules if self.origins.paths[id(module)] == path
             )
-            lost.warn()
+            lost.warn(self.state.wrapped)
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

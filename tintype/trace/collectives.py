@@ -19,7 +19,9 @@ import torch
 from tintype.errors import UnsupportedOperatorError
 from tintype.fake.rules import collectives as collective_rules
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.observations import GROUP_SIZE, SURROUNDINGS
 from tintype.symbolic.location import user_location
+from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.intercepts import intercept
 from tintype.trace.plan import ON_FIRST_USE
 from tintype.trace.recorder import Recorder
@@ -66,7 +68,9 @@ def _prepare_collectives() -> None:
 
 def _prepare_functional_collectives() -> None:
     prepare = ON_FIRST_USE.pop("_c10d_functional")
-    collective_rules.register()
+    for operator in collective_rules.register():
+        if any(argument.name == "group_name" for argument in operator._schema.arguments):
+            intercept(operator)(_noted)
     if hasattr(functional, "_wrap_tensor_autograd"):
         intercept(functional._wrap_tensor_autograd.default)(_wrap_tensor)
     else:  # it is defined by a module that is not imported yet
@@ -89,8 +93,21 @@ def _reduction(operation: Any) -> str:
     return _REDUCTIONS[number]
 
 
+def _noted(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """A functional collective of the program's own: which group it is of is part of what the program needs."""
+    note_group(recorder, kwargs["group_name"] if "group_name" in kwargs else args[-1])
+    return NOT_HANDLED
+
+
+def note_group(recorder: Recorder, name: str) -> None:
+    """The program needs a process group of as many processes as this one has."""
+    if recorder.is_recording:
+        recorder.observer.surroundings(recorder, GROUP_SIZE, (name,), SURROUNDINGS[GROUP_SIZE](name))
+
+
 def _waited(recorder: Recorder, operator: Any, *args: Any) -> FakeTensor:
     """The result of a functional collective, when it is there."""
+    note_group(recorder, args[-1])
     return recorder.record(functional.wait_tensor.default, recorder.record(operator, *args))
 
 

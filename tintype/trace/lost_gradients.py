@@ -8,7 +8,7 @@ So the ``backward`` of a ``torch.autograd.Function`` and hooks on gradients are 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -49,8 +49,19 @@ class LostGradients:
                         None
                     )
 
-    def warn(self) -> None:
-        """Say so, once."""
+    def _add_wrapped(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Parameters that consist of other tensors, which are the program's in their place."""
+        trained = [name for name, tensor in parameters.items() if tensor.requires_grad]
+        if trained:
+            names = ", ".join(map(repr, trained[:3])) + (", ..." if len(trained) > 3 else "")
+            kind = type(parameters[trained[0]]).__name__
+            self._found[
+                f"the gradients of {len(trained)} parameters that consist of others ({kind}): {names}", ""
+            ] = None
+
+    def warn(self, wrapped: Mapping[str, torch.Tensor]) -> None:
+        """Say so, once; given are the parameters that consist of other tensors."""
+        self._add_wrapped(wrapped)
         if not self._found:
             return
         lines = "".join(f"\n  - {name}{place}" for name, place in self._found)

@@ -23,6 +23,7 @@ from tintype.fake.context import FakeContext
 from tintype.ir.process_switches import compiling, not_capturing
 from tintype.symbolic.environment import Environment
 from tintype.symbolic.location import NATIVE, program_runs_on
+from tintype.trace.distributed_tensors import remembering_no_divisions
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.modes import DEVICES, autocast_unwatched, watching_autocast
 from tintype.trace.origin import OriginTracker
@@ -69,7 +70,7 @@ class Recording:
             entered.callback(self._put_back, torch.random.get_rng_state())
             entered.enter_context(self.answering())
             torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
-            for replacement in (compiling, gradients_refused, watching_surroundings):
+            for replacement in (compiling, gradients_refused, watching_surroundings, remembering_no_divisions):
                 entered.enter_context(replacement())
             recorder.modes.watch(entered.enter_context(watching_autocast()))
             if recorder.below_autograd:

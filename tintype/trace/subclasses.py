@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tintype.errors import UnsupportedOperatorError
+from tintype.errors import UnsupportedInputError, UnsupportedOperatorError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operator_facts import facts_of
 from tintype.symbolic.location import user_location
+from tintype.trace.distributed_tensors import call_distributed, redistributed_like
 from tintype.trace.sparse.tensor import SparseTensor, call_sparse
-from tintype.tree.subclasses import consists_of_others
+from tintype.tree.distributed_tensors import is_distributed
+from tintype.tree.subclasses import consists_of_others, is_wrapper, plain_parts
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -46,6 +48,8 @@ def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwarg
         if result is not NotImplemented:
             return result
     for kind in _derived_first(types):
+        if is_distributed(kind):
+            return call_distributed(recorder, func, args, kwargs)
         ask = functools.partial(kind.__torch_dispatch__, func, types, args, kwargs)
         try:
             with nullcontext() if func is aten.detach.default else _as_kernels_detach(recorder):
@@ -72,6 +76,28 @@ def _as_kernels_detach(recorder: Recorder) -> Iterator[None]:
         yield
     finally:
         recorder.is_in_kernel = before
+
+
+def gradient_parts(recorder: Recorder, name: str, tensor: torch.Tensor, gradient: Any) -> Iterator[tuple[str, Any]]:
+    """The gradient of a parameter, by the names of what the parameter consists of where it consists of others."""
+    if not is_wrapper(type(tensor)):
+        yield name, gradient
+        return
+    if gradient is not None and is_distributed(type(tensor)) and is_distributed(type(gradient)):
+        gradient = recorder.inside(lambda: redistributed_like(gradient, tensor))
+    if gradient is not None and type(gradient) is not type(tensor):
+        kind = type(tensor)
+        raise UnsupportedInputError(
+            f"the gradient of {name!r} is a {type(gradient).__name__}, but the parameter a {kind.__module__}."
+            f"{kind.__qualname__}: a joint graph has no place for it",
+            remedy="freeze it (requires_grad_(False)), or let its module make it from plain parameters "
+            "(torch.nn.utils.parametrize)",
+        )
+    of_gradient = {} if gradient is None else dict(plain_parts(gradient))
+    for place, part in plain_parts(tensor):
+        if part.is_floating_point() or part.is_complex():
+            found = of_gradient.get(place)
+            yield f"{name}.{place}", None if found is None else recorder.as_fake(found)
 
 
 def _derived_first(types: Any) -> list[Any]:

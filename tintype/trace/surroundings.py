@@ -19,7 +19,7 @@ from torch.backends import ContextProp
 
 from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.observations import SURROUNDINGS
+from tintype.ir.observations import GROUP_RANK, GROUP_SIZE, SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch, replaced_names
 from tintype.symbolic.location import standing_in, user_location, users_caller
 from tintype.trace.function_mode import tensor_of
@@ -64,6 +64,20 @@ def _watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         recorder = _asking_recorder()
         if recorder is not None:
             recorder.observer.surroundings(recorder, name, (*args, *kwargs.values()), answer)
+        return answer
+
+    return functools.update_wrapper(ask, function)
+
+
+def _watched_group(fact: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.distributed.get_rank`` and ``get_world_size``: what is asked of a group, by its name."""
+
+    def ask(group: Any = None) -> Any:
+        answer = function(group)
+        recorder = _asking_recorder()
+        if recorder is not None and torch.distributed.is_initialized():
+            known: Any = torch.distributed.group.WORLD if group is None else group
+            recorder.observer.surroundings(recorder, fact, (known.group_name,), answer)
         return answer
 
     return functools.update_wrapper(ask, function)
@@ -205,6 +219,11 @@ def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
         makers[torch][name] = _tensor_of
     makers[torch]["from_numpy"] = _from_numpy
     makers[torch]["_assert"] = _asserted
+    if torch.distributed.is_available():
+        makers[torch.distributed] = {
+            "get_rank": functools.partial(_watched_group, GROUP_RANK),
+            "get_world_size": functools.partial(_watched_group, GROUP_SIZE),
+        }
     for name, module in _SETTERS.items():
         makers.setdefault(module, {})[name.rpartition(".")[2]] = functools.partial(_refused, f"torch.{name}", _BEFORE)
     for name in ("trace", "trace_module"):

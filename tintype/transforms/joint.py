@@ -55,6 +55,7 @@ from tintype.trace.sparse.tensor import SparseTensor
 from tintype.transforms.drawn_again import number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.real_tensors import RealTensor, hooks_on_saved_tensors_off
+from tintype.tree.subclasses import is_wrapper
 
 aten = torch.ops.aten
 
@@ -184,8 +185,9 @@ class JointRecorder(Recorder):
 
     def differentiate(
         self, outputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], inputs: Sequence[torch.Tensor]
-    ) -> list[FakeTensor | None]:
-        """Record the gradients of outputs with respect to inputs; None where there is none."""
+    ) -> list[Any]:
+        """Record the gradients of outputs with respect to inputs; None where there is none. That of a tensor that
+        consists of others does so too."""
         if not outputs or not inputs:
             return [None] * len(inputs)
         self.in_backward = True
@@ -218,11 +220,11 @@ class JointRecorder(Recorder):
             self.context.environment.may_deny = None
         return [None if result is None else self._gradient(result) for result in results]
 
-    def _gradient(self, gradient: torch.Tensor) -> FakeTensor:
+    def _gradient(self, gradient: torch.Tensor) -> Any:
         """A gradient as a result of the graph. A sparse one, that of an embedding, is put together there: nothing but
         the end of a graph has sparse values."""
         if not isinstance(gradient, SparseTensor):
-            return self.as_fake(gradient)
+            return gradient if is_wrapper(type(gradient)) else self.as_fake(gradient)
         parts = gradient.sparse_parts
         if parts.layout is not torch.sparse_coo:
             raise UnsupportedInputError(f"a gradient of layout {parts.layout} can't be part of a joint graph")
@@ -273,16 +275,15 @@ class JointCapture(Capture):
         self.gradients: list[FakeTensor | None] = []
 
     def _refuse_wrapped_state(self) -> None:
-        """A gradient of a tensor that consists of others is one too, for which a joint graph has no place; and who
-        runs in eager mode's place is given the model's state tensor by tensor."""
+        """Who runs in eager mode's place is given the model's state tensor by tensor."""
         for name, tensor in self.state.wrapped.items():
-            if tensor.requires_grad or self.runs_in_eager_modes_place:
+            if self.runs_in_eager_modes_place:
                 kind = type(tensor)
                 raise UnsupportedInputError(
                     f"{name!r} is a {kind.__module__}.{kind.__qualname__}, which consists of other tensors: it can't "
                     "be part of a graph with gradients",
-                    remedy="freeze it (requires_grad_(False)) and use tintype.export or tintype.export_joint, or let "
-                    "its module make it from plain parameters (torch.nn.utils.parametrize)",
+                    remedy="use tintype.export or tintype.export_joint, or let its module make it from plain "
+                    "parameters (torch.nn.utils.parametrize)",
                 )
 
     def differentiate(self, outputs: Any) -> list[FakeTensor | None]:

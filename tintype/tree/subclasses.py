@@ -14,6 +14,8 @@ import torch
 import torch.utils._pytree as pytree
 
 from tintype.errors import FileFormatError
+from tintype.tree import distributed_tensors
+from tintype.tree.distributed_tensors import is_distributed
 from tintype.tree.flattening import leaves, map_leaves
 from tintype.tree.jagged import JaggedParts, is_jagged
 from tintype.tree.registration import register_container
@@ -39,6 +41,8 @@ def plain_parts(tensor: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor
     """The plain tensors that a tensor consists of, with the attributes that lead to them."""
     for name in tensor.__tensor_flatten__()[0]:
         part, place = getattr(tensor, name), f"{path}.{name}" if path else name
+        if not isinstance(part, torch.Tensor):  # as the mesh of a tensor of several processes
+            continue
         if is_wrapper(type(part)):
             yield from plain_parts(part, place)
         else:
@@ -56,6 +60,12 @@ class SubclassParts:
     def of(tensor: Any) -> SubclassParts:
         """A tensor taken apart."""
         kind = type(tensor)
+        if is_distributed(kind):
+            local = {"_local_tensor": as_parts(tensor._local_tensor)}
+            described = distributed_tensors.description(tensor)
+            return SubclassParts(
+                local, (distributed_tensors.CLASS_NAME, described, distributed_tensors.geometry(tensor))
+            )
         names, context = tensor.__tensor_flatten__()
         parts = {name: as_parts(getattr(tensor, name)) for name in names}
         # most have the size of one of their parts, which may vary
@@ -67,6 +77,8 @@ class SubclassParts:
         """The tensor."""
         name, context, geometry = self.structure
         inner = {part: as_tensor(value) for part, value in self.parts.items()}
+        if name == distributed_tensors.CLASS_NAME:
+            return distributed_tensors.tensor_of(inner["_local_tensor"], context, geometry)
         like = inner[geometry] if isinstance(geometry, str) else None
         size, stride = (like.shape, like.stride()) if like is not None else geometry
         return class_called(name).__tensor_unflatten__(inner, context, torch.Size(size), tuple(stride))

@@ -17,10 +17,11 @@ from tintype.symbolic import Size
 _BY_NAME: dict[str, Callable[..., TensorInfo]] = {}
 
 
-def register() -> None:
-    """Enter the rules into the table."""
-    for name, function in _BY_NAME.items():
-        RULES[getattr(torch.ops._c10d_functional, name).default] = function
+def register() -> list[Any]:
+    """Enter the rules into the table; returns the operators that they are of."""
+    operators = [getattr(torch.ops._c10d_functional, name).default for name in _BY_NAME]
+    RULES.update(zip(operators, _BY_NAME.values(), strict=True))
+    return operators
 
 
 def _rule(function: Any) -> Any:
