@@ -48,6 +48,7 @@ _HOMES = {
     "register_block_mask": "tintype.ops.block_masks",
     "register_container": "tintype.tree",
     "register_dataclass": "tintype.tree",
+    "split": "tintype.export.split",
     "unflatten": "tintype.export.unflatten",
     "view": "tintype.view",
     "register_namedtuple": "tintype.tree",

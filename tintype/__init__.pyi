@@ -52,6 +52,7 @@ from tintype.export.module import FixedModeError as FixedModeError
 from tintype.export.modules import modules as modules
 from tintype.export.shape_spec import AdditionalInputs as AdditionalInputs
 from tintype.export.shape_spec import ShapesCollection as ShapesCollection
+from tintype.export.split import split as split
 from tintype.export.unflatten import unflatten as unflatten
 from tintype.interpret.errors import NotInterpretedError as NotInterpretedError
 from tintype.ir.signature import ExportGraphSignature as ExportGraphSignature

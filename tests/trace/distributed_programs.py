@@ -149,6 +149,62 @@ def compare_gradients(model: Any, tokens: torch.Tensor) -> None:
             torch.testing.assert_close(gradients[name], parameter.grad, msg=lambda text: f"{name}: {text}")  # noqa: B023
 
 
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        return self.norm(torch.relu(self.linear(x)) + start)
+
+
+class Blocks(torch.nn.Module):
+    """Every block needs what the first one was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(4))
+        self.out = torch.nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for block in self.blocks:
+            y = block(y, x)
+        return self.out(y)
+
+
+def compare_pipelines() -> None:
+    """Stages of a program, run by torch's own schedules, against the whole model: results and training."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model, x, target = Blocks(), torch.randn(8, 8), torch.randn(8, 3)
+    loss_of = torch.nn.functional.mse_loss
+    program = tintype.export(model, (x,), dynamic_shapes={"x": {0: tintype.Dim("batch")}})
+    for schedule_class in (ScheduleGPipe, Schedule1F1B):
+        whole = copy.deepcopy(model)
+        mine = tintype.split(copy.deepcopy(program), at=["blocks.2"])[rank]
+        optimizers = [torch.optim.SGD(module.parameters(), 0.1) for module in (whole, mine)]
+        stage = PipelineStage(mine, rank, size, torch.device("cpu"))
+        schedule = schedule_class(stage, n_microbatches=4, loss_fn=loss_of)
+        for _ in range(2):
+            expected = whole(x)
+            loss = loss_of(expected, target)
+            loss.backward()
+            losses: list[torch.Tensor] = []
+            got = schedule.step(x) if rank == 0 else schedule.step(target=target, losses=losses)
+            if rank:
+                torch.testing.assert_close(got, expected)
+                torch.testing.assert_close(sum(losses) / 4, loss)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            parameters = dict(whole.named_parameters())
+            for name, parameter in mine.named_parameters():
+                torch.testing.assert_close(parameter, parameters[name])
+
+
 def compare_groups() -> None:
     """A program runs where its groups are as they were when it was captured."""
     rank = dist.get_rank()
@@ -185,6 +241,8 @@ def main(rank: int, size: int, path: str) -> None:
     mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("parts",))
     compare_operators(mesh)
     compare_llama(mesh)
+    if size == 2:
+        compare_pipelines()
     compare_groups()
 
 

@@ -88,7 +88,7 @@ class Unflattening:
         self.root_name = free_name(ROOT, {part for path in _paths(program) for part in path.split(".")})
         self.root = Scope(None, "", "")
         # nodes that only do arithmetic on sizes: they belong to no call, every scope makes those that it needs
-        self.derived = {node for node in self.flat.nodes if _is_derived(node)}
+        self.derived = {node for node in self.flat.nodes if is_derived(node)}
         # for every other call the scope that runs it, in the order of the graph
         self.homes: dict[Node, Scope] = {}
         self.signatures = {entry.fqn: entry.signature for entry in program.module_call_graph}
@@ -98,8 +98,8 @@ class Unflattening:
 
     def run(self) -> UnflattenedModule:
         replaced = {str(node.args[0]) for node in self.flat.nodes if node.target is replace_state}
-        _use_what_is_written(self.flat)
-        _write_where_computed(self.flat, self.writes)
+        use_what_is_written(self.flat)
+        write_where_computed(self.flat, self.writes)
         self._assign()
         self._collect_inputs()
         self._build()
@@ -398,7 +398,8 @@ def _paths(program: ExportedProgram) -> Iterator[str]:
     yield from program.graph_module._modules
 
 
-def _is_derived(node: Node) -> bool:
+def is_derived(node: Node) -> bool:
+    """Whether a node only does arithmetic on sizes."""
     if not isinstance(node.meta.get("val"), _SYMBOLIC) or node.op != "call_function":
         return False
     return node.target in _SIZES or (node.target in NUMBER_FUNCTIONS and node.target is not operator.getitem)
@@ -442,7 +443,7 @@ def _not_a_result(scope: Scope, value: Node) -> InvalidRequestError:
 # --- writes to state -------------------------------------------------------------------------------------
 
 
-def _use_what_is_written(graph: Graph) -> None:
+def use_what_is_written(graph: Graph) -> None:
     """Let the users of an in-place operator use the tensor that it writes to and returns.
 
     It is the same tensor, and state can be fetched anywhere, while a result has to be passed around.
@@ -458,7 +459,7 @@ def _use_what_is_written(graph: Graph) -> None:
             node.replace_all_uses_with(node.args[0])
 
 
-def _write_where_computed(graph: Graph, added: set[Node]) -> None:
+def write_where_computed(graph: Graph, added: set[Node]) -> None:
     """Move the writes to state and inputs that were ``added`` to a program from the end of the graph to where their
     value is computed.
 
