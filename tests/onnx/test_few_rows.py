@@ -109,3 +109,32 @@ def test_pools_keep_nan(options: dict[str, Any], dtype: torch.dtype) -> None:
     odd[0, 1, 2, 2], odd[0, 2] = inf, -inf
     held(lambda x: F.max_pool2d(x, 3, **options), (x,), (odd,))
     held(lambda x: (F.max_pool1d(x[0], 2, **options), F.adaptive_max_pool2d(x, 1)), (x,), (odd,))
+
+
+EMPTY = [(0, 3, 2, 5), (4, 0, 2, 5), (4, 3, 0, 5), (4, 3, 2, 0), (1, 1, 1, 1), (0, 0, 0, 0), (2, 7, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.flatten(), x.flatten(-2), x.flatten(0, 1), x.flatten(1, 2), x.flatten(1)),
+        lambda x: (x.unflatten(0, (-1, 1)), x.unflatten(-1, (1, -1)), x.unflatten(1, (1, x.shape[1]))),
+        lambda x: x.reshape(x.shape[0], x.shape[1], x.shape[2] * x.shape[3]),
+        lambda x: ((x * 1j).half(), (x * 1j).bool(), torch.complex(x, x).double()),
+    ],
+)
+def test_shapes_of_nothing(function: Callable[..., Any]) -> None:
+    sizes = ({each: tintype.Dim(name) for each, name in enumerate("abcd")},)
+    others = [(torch.randn(*each),) for each in EMPTY]
+    held(function, (torch.randn(4, 3, 2, 5),), *others, dynamic_shapes=sizes)
+
+
+def test_a_size_that_is_asserted_to_be_one_is_squeezed() -> None:
+    held(lambda x: x[x.shape[0] // 2 :].squeeze(0), (torch.randn(2, 3),), dynamic_shapes=({0: tintype.Dim.AUTO},))
+
+
+@pytest.mark.parametrize("function", [F.softplus, F.hardsigmoid, F.hardswish, F.mish, F.logsigmoid])
+def test_double_precision(function: Callable[..., Any]) -> None:
+    x = torch.tensor([1.0, -2.0, 30.0, -30.0, 700.0, -700.0, nan, inf, -inf], dtype=torch.float64)
+    program = tintype.onnx.export(function, (x,), verify=False)
+    torch.testing.assert_close(program(x), function(x), rtol=1e-9, atol=1e-12, equal_nan=True)

@@ -51,7 +51,9 @@ def test_parts_are_aligned_and_written_again(tmp_path: Path) -> None:
     parts = sorted(each.name for each in tmp_path.iterdir())
     assert len([name for name in parts if name.endswith(".data")]) == 4  # none is left of the second time
     assert "model-00001-of-00002.onnx.data.txt" in parts
-    program.save(tmp_path / "whole.onnx", external_data=True)
+    told: list[str] = []
+    program.save(tmp_path / "whole.onnx", external_data=True, progress=told.append)
+    assert len(told) == 8 and told[-1].endswith("8 of 8")
     offsets = [
         value.const_value.offset
         for value in tintype.onnx.load(tmp_path / "whole.onnx").model.graph.initializers.values()

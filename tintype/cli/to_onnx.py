@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +22,26 @@ def convert_program(
     verify: bool,
     external_data: bool,
 ) -> None:
-    """Load a program, make an ONNX model of it, compare the two, write it; each step is said when it begins."""
+    """Load a program, make an ONNX model of it, compare the two, write it. A terminal shows what is being done; where
+    there is none, steps that begin after the first second are lines."""
     console = Console(stderr=True)
+    began = time.monotonic()
     with console.status(f"reading {path.name}") as status:
+
+        def tell(step: str) -> None:
+            status.update(step)
+            seconds = time.monotonic() - began
+            if not console.is_terminal and seconds > 1:
+                print(f"{seconds:.0f} s: {step}", file=sys.stderr)
+
         program = load_one(path, entry)
-        status.update("translating to ONNX")
         from tintype.onnx import export
 
         options: dict[str, Any] = {} if opset is None else {"opset": opset}
         if optimize:
             options["optimize"] = "full"
-        made = export(program, verify=verify, progress=status.update, **options)
-        status.update(f"writing {output.name}")
-        made.save(output, external_data=external_data or None)
+        made = export(program, verify=verify, progress=tell, **options)
+        tell(f"writing {output.name}")
+        each = status.update if console.is_terminal else None
+        made.save(output, external_data=external_data or None, progress=each)
     Console().print(str(made.report), markup=False, highlight=False, soft_wrap=True)

@@ -179,7 +179,7 @@ class _Assembly:
 
     def _new_value(self, node: Any, spec: OutputSpec, result: Any, outputs: list[Value]) -> NewValue:
         assert spec.target is not None
-        value = self._as_output(result, outputs, self.shared.store.free_name(f"{spec.target}.new"))
+        value = self._as_output(result, outputs, f"{spec.target}.new", renamed=True)
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
             users = [each for each in self.program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT]
             position = next(index for index, each in enumerate(users) if each.arg.name == spec.target)

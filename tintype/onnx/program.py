@@ -104,10 +104,16 @@ class ONNXProgram:
         return [value.name or "" for value in self.model.graph.outputs]
 
     def save(
-        self, path: str | os.PathLike[str], *, external_data: bool | None = None, max_shard_bytes: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        external_data: bool | None = None,
+        max_shard_bytes: int | None = None,
+        progress: Callable[[str], Any] | None = None,
     ) -> None:
         """Write the model to a file. Weights go to a file beside it (``model.onnx.data``) where they are too large
-        for one, or where ``external_data`` says so; ``max_shard_bytes`` divides them.
+        for one, or where ``external_data`` says so; ``max_shard_bytes`` divides them, and ``progress`` is called with
+        what is being written then.
 
         >>> import tempfile, pathlib, torch, tintype
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "relu.onnx"
@@ -127,6 +133,8 @@ class ONNXProgram:
             ir.save(self.model, path)
             return
         options: dict[str, Any] = {} if max_shard_bytes is None else {"max_shard_size_bytes": max_shard_bytes}
+        if progress is not None:
+            options["callback"] = lambda tensor, at: progress(f"writing {tensor.name}, {at.index + 1} of {at.total}")
         if max_shard_bytes is not None:  # onnx-ir does not write over parts of an earlier file
             _remove_parts(path)
         ir.save(self.model, path, external_data=f"{path.name}.data", alignment=_ALIGNMENT, max_workers=1, **options)

@@ -136,3 +136,22 @@ def clip(op: Builder, operation: str, values: list[Any], attributes: dict[str, A
         return None
     bound, beyond = (low, op.Less) if high is None else (high, op.Greater)
     return op.Where(beyond(tensor, bound), bound, tensor)
+
+
+@form_of("Softplus", "HardSigmoid", "HardSwish", "Mish")
+def activation_in_double_precision(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
+    """There are no kernels for it."""
+    tensor = values[0]
+    if tensor.dtype is not DataType.DOUBLE:
+        return None
+
+    def number(value: float) -> Any:
+        return op.constant(value, DataType.DOUBLE)
+
+    if operation in ("HardSigmoid", "HardSwish"):
+        slope = 1 / 6 if operation == "HardSwish" else attributes.get("alpha", 0.2)
+        line = op.Add(op.Mul(tensor, number(slope)), number(attributes.get("beta", 0.5)))
+        gate = op.Clip(line, number(0.0), number(1.0))
+        return gate if operation == "HardSigmoid" else op.Mul(tensor, gate)
+    soft = op.Add(op.Relu(tensor), op.Log(op.Add(op.Exp(op.Neg(op.Abs(tensor))), number(1.0))))
+    return soft if operation == "Softplus" else op.Mul(tensor, op.Tanh(soft))

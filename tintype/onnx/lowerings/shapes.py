@@ -62,8 +62,9 @@ def reshape(op: Builder, tensor: Any, sizes: Sequence[Any]) -> Any:
     if 0 in [size for size in sizes if not isinstance(size, ir.Value)]:
         # a size that is 0 itself: nothing can be copied, and nothing left open
         return op.Reshape(tensor, op.vector([_plain(size, each) for size, each in zip(sizes, new)]), allowzero=1)
-    if 0 not in plain and -1 not in plain and len(plain) < len(wanted):
-        return op.Reshape(tensor, op.vector(wanted), allowzero=1)
+    if -1 not in plain and len(plain) < len(wanted):
+        # copies would let ONNX Runtime's optimizer leave the rest open, which it can't be where something is 0
+        return op.Reshape(tensor, op.vector(sizes), allowzero=1)
     return op.Reshape(tensor, op.vector(wanted))
 
 
@@ -80,10 +81,19 @@ def flatten(op: Builder, tensor: Any, start: int = 0, end: int = -1) -> Any:
 def unflatten(op: Builder, tensor: Any, dimension: int, sizes: Sequence[Any]) -> Any:
     rank = len(tensor.shape)
     dimension %= rank
-    wanted = [*([0] * dimension), *sizes, *[op.size(tensor, each) for each in range(dimension + 1, rank)]]
     if 0 in _sizes_of(op.node):
         return _to_known_shape(op, tensor)
-    return op.Reshape(tensor, op.vector(wanted))
+    around = [op.size(tensor, each) for each in range(rank) if each != dimension]
+    inside = list(sizes)
+    others = [size for size in inside if isinstance(size, ir.Value) or size != -1]
+    if len(others) < len(inside) and not any(isinstance(size, ir.Value) for size in (*others, *around)):
+        return op.Reshape(tensor, op.vector([*around[:dimension], *inside, *around[dimension:]]))
+    if len(others) < len(inside):  # what is left open follows from this dimension alone: others may be 0
+        left = op.cast(op.size(tensor, dimension), _INT64)
+        for size in others:
+            left = op.Div(left, op.cast(size, _INT64))
+        inside = [size if isinstance(size, ir.Value) or size != -1 else left for size in inside]
+    return op.Reshape(tensor, op.vector([*around[:dimension], *inside, *around[dimension:]]), allowzero=1)
 
 
 def _to_known_shape(op: Builder, tensor: Any) -> Any:
@@ -100,7 +110,8 @@ def _to_known_shape(op: Builder, tensor: Any) -> Any:
         leading += 1
     rest = new[leading:]
     open_sizes = [size for size in rest if not isinstance(size, int)]
-    if len(open_sizes) <= 1 and 0 not in new:
+    may_be_empty = any(not isinstance(size, int) for size in new[:leading])  # then nothing can be left open
+    if 0 not in new and len(open_sizes) <= (0 if may_be_empty else 1):
         wanted += [size if isinstance(size, int) else -1 for size in rest]
         return op.Reshape(tensor, op.vector(wanted))
     shape = op.Shape(tensor)
@@ -188,10 +199,16 @@ select.takes_complex = True  # type: ignore[attr-defined]
 
 @lowering(aten.squeeze.dims)
 def squeeze_dims(op: Builder, tensor: Any, dimensions: Sequence[int]) -> Any:
-    """Only sizes of 1 go; what is 1 the program knows."""
+    """Only sizes of 1 go; what is 1 the program knows, or asserts."""
     sizes = _sizes_of(op.node.args[0])
-    gone = sorted({each % len(sizes) for each in dimensions if sizes}) if sizes else []
-    gone = [each for each in gone if isinstance(sizes[each], int) and sizes[each] == 1]
+    asked = sorted({each % len(sizes) for each in dimensions if sizes}) if sizes else []
+    gone = [each for each in asked if isinstance(sizes[each], int) and sizes[each] == 1]
+    missing = len(sizes) - len(_sizes_of(op.node)) - len(gone)
+    if missing:
+        varying = [each for each in asked if not isinstance(sizes[each], int)]
+        if len(varying) != missing:
+            raise LoweringError("which of its sizes are 1 is known by an assertion only")
+        gone = sorted([*gone, *varying])
     return op.Squeeze(tensor, gone) if gone else tensor
 
 

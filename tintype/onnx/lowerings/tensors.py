@@ -37,6 +37,10 @@ def convert(op: Builder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     wanted = dtypes.to_onnx(result.dtype)
     if wanted is None:
         raise LoweringError(f"ONNX has no dtype {result.dtype}")
+    if source.dtype.is_complex:  # what is not real is left out, but makes something true
+        if wanted is _BOOL:
+            return op.Or(*(op.cast(op.Gather(tensor, op.constant(each, _INT64), axis=-1), _BOOL) for each in (0, 1)))
+        tensor = op.Gather(tensor, op.constant(0, _INT64), axis=-1)
     if wanted in _NOT_SATURATED and tensor.dtype is not wanted and op.opset >= 19:  # which has them first
         return op.Cast(tensor, to=wanted, saturate=0)
     return op.cast(tensor, wanted)
