@@ -445,20 +445,21 @@ VARIANCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.direct(reason="joint programs are made of a model and of its program")
 @pytest.mark.parametrize("of_program", [False, True])
+@pytest.mark.parametrize("of_rows", [False, True])  # as many elements as there are, or three times that number
 @pytest.mark.parametrize("name", VARIANCES)
-def test_a_variance_of_all_elements_takes_every_size(name: str, of_program: bool) -> None:
+def test_a_variance_of_all_elements_takes_every_size(name: str, of_rows: bool, of_program: bool) -> None:
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return VARIANCES[name](x)
 
-    example = (torch.randn(5, requires_grad=True),)
+    example = (torch.randn(5, 3, requires_grad=True) if of_rows else torch.randn(5, requires_grad=True),)
     shapes = ({0: tintype.Dim("n")},)
     if of_program:
         joint = tintype.export_joint(tintype.export(Model(), example, dynamic_shapes=shapes)).module()
     else:
         joint = tintype.export_joint(Model(), example, dynamic_shapes=shapes).module()
     for size in (0, 1, 2, 7):
-        x = torch.randn(size, requires_grad=True)
+        x = torch.randn(size, 3, requires_grad=True) if of_rows else torch.randn(size, requires_grad=True)
         expected = Model()(x)
         expected.backward()
         result, _, gradients = joint(x)

@@ -208,7 +208,10 @@ class Numbers:
 def _may_divide_by_zero(quotient: Expr) -> bool:
     """Whether a kernel divides by what may be zero: it does not raise then, as Python does."""
     environment: Any = quotient.environment
-    return quotient in environment.kernel_quotients and 0 in environment.range(quotient.arguments[1])
+    divisor: Any = quotient.arguments[1]
+    if quotient not in environment.kernel_quotients or 0 not in environment.range(divisor):
+        return False
+    return eq(divisor, 0) is not False  # a range may have numbers in it that a multiple never is
 
 
 def _quotient_of_kernel(dividend: Any, divisor: Any) -> Any:

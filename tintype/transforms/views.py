@@ -89,8 +89,7 @@ class View:
             new = inverse(emit, base, value, self.args)
         if new is None or not self.is_cut or not self.has_history:
             return new
-        result = with_history(emit, base, new)
-        return _with_bits(emit, new, result) if self.target is aten.view.dtype else result
+        return with_history(emit, base, new)
 
 
 def arguments_after_base(node: Node) -> tuple[Any, ...]:
@@ -373,7 +372,9 @@ def with_history(emit: Emitter, base: Node, value: Node) -> Node:
     info = info_of(nothing)
     if info is not None and not info.dtype.is_complex:
         nothing = emit.call(aten.nan_to_num.default, nothing)
-    return emit.call(aten.sub.Tensor, emit.call(aten.detach.default, value), nothing)
+    result = emit.call(aten.sub.Tensor, emit.call(aten.detach.default, value), nothing)
+    looks_at_bits = bool(emit.graph.find_nodes(op="call_function", target=aten.view.dtype, sort=False))
+    return _with_bits(emit, value, result) if looks_at_bits else result
 
 
 def _with_bits(emit: Emitter, value: Node, computed: Node) -> Node:

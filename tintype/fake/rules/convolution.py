@@ -130,7 +130,8 @@ def _direct(
             _spatial_size(full[i + 2], weight_sizes[i + 2], steps[i], margins[i], spread[i]) for i in range(space)
         ]
     options = (steps, (0,) * space, spread, groups)
-    return _result(input, weight, (full[0], weight_sizes[0], *spatial), space, options)
+    channels = 0 if type(full[1]) is int and full[1] == 0 else weight_sizes[0]  # of nothing the kernel makes nothing
+    return _result(input, weight, (full[0], channels, *spatial), space, options)
 
 
 def _transposed(
