@@ -32,7 +32,8 @@ class Accesses(Looking):
         if capture.reason is not None or (id(namespace), name) in capture.written:
             return self._shadow(namespace, name, value)
         if is_library(namespace.get("__name__")) and (callable(value) or isinstance(value, ModuleType)):
-            return value
+            if not _is_users_function(value):
+                return value
         source = Source("constant", namespace)
         if name in namespace:
             if isinstance(value, ModuleType) and is_library(value.__name__):
@@ -111,6 +112,21 @@ class Accesses(Looking):
             return self._shadow(owner, name, value)
         return value
 
+    def computes_attribute(self, frame: Frame, owner: Any, name: str) -> None:
+        capture, kind = self.capture, type(owner)
+        if capture.reason is not None:
+            return
+        for method in ("__getattribute__", "__getattr__", name):
+            self.read_of_class(kind, method)
+        found = find_in_class(kind, name)
+        if found is NULL:  # else the attribute of the object itself would come first
+            source = capture.sources.get(id(owner))
+            if source is not None and hasattr(owner, "__dict__") and name not in instance_dictionary(owner):
+                capture.guard("absent", Source("attribute", "__dict__", source), name)
+        elif known.is_users_class(type(found)):
+            capture.note_class(type(found))
+            self.read_of_class(type(found), "__get__")
+
     def _read_of_tensor(self, owner: Any, name: str, value: Any) -> None:
         """Attributes that somebody attached, or might have attached, to a tensor that was there before."""
         source = self.capture.sources.get(id(owner))
@@ -124,7 +140,8 @@ class Accesses(Looking):
 
     def _read_of_python_module(self, owner: ModuleType, name: str, value: Any) -> None:
         capture = self.capture
-        if is_library(owner.__name__) and (callable(value) or isinstance(value, ModuleType) or type(value) in PLAIN):
+        is_trusted = callable(value) or isinstance(value, ModuleType) or type(value) in PLAIN
+        if is_library(owner.__name__) and is_trusted and not _is_users_function(value):
             if type(value) is MethodType and id(value.__self__) not in capture.sources:
                 method = Source("item", name, Source("constant", owner.__dict__))
                 capture.register(Source("attribute", "__self__", method), value.__self__)
@@ -142,6 +159,7 @@ class Accesses(Looking):
     def read_of_class(self, owner: type, name: str) -> None:
         """An attribute that a class has, or one of its bases."""
         capture = self.capture
+        capture.note_class(owner)
         for base in owner.__mro__:
             found = base.__dict__.get(name, NULL)
             if found is NULL:
@@ -208,7 +226,9 @@ class Accesses(Looking):
             if known.is_users_class(kind):
                 capture.give_up(f"the property {kind.__name__}.{name} runs natively")
                 return
-        if source is not None and value is not NULL:
+        if source is not None and value is NULL:
+            capture.give_up(f"{kind.__name__}.{name} is looked for, and is not set")
+        elif source is not None:
             capture.read(Source("attribute", name, source), value)
 
     # --- writes ----------------------------------------------------------------------------------------------------
@@ -259,6 +279,8 @@ class Accesses(Looking):
         if source is None:
             return
         if find_setter(frame, owner, name, "__setattr__", "fset") is not None:
+            for method in ("__setattr__", name):
+                self.read_of_class(type(owner), method)
             return
         found = find_in_class(type(owner), name)
         if isinstance(found, property) or isinstance(find_in_class(type(owner), "__setattr__"), FunctionType):
@@ -282,3 +304,8 @@ class Accesses(Looking):
 
 def _key(key: Any) -> Any:
     return key if type(key) in PLAIN else id(key)
+
+
+def _is_users_function(value: Any) -> bool:
+    """Whether it is a function that somebody has put in the place of a library's."""
+    return type(value) is FunctionType and not is_library(value.__module__)

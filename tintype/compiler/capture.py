@@ -433,6 +433,15 @@ class Capture(Reads):
             replace_in_objects(value, self.sources)
         return replace_in_objects(result, self.sources)
 
+    def let_go(self) -> None:
+        """Keep nothing of the program's alive: policies and machines hold on to each other, and to this."""
+        self.args, self.kwargs = (), {}
+        self.machine = None
+        for held in (self.kept, self.results, self.given, self._given_away):
+            held.clear()
+        for table in (self.sources, self.values, self.originals, self.shadows):
+            table.clear()
+
     def items(self) -> list[Any]:
         return flattened(self.segments)
 

@@ -193,7 +193,13 @@ class Engine:
         with self.lock:
             if given or self.program.count == known_runs:
                 self.varying.note([item.guard for item in failed], args, kwargs, given)
-                return self._capture(args, kwargs, given, place.path, shapes, failed, is_kept)
+                capture = Capture(
+                    args, kwargs, whole_graphs=self.options.whole_graphs, given=given, varying=self.varying
+                )
+                try:
+                    return self._capture(capture, place.path, shapes, failed, is_kept)
+                finally:
+                    capture.let_go()
         return self.run(args, kwargs)  # another thread has captured meanwhile
 
     def _shapes(self, path: list[Item], found: dict[str, Any]) -> dict[Any, Any]:
@@ -234,17 +240,8 @@ class Engine:
     # --- capturing -------------------------------------------------------------------------------------------------
 
     def _capture(
-        self,
-        args: Any,
-        kwargs: Any,
-        given: list[Any],
-        path: list[Item],
-        shapes: dict[Any, Any],
-        failed: list[Failed],
-        is_kept: bool,
+        self, capture: Capture, path: list[Item], shapes: dict[Any, Any], failed: list[Failed], is_kept: bool
     ) -> Any:
-        whole = self.options.whole_graphs
-        capture = Capture(args, kwargs, whole_graphs=whole, given=given, varying=self.varying)
         capture.given_shapes = shapes
         for item in path:
             if isinstance(item, Guard) and item.kind in ("answer", "assumed", "state"):

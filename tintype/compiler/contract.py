@@ -116,6 +116,8 @@ def _other_words(guard: Guard) -> str:
             return _tensor_words(name if guard.source.root.kind not in _ARGUMENTS else "", expected)
         case "state":
             return f"{getattr(expected[0], '__name__', 'a mode')} of the thread is what it was"
+        case "members":
+            return f"{name.removesuffix('.__dict__')} has the attributes that it had"
         case "hooks":
             return f"{name.removesuffix('.__dict__')} has no hooks"
         case "code":

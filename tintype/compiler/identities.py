@@ -47,6 +47,7 @@ class Identities:
         kind = type(value)
         if isinstance(value, (torch.Tensor, type, ModuleType)):
             return
+        self.capture.note_class(kind)
         self._seen.setdefault(kind, {})[id(value)] = source
         written = self._written.get(kind)
         if written:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import functools
 import math
@@ -229,6 +230,8 @@ class NativeCalls(Accesses):
                     method = machine.iter.of(value)
                     if method is not None:
                         arguments[position] = machine.call(method, value)
+        if callable in (isinstance, issubclass) and _is_of_users_abc(arguments[1:]):
+            self.capture.state_read(abc.get_cache_token, ())
         for value in (*arguments, *keywords.values()):
             self.look(name, value)
             if name in _CALLING and type(value) is FunctionType and not machine.interprets(value):
@@ -409,6 +412,14 @@ _CHANGED_INPLACE = (list, dict, set, collections.deque)
 _CACHED = (type(functools.lru_cache(len)),)
 _MAKERS = (object, list, dict, tuple, set, str, int, float, BaseException, Exception)
 _ASKS_FOR_MODES = (torch.overrides.has_torch_function, torch.overrides.is_tensor_like)
+
+
+def _is_of_users_abc(kinds: Any) -> bool:
+    """Whether a class is asked for that others may be registered with."""
+    flat = [kind for item in kinds for kind in (item if isinstance(item, tuple) else (item,))]
+    return any(isinstance(kind, abc.ABCMeta) and known.is_users_class(kind) for kind in flat)
+
+
 METHODS_OF_OPERATOR: dict[Any, str] = {
     operator.setitem: "__setitem__",
     operator.delitem: "__delitem__",

@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.nn.modules import module as module_calls
 from torch.overrides import TorchFunctionMode
 
 from tintype.compiler import known
@@ -67,6 +68,7 @@ class CapturePolicy(NativeCalls):
     def call_class(self, frame: Frame, kind: type, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
         """A class is called: which methods make the object is noted."""
         if known.is_users_class(kind):
+            self.capture.note_class(kind)
             for name in ("__new__", "__init__"):
                 self.read_of_class(kind, name)
         return call_class(frame, kind, arguments, keywords)
@@ -106,6 +108,8 @@ class CapturePolicy(NativeCalls):
         source = capture.sources.get(id(module))
         if source is not None:
             capture.guard("hooks", Source("attribute", "__dict__", source), None)
+        for hooks in _HOOKS_OF_ALL:
+            capture.guard("length", Source("constant", hooks), 0)
         self.read_of_class(type(module), "forward")
         return machine.begin(frame, module.forward, arguments, keywords)
 
@@ -180,3 +184,12 @@ class Hearing(TorchFunctionMode):
 def call_original(frame: Frame, compiled: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
     """A compiled function that a compiled function calls is part of it."""
     return frame.machine.begin(frame, original_of(compiled), arguments, keywords)
+
+
+# hooks that are called by all modules
+_HOOKS_OF_ALL = (
+    module_calls._global_forward_hooks,
+    module_calls._global_forward_pre_hooks,
+    module_calls._global_backward_hooks,
+    module_calls._global_backward_pre_hooks,
+)

@@ -82,7 +82,7 @@ class Reads:
         self.has_writes = self.has_reshaped = False  # whether the program wrote to a tensor; to its metadata
         self.follows = True  # whether metadata of results follow from metadata of what went in
         self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
-        self._seen: set[Any] = set()
+        self._seen, self._classes = set[Any](), set[type]()
         self._looked_into: set[int] = set()
         self._gone: list[int] = []
         self._making: set[int] = set()
@@ -250,6 +250,16 @@ class Reads:
         for name, default in (value.__kwdefaults__ or {}).items():
             if type(default) not in PLAIN and id(default) not in self.sources:
                 self.register(Source("item", name, Source("attribute", "__kwdefaults__", source)), default)
+
+    def note_class(self, kind: type) -> None:
+        """Methods and attributes that a class of the user's has not would be others than those that are found."""
+        if kind in self._classes:
+            return
+        self._classes.add(kind)
+        for base in kind.__mro__:
+            if known.is_users_class(base) and base.__dict__:
+                table = Source("attribute", "__dict__", Source("constant", base))
+                self.guard("members", table, (len(base.__dict__), next(reversed(base.__dict__))))
 
     def source_of(self, value: Any) -> Source | None:
         """Where an object was found; classes, modules and functions are found anywhere."""

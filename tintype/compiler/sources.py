@@ -212,6 +212,8 @@ class Guard:
                 return f"{bind(self.test)}({name})"
             case "absent":
                 return f"{literal(expected, bind)} not in {name}"
+            case "members":  # what is new is the last one
+                return f"len({name}) == {expected[0]} and next(reversed({name})) == {expected[1]!r}"
             case "same":
                 return f"{name} is {names[1]}"
             case "apart":
@@ -305,6 +307,8 @@ class Guard:
                 return f"{name}: {differences(self.expected, found)}"
             case "relation":
                 return f"{name}: another answer than before to a comparison"
+            case "members":
+                return f"{name.removesuffix('.__dict__')} has got or lost attributes"
             case "arguments":
                 return "the number or the names of the arguments"
             case "state":

@@ -54,6 +54,9 @@ class Policy:
         """Who does the calls of objects of a class, where it isn't the machine. Asked once for a class."""
         return None
 
+    def computes_attribute(self, frame: Frame, owner: Any, name: str) -> None:
+        """An attribute is computed by code that is interpreted. Told to policies that hear of reads."""
+
     def operations(self, code: CodeType, bound: Bound) -> Bound:
         """The operations of a code object as the machine does them. Asked once for a code object."""
         return bound

@@ -47,6 +47,8 @@ def load_attribute_hooked(frame: Frame, name: str) -> Outcome:
         raise
     if outcome is None:
         frame.stack[-1] = frame.machine.policy.on_read_attribute(frame, owner, name, frame.stack[-1])
+    else:
+        frame.machine.policy.computes_attribute(frame, owner, name)
     return outcome
 
 
