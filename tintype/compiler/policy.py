@@ -109,7 +109,7 @@ class CapturePolicy(NativeCalls):
         if source is not None:
             capture.guard("hooks", Source("attribute", "__dict__", source), None)
         for hooks in _HOOKS_OF_ALL:
-            capture.guard("length", Source("constant", hooks), 0)
+            capture.guard("length", Source("item", hooks, Source("constant", vars(module_calls))), 0)
         self.read_of_class(type(module), "forward")
         return machine.begin(frame, module.forward, arguments, keywords)
 
@@ -188,8 +188,6 @@ def call_original(frame: Frame, compiled: Any, arguments: list[Any], keywords: d
 
 # hooks that are called by all modules
 _HOOKS_OF_ALL = (
-    module_calls._global_forward_hooks,
-    module_calls._global_forward_pre_hooks,
-    module_calls._global_backward_hooks,
-    module_calls._global_backward_pre_hooks,
+    *("_global_forward_hooks", "_global_forward_pre_hooks"),
+    *("_global_backward_hooks", "_global_backward_pre_hooks"),
 )
