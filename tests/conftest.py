@@ -58,7 +58,7 @@ def export_strictly(export: Any, mod: Any, args: Any, kwargs: Any = None, **opti
             # on one line: it is the line of what has none
             found.append(export(mod, args, kwargs, **{**options, "strict": strict}))
     program, natively = found
-    assert str(program) == str(natively)
+    assert program.code == natively.code
     contracts = [[line for line in made.contract() if line.kind != "left out"] for made in (program, natively)]
     assert contracts[0] == contracts[1]
     for one, other in zip(program.graph.nodes, natively.graph.nodes, strict=True):

@@ -24,7 +24,7 @@ def description(program: ExportedProgram) -> tuple[str, str, bytes | None]:
         tintype.save(program, file)
     except tintype.TintypeError:  # it can't be saved: its text and its contract have to do
         file = None
-    return str(program), str(program.contract()), None if file is None else file.getvalue()
+    return program.code, str(program.contract()), None if file is None else file.getvalue()
 
 
 def leaves_its_source(function: Callable[..., Any]) -> Callable[..., Any]:

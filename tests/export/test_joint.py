@@ -277,9 +277,9 @@ def test_a_program_has_a_joint_program(name: str, stage: str) -> None:
     program = tintype.export_for_training(model, (X,)) if stage == "training" else tintype.export(model, (X,))
     if stage == "core":
         program = program.run_decompositions()
-    text = str(program)
+    text = program.code
     compare(tintype.export_joint(program), model, (X,))
-    assert str(program) == text
+    assert program.code == text
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -55,7 +55,7 @@ def test_values_of_new_nodes_are_inferred() -> None:
             user.replace_input_with(node, doubled)
 
     made = _program().transform(observe)
-    assert '"f32[2*batch, 2]" = torch.ops.aten.cat.default' in str(made)
+    assert '"f32[2*batch, 2]" = torch.ops.aten.cat.default' in made.code
     assert made.module()(torch.ones(5, 3)).shape == (10, 2)
 
 

@@ -188,5 +188,5 @@ def test_the_contract_and_the_text_say_which_lines_became_control_flow(tmp_path:
         lines = [line for line in known.contract() if line.kind == "control flow"]
         found = [(line.text.partition(":")[0], line.location and line.location.line) for line in lines]
         assert found == [("cond", first + 1), ("while_loop", first + 2)]
-    assert "if x.sum() > 0:" in str(program) and "while x.sum() < 20:" in str(program)
+    assert "if x.sum() > 0:" in program.code and "while x.sum() < 20:" in program.code
     assert "all sizes are those of the example inputs\ncond: the data decide" in str(program.contract())

@@ -279,7 +279,7 @@ def _description(program: tintype.ExportedProgram) -> dict[str, Any]:
         tintype.save(program, file, metadata=False)
     except tintype.UnsavableError:
         file = io.BytesIO()
-    return {"text": str(program), "contract": str(program.contract()), "bytes": file.getvalue()}
+    return {"text": program.code, "contract": str(program.contract()), "bytes": file.getvalue()}
 
 
 def _judge_source(exported: Exported, before: dict[str, Any], judgement: Judgement) -> None:

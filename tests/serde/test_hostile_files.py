@@ -439,7 +439,7 @@ def test_what_a_hostile_file_says_is_not_read_from_this_machine() -> None:
         ]
 
     program = loaded(edited(SMALL, edit))
-    assert "root:" not in str(program)
+    assert "root:" not in program.code
     assert all("root:" not in str(node.meta.get("stack_trace")) for node in program.graph.nodes)
 
 

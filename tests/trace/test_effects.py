@@ -202,7 +202,7 @@ def _multiply(a: torch.Tensor, b: Any) -> torch.Tensor:
 
 def test_an_effect_is_part_of_the_printed_program() -> None:
     program = tintype.export(PROGRAMS["between writes"], (values(),))
-    text = str(program)
+    text = program.code
     assert text.count("tintype_effects.note") == 2 and text.count("tintype_effects.log") == 1
     assert text.index("tintype_effects.note") < text.index("tintype_effects.log")
 

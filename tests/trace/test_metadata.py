@@ -231,6 +231,6 @@ def test_code_in_a_folder_named_like_us_is_the_users(tmp_path: Path) -> None:
         spec.loader.exec_module(module)
         program = tintype.export(module.function, (torch.randn(3),))
         assert "their_model.py" in calls(program)[0].meta["stack_trace"]
-        assert "their_model.py:5" in str(program)
+        assert "their_model.py:5" in program.code
     finally:
         del sys.modules["their_model"]

@@ -506,7 +506,7 @@ def test_threads_export_the_same_model(mode: str) -> None:
     before = process_state()
     for _ in range(5):
         programs = list(in_threads([lambda: capture(mode, model, (value,))] * 4))
-        texts = {str(program) for program in programs}
+        texts = {program.code for program in programs}
         assert len(texts) == 1
         for program in programs:
             torch.testing.assert_close(program.module()(value), value_of(model, value))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.tree import Tree
@@ -18,74 +16,32 @@ from tintype.export.program import ExportedProgram
 from tintype.ir.graph import meta_of
 from tintype.ir.node_info import module_names
 from tintype.ir.printing import describe_value, source_comment, spell_call, spell_target
+from tintype.view.modules import ModuleEntry, folded, module_tree
 
 
 def print_tree(path: Path, *, entry: str | None, depth: int | None) -> None:
     """Print the modules that a program came from, with their parameters and operators; alike neighbours once."""
-    program = load_one(path, entry)
-    modules = _modules(program)
-    root = Tree(plain(f"{path.name}: {_costs(modules, '', program)}"))
-    _add_children(root, modules, "", program, depth)
+    tree = module_tree(load_one(path, entry))
+    root = Tree(plain(f"{path.name}: {_costs(tree)}"))
+    _add_children(root, tree, depth)
     Console().print(root, soft_wrap=True)
 
 
-def _modules(program: ExportedProgram) -> dict[str, Counter[str]]:
-    """The operators of each module, those of the modules inside of it included; the model's own is ''."""
-    found: dict[str, Counter[str]] = {"": Counter()}
-    for name in (*program.state_dict, *program.constants):
-        for path in _paths_of(name.rpartition(".")[0]):
-            found.setdefault(path, Counter())
-    for node in _calls(program):
-        places = {""}
-        for name in module_names(meta_of(node)):
-            places.update(_paths_of(name.partition("@")[0]))
-        for place in places:
-            found.setdefault(place, Counter())[spell_target(node.target).removeprefix("torch.ops.")] += 1
-    return found
+def _costs(module: ModuleEntry) -> str:
+    return f"{module.calls} operators, {module.parameters:,} parameters and buffers"
 
 
-def _paths_of(path: str) -> list[str]:
-    """A module's path and those of the modules around it."""
-    parts = path.split(".") if path else []
-    return [".".join(parts[: count + 1]) for count in range(len(parts))]
+def _add_children(branch: Tree, module: ModuleEntry, depth: int | None) -> None:
+    if depth == 0:
+        return
+    for alike in folded(module.children):
+        several = f" ({len(alike.entries)} alike, each)" if len(alike.entries) > 1 else ""
+        child = branch.add(plain(f"{alike.label}{several}: {_costs(alike.first)}"))
+        _add_children(child, alike.first, None if depth is None else depth - 1)
 
 
 def _calls(program: ExportedProgram) -> list[Node]:
     return [node for node in program.graph.nodes if node.op == "call_function"]
-
-
-def _costs(modules: dict[str, Counter[str]], path: str, program: ExportedProgram) -> str:
-    weights = [
-        value for name, value in program.state_dict.items() if not path or name == path or name.startswith(f"{path}.")
-    ]
-    count = sum(value.numel() for value in weights)
-    return f"{sum(modules[path].values())} operators, {count:,} parameters and buffers"
-
-
-def _add_children(branch: Tree, modules: dict[str, Counter[str]], path: str, program: Any, depth: int | None) -> None:
-    if depth == 0:
-        return
-    prefix = f"{path}." if path else ""
-    names = [name for name in modules if name.startswith(prefix) and name != path]
-    children = [name for name in names if "." not in name[len(prefix) :]]
-    shown: list[list[str]] = []
-    for name in children:  # neighbours that do the same are shown once
-        alike = bool(shown) and _shape(modules, shown[-1][0]) == _shape(modules, name)
-        if alike and name[len(prefix) :].isdigit():
-            shown[-1].append(name)
-        else:
-            shown.append([name])
-    for group in shown:
-        first, label = group[0], group[0][len(prefix) :]
-        if len(group) > 1:
-            label = f"{label} .. {group[-1][len(prefix) :]} ({len(group)} alike, each)"
-        child = branch.add(plain(f"{label}: {_costs(modules, first, program)}"))
-        _add_children(child, modules, first, program, None if depth is None else depth - 1)
-
-
-def _shape(modules: dict[str, Counter[str]], path: str) -> Any:
-    inside = {name[len(path) :]: counts for name, counts in modules.items() if name.startswith(f"{path}.")}
-    return modules[path], inside
 
 
 def print_part(path: Path, *, entry: str | None, module: str | None, operator: str | None) -> None:
@@ -93,7 +49,7 @@ def print_part(path: Path, *, entry: str | None, module: str | None, operator: s
     program = load_one(path, entry)
     console = Console()
     if module is None and operator is None:
-        console.print(plain(str(program), keep_lines=True), soft_wrap=True)
+        console.print(plain(program.code, keep_lines=True), soft_wrap=True)
         return
     nodes = [node for node in _calls(program) if _is_in(node, module) and _calls_operator(node, operator)]
     if not nodes:

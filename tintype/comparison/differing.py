@@ -99,7 +99,7 @@ def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _text(program: ExportedProgram) -> list[str]:
-    return [line for line in str(program).splitlines() if not _SOURCE_LINE.match(line)]
+    return [line for line in program.code.splitlines() if not _SOURCE_LINE.match(line)]
 
 
 def _changed(before: list[str], after: list[str], context: int) -> list[str]:

@@ -482,11 +482,24 @@ class ExportedProgram:
             "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."
         )
 
-    def __str__(self) -> str:
+    @property
+    def code(self) -> str:
+        """The program as Python that runs: a class whose ``forward`` takes state and inputs, with sizes as
+        annotations and the lines that operators come from as comments; then the signature, as comments.
+
+        >>> import torch, tintype
+        >>> print(tintype.export(torch.nn.ReLU(), (torch.ones(2),)).code.splitlines()[3])
+        class Program(torch.nn.Module):  # functional stage
+        """
         from tintype.ir.printing import print_program
 
         paths = () if self.call_spec.out_spec.is_leaf() else self.output_paths()
         return print_program(self.graph_module, self.graph_signature, self._stage.value, paths)
+
+    def __str__(self) -> str:
+        from tintype.view.text import program_text
+
+        return program_text(self)
 
     def __repr__(self) -> str:
         calls = sum(node.op == "call_function" for node in self.graph.nodes)
@@ -494,9 +507,9 @@ class ExportedProgram:
         return f"<ExportedProgram: {self._stage.value} stage, {inputs} inputs, {calls} operator calls>"
 
     def _repr_html_(self) -> str:
-        from tintype.ir.printing import program_html
+        from tintype.view.notebook import program_html
 
-        return program_html(self.graph_module, self.graph_signature, self._stage.value)
+        return program_html(self)
 
     def view(
         self,

@@ -174,24 +174,3 @@ def _signature_lines(signature: ExportGraphSignature, paths: Sequence[str]) -> I
     for line in outputs.splitlines()[1:]:
         path = next(places, "") if line.endswith(": USER_OUTPUT") else ""
         yield f"{line}  # {path}" if path else line
-
-
-def program_html(graph_module: GraphModule, signature: ExportGraphSignature, stage: str) -> str:
-    """A program for a notebook: its signature as tables, its code behind a fold."""
-    from html import escape  # its table of names is long, and few look at programs in notebooks
-
-    def table(title: str, specs: list[Any]) -> str:
-        rows = "".join(
-            f"<tr><td><code>{escape(spec.arg.name)}</code></td><td>{spec.kind.name}</td>"
-            f"<td>{escape(spec.target or '')}</td></tr>"
-            for spec in specs
-        )
-        return f"<table><caption>{title}</caption>{rows}</table>"
-
-    code = escape(print_program(graph_module, signature, stage))
-    calls = sum(node.op == "call_function" for node in graph_module.graph.nodes)
-    return (
-        f"<details><summary>ExportedProgram: {stage} stage, {calls} operator calls</summary>"
-        f"{table('inputs', signature.input_specs)}{table('outputs', signature.output_specs)}"
-        f"<pre>{code}</pre></details>"
-    )

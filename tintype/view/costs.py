@@ -212,8 +212,8 @@ _POINTWISE = _names("""
     gelu silu mish softplus hardswish hardsigmoid hardtanh leaky_relu elu selu celu relu6 glu prelu log_sigmoid
     threshold gelu_backward silu_backward threshold_backward tanh_backward sigmoid_backward
     native_dropout_backward mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits square
-    rsub lerp addcmul addcdiv hardshrink softshrink rrelu upsample_bilinear2d upsample_bicubic2d
-    upsample_linear1d upsample_trilinear3d
+    __and__ __or__ __xor__ rsub lerp addcmul addcdiv hardshrink softshrink rrelu upsample_bilinear2d
+    upsample_bicubic2d upsample_linear1d upsample_trilinear3d
 """)  # fmt: skip
 
 _RULES: dict[str, Rule] = {

@@ -19,7 +19,7 @@ from tintype.ir.node_info import ModuleCall, NodeMeta
 from tintype.ir.printing import describe_value, spell_target
 from tintype.symbolic import Size
 from tintype.symbolic.terms import add_all
-from tintype.view.costs import bytes_of, operations_of
+from tintype.view.costs import operations_of
 
 if TYPE_CHECKING:
     from tintype.export.program import ExportedProgram
@@ -71,7 +71,7 @@ def module_tree(program: ExportedProgram) -> ModuleEntry:
         if node.op == "call_function":
             builder.entry_of(meta_of(node)).nodes.append(node)
     builder.add_state(program)
-    _sum_up(builder.root, {})
+    _Sums(program, builder.root)
     return builder.root
 
 
@@ -145,46 +145,79 @@ def short_class(class_name: str) -> str:
     return class_name.rpartition(".")[2]
 
 
-def _sum_up(entry: ModuleEntry, known: dict[Hashable, int]) -> None:
-    """Fill in what an entry does in total, and what it is like."""
-    operations: list[Size] = []
-    for node in entry.nodes:
-        found = operations_of(node)
-        entry.without_formula += found is None
-        operations.append(0 if found is None else found)
-    entry.calls = len(entry.nodes)
-    for value in entry.state.values():
-        entry.parameters += value.numel()
-        entry.bytes += value.numel() * value.element_size()
-    for child in entry.children:
-        _sum_up(child, known)
-        operations.append(child.operations)
-        entry.calls += child.calls
-        entry.parameters += child.parameters
-        entry.bytes += child.bytes
-        entry.without_formula += child.without_formula
-    entry.operations = add_all(operations)
-    entry.likeness = known.setdefault(_signature(entry), len(known))
+class _Sums:
+    """Fills in what entries do in total, and what they are like."""
 
+    def __init__(self, program: ExportedProgram, root: ModuleEntry) -> None:
+        self._places = {
+            node: (entry, number) for entry in root.descendants() for number, node in enumerate(entry.nodes)
+        }
+        specs = program.graph_signature.input_specs
+        self._state = {spec.arg.name: spec.target for spec in specs if spec.target is not None}
+        self._known: dict[Hashable, int] = {}
+        self.fill(root)
 
-def _signature(entry: ModuleEntry) -> Hashable:
-    """What two modules share if they do the same: calls and their values, shapes of weights, and children."""
-    calls = tuple((spell_target(node.target), *_described(node)) for node in entry.nodes)
-    state = tuple((name.rpartition(".")[2], describe_value(value)) for name, value in entry.state.items())
-    inside = tuple((child.label.partition("@")[0], child.likeness) for child in entry.children)
-    return entry.class_name, calls, state, inside
+    def fill(self, entry: ModuleEntry) -> dict[Node, None]:
+        """Fill in an entry and those inside of it; returns what they are given from outside, in the order of use."""
+        given: dict[Node, None] = {}
+        outside: dict[Node, int] = {}
+        inside: list[Hashable] = []
+        operations: list[Size] = []
+        for node in entry.nodes:
+            found = operations_of(node)
+            entry.without_formula += found is None
+            operations.append(0 if found is None else found)
+            given.update(dict.fromkeys(node.all_input_nodes))
+        entry.calls = len(entry.nodes)
+        for value in entry.state.values():
+            entry.parameters += value.numel()
+            entry.bytes += value.numel() * value.element_size()
+        for child in entry.children:
+            from_outside = self.fill(child)
+            given.update(from_outside)
+            names = tuple(self._name(node, entry, outside) for node in from_outside)
+            inside.append((child.label.partition("@")[0], child.likeness, names))
+            operations.append(child.operations)
+            entry.calls += child.calls
+            entry.parameters += child.parameters
+            entry.bytes += child.bytes
+            entry.without_formula += child.without_formula
+        entry.operations = add_all(operations)
+        entry.likeness = self._known.setdefault((self._signature(entry, outside), *inside), len(self._known))
+        return {node: None for node in given if not self._is_inside(node, entry)}
 
+    def _signature(self, entry: ModuleEntry, outside: dict[Node, int]) -> Hashable:
+        """What two modules share if they do the same by themselves: calls with all that they are given and give, and
+        shapes of weights. ``outside`` numbers what comes from elsewhere."""
+        calls = tuple(
+            (spell_target(node.target), describe_value(node.meta.get("val")), self._arguments(node, entry, outside))
+            for node in entry.nodes
+        )
+        state = tuple((name.rpartition(".")[2], describe_value(value)) for name, value in entry.state.items())
+        return entry.class_name, calls, state
 
-def _described(node: Node) -> tuple[str, ...]:
-    """What a call is given besides tensors, and what it gives."""
-    literals = [repr(argument) for argument in (*node.args, *node.kwargs.items()) if _is_literal(argument)]
-    return (describe_value(node.meta.get("val")), *literals)
+    def _arguments(self, node: Node, entry: ModuleEntry, outside: dict[Node, int]) -> str:
+        return repr(torch.fx.node.map_arg((node.args, node.kwargs), lambda each: self._name(each, entry, outside)))
 
+    def _name(self, node: Node, entry: ModuleEntry, outside: dict[Node, int]) -> Any:
+        """What a value is to a module: the result of one of its calls, one of its weights, or what it is given."""
+        if node in self._places:
+            owner, number = self._places[node]
+            if self._is_inside(node, entry):
+                return owner.path[len(entry.path) :], number
+        target = self._state.get(node.name) if node.op == "placeholder" else None
+        around = f"{entry.path}." if entry.path else ""
+        if target is not None and target.startswith(around):
+            return target[len(around) :]
+        return outside.setdefault(node, len(outside)), describe_value(node.meta.get("val"))
 
-def _is_literal(argument: Any) -> bool:
-    found: list[Node] = []
-    torch.fx.node.map_arg(argument, found.append)
-    return not found
+    def _is_inside(self, node: Node, entry: ModuleEntry) -> bool:
+        if node not in self._places:
+            return False
+        owner: ModuleEntry | None = self._places[node][0]
+        while owner is not None and owner is not entry:
+            owner = owner.parent
+        return owner is entry
 
 
 @dataclass(frozen=True)
@@ -211,8 +244,3 @@ def folded(entries: Iterable[ModuleEntry]) -> list[Alike]:
                 continue
         groups.append([entry])
     return [Alike(group[0], tuple(group)) for group in groups]
-
-
-def bytes_made(nodes: Iterable[Node]) -> Size:
-    """How many bytes the results of calls have, as a formula."""
-    return add_all(bytes_of(node.meta.get("val")) for node in nodes)

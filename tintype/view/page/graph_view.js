@@ -86,6 +86,7 @@ function groupedNodes(program) {
   root.items.unshift(...[given, weights].filter((group) => group.items.length > 0).map((group) => ({ group })));
   for (const group of [...allGroups(root)].reverse()) {
     group.count = group.items.reduce((sum, item) => sum + (item.group ? item.group.count : 1), 0);
+    group.whole = group.count === program.modules[group.module].calls; // all that the module does
   }
   return root;
 }
@@ -118,9 +119,10 @@ function foldedItems(items) {
   for (let at = 0; at < items.length; at += 1) {
     const item = items[at];
     result.push(item);
-    if (!item.group || !/^\d+$/.test(item.group.label || "")) continue;
+    const canFold = (each) => each?.group?.whole && each.group.like === item.group?.like && /^\d+$/.test(each.group.label);
+    if (!canFold(item)) continue;
     let end = at + 1;
-    while (end < items.length && items[end].group?.like === item.group.like && /^\d+$/.test(items[end].group.label)) end += 1;
+    while (canFold(items[end])) end += 1;
     if (end - at > 2) {
       const others = items.slice(at + 1, end).map((each) => each.group);
       result.push({ group: { key: `${item.group.key}+`, module: item.group.module, others, items: others.map((group) => ({ group })) }, others });
