@@ -190,3 +190,41 @@ def test_programs_that_come_from_files_have_pages(tmp_path) -> None:
     fresh = data_of(encoder_program(), source=True)
     assert loaded["modules"] == fresh["modules"] and loaded["contract"] == fresh["contract"]
     assert [node["name"] for node in loaded["nodes"]] == [node["name"] for node in fresh["nodes"]]
+
+
+def test_numbers_that_vary_are_inputs_of_the_page() -> None:
+    shapes = {"x": None, "count": tintype.Dim.DYNAMIC, "scale": tintype.Dim.DYNAMIC}
+    program = tintype.export(
+        lambda x, count, scale: x * count * scale, (torch.ones(2), 3, 0.5), dynamic_shapes=shapes
+    )
+    inputs = data_of(program)["contract"]["inputs"]
+    assert [each["kind"] for each in inputs] == ["tensor", "number", "number"]
+    assert len(inputs[1]["sizes"]) == 1 and inputs[2]["sizes"] == []
+    assert "count" in str(program)
+
+
+def test_graphs_that_run_once_are_counted() -> None:
+    def forward(x):
+        with torch.no_grad():
+            y = x @ x
+        return y + x
+
+    (entry,) = data_of(tintype.export_for_training(forward, (torch.ones(4, 4),)))["modules"][:1]
+    assert "without_formula" not in entry
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_weights(layout: torch.layout) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("matrix", torch.eye(3).to_sparse(layout=layout))
+
+        def forward(self, x):
+            return self.matrix @ x
+
+    program = tintype.export(Model(), (torch.ones(3, 2),))
+    page = page_of({"sparse": program}, statistics=True, source=True)
+    names = page.data["programs"][0]["weights"]  # the parts that it consists of
+    assert len(names) > 1 and all(name.startswith("matrix.") for name in names)
+    assert "matrix." in str(program)

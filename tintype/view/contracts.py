@@ -50,7 +50,7 @@ def _input(expectation: Expectation, names: list[str], symbols: set[Any]) -> dic
         row |= {"kind": "number", "dtype": expectation.value.kind}
         sizes = (expectation.value,) if expectation.value.kind == "int" else ()
     bounds = expectation.ranges or [None] * len(sizes)
-    row["sizes"] = [_size(size, bound) for size, bound in zip(sizes, bounds, strict=True)]
+    row["sizes"] = [_size(size, bound) for size, bound in zip(sizes, bounds)]  # a float has a range, but no sizes
     for size in sizes:
         if isinstance(size, Expr):
             symbols |= size.symbols

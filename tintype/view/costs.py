@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import NUMBER_FUNCTIONS
+from tintype.ir.graph import NUMBER_FUNCTIONS, graphs_of
 from tintype.symbolic import Size
 from tintype.symbolic.bridge import from_torch
 
@@ -77,7 +77,7 @@ def operations_of(node: Node) -> Size | None:
     if target is operator.getitem or target in NUMBER_FUNCTIONS:
         return 0
     if not isinstance(target, torch._ops.OpOverload):
-        return None
+        return _operations_inside(node)
     name = target._schema.name
     rule = _RULES.get(name) or _RULES.get(name.removesuffix("_"))
     value = node.meta.get("val")
@@ -88,6 +88,23 @@ def operations_of(node: Node) -> Size | None:
     if _is_about_numbers(value) or target.is_view:
         return 0
     return None
+
+
+# operators that run the graph that they take, once; how often others run theirs, the data decide
+_RUN_ONCE = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast", "invoke_subgraph"})
+
+
+def _operations_inside(node: Node) -> Size | None:
+    if getattr(node.target, "__name__", "") not in _RUN_ONCE:
+        return None
+    total: Size = 0
+    for _, subgraph in graphs_of(node):
+        for inner in subgraph.graph.nodes:
+            found = operations_of(inner) if inner.op == "call_function" else 0
+            if found is None:
+                return None
+            total = total + found
+    return total
 
 
 def _is_about_numbers(value: Any) -> bool:
@@ -196,7 +213,7 @@ _MOVES = _names("""
     repeat_interleave reshape resolve_conj resolve_neg roll scalar_tensor scatter select select_scatter slice
     slice_scatter split split_with_sizes squeeze stack sym_numel sym_size sym_stride sym_storage_offset t
     tensor_split tile to _to_copy transpose tril triu type_as unbind unflatten unfold unsafe_split unsqueeze
-    view view_as where zeros zeros_like _assert_tensor_metadata _assert_scalar _assert_async item
+    view view_as where zero zeros zeros_like _assert_tensor_metadata _assert_scalar _assert_async item
     _local_scalar_dense reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
     replication_pad3d bernoulli tril_indices triu_indices upsample_nearest1d upsample_nearest2d
     upsample_nearest3d _unsafe_index im2col col2im channel_shuffle _unsafe_view
@@ -226,7 +243,8 @@ _RULES: dict[str, Rule] = {
                                    "instance_norm", "rms_norm", "_fused_rms_norm", "native_layer_norm_backward",
                                    "native_group_norm_backward")),
     **_rules(_per_element(4), ("batch_norm", "native_batch_norm", "_native_batch_norm_legit",
-                               "_native_batch_norm_legit_no_training", "native_batch_norm_backward")),
+                               "_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional",
+                               "native_batch_norm_backward")),
     "aten::mm": _product("self", "mat2"),
     "aten::bmm": _product("self", "mat2"),
     "aten::matmul": _product("self", "other"),

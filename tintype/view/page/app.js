@@ -56,7 +56,7 @@ class App {
     this.head = element("header", {},
       element("div", { class: "title" }, element("h1", {}, this.data.title), picker, this.stage),
       this.tabs,
-      this.programs.length > 0 && this.searchBox,
+      this.programs.length > 0 ? this.searchBox : element("span", { class: "spacer" }),
       button("◐", () => this.switchTheme(), { class: "theme", title: "light or dark (t)", "aria-label": "light or dark" }),
       button("?", () => this.showKeys(), { class: "theme", title: "keys", "aria-label": "keys" }));
   }
@@ -113,8 +113,8 @@ class App {
   openNumber(program, number) {
     if (program.number !== this.current) this.choose(program.number);
     if (this.query) this.searchBox.value = this.query = "";
-    this.select({ kind: "node", program: program.number, number });
     this.show("graph");
+    this.select({ kind: "node", program: program.number, number });
     this.shown.reveal(number);
     this.shown.focus();
   }

@@ -18,11 +18,11 @@ function alignByOrigin(left, right) {
 // What goes backward beside the step of the forward half whose gradient it computes.
 function alignByStep(forward, backward) {
   const owners = new Map(forward.map((node) => [node.number, []]));
-  const last = new Map();
-  for (const node of forward) if (node.step !== undefined) last.set(node.step, node);
+  const first = new Map();
+  for (const node of forward) if (node.step !== undefined && !first.has(node.step)) first.set(node.step, node);
   const orphans = [];
   for (const node of backward) {
-    const owner = node.step === undefined ? undefined : last.get(node.step);
+    const owner = node.step === undefined ? undefined : first.get(node.step);
     if (owner) owners.get(owner.number).push(node);
     else orphans.push(node);
   }
@@ -80,7 +80,20 @@ function merge(left, right, partner) {
     rows.push({ left: node, right: other, change: other ? changeOf(left.program, node, right.program, other) : "removed" });
   }
   passRightOnly();
-  return rows;
+  return withReplacements(left.program, right.program, rows);
+}
+
+// A call that is gone and a new one in its place, in the same module and with the same value, are one row.
+function withReplacements(one, other, rows) {
+  const result = [];
+  for (const row of rows) {
+    const last = result.at(-1);
+    const replaces = row.change === "added" && last?.change === "removed"
+      && one.modules[last.left.module].name === other.modules[row.right.module].name && one.typeOf(last.left) === other.typeOf(row.right);
+    if (replaces) result[result.length - 1] = { left: last.left, right: row.right, change: "changed" };
+    else result.push(row);
+  }
+  return result;
 }
 
 // What is different in two calls of one operator: the value, or what they are given besides tensors.

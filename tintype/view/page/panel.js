@@ -66,7 +66,7 @@ function weightEntry(weight) {
 }
 
 function histogram(counts) {
-  const picture = shape("svg", { viewBox: `0 0 ${counts.length * 8} 48`, class: "histogram", role: "img", "aria-label": "distribution of the numbers" });
+  const picture = shape("svg", { viewBox: `0 0 ${counts.length * 8} 48`, class: "histogram", preserveAspectRatio: "none", role: "img", "aria-label": "distribution of the numbers" });
   const most = Math.max(...counts);
   counts.forEach((count, position) => {
     const height = count === 0 ? 0 : Math.max(1, (count / most) * 46);

@@ -74,7 +74,8 @@ function pairRow(app, chosen, item) {
         event.stopPropagation();
         app.select({ kind: "node", program: program.number, number: node.number });
       } }, node.name),
-      element("span", { class: "call" }, element("span", { class: "operator" }, shortOperator(node.operator))),
+      !node.name.startsWith(shortOperator(node.operator)) && element("span", { class: "operator" }, shortOperator(node.operator)),
+      element("span", { class: "pair-module" }, program.modules[node.module].name),
       element("span", { class: "spacer" }), sizeText(app, program, program.typeOf(node))]);
   return element("div", { class: `pair-row ${item.change ?? ""} ${item.left ? "begins" : "continues"}` },
     cell(chosen.left, item.left), cell(chosen.right, item.right));
