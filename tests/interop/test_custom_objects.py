@@ -57,3 +57,154 @@ def test_an_object_is_one_constant_under_its_name(make_object):
     assert back.graph_signature.lifted_custom_objs == ["inner.made"]
     for module in (program.module(), tintype.unflatten(program), theirs.module(), back.module()):
         assert_same(module(x), model(x))
+
+
+# --- methods ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def classes(make_object):
+    library = torch.classes._TorchScriptTesting
+
+    class Foo:
+        def __init__(self, x: int, y: int) -> None:
+            self.x, self.y = x, y
+
+        @classmethod
+        def __obj_unflatten__(cls, state):
+            return cls(**dict(state))
+
+        def add_tensor(self, z):
+            return (self.x + self.y) * z
+
+    class Queue:
+        def __init__(self, queue) -> None:
+            self.queue = queue
+
+        @classmethod
+        def __obj_unflatten__(cls, state):
+            return cls(**dict(state))
+
+        def push(self, x):
+            self.queue.append(x)
+
+        def pop(self):
+            return self.queue.pop(0)
+
+        def size(self):
+            return len(self.queue)
+
+    torch._library.register_fake_class("_TorchScriptTesting::_Foo", Foo)
+    torch._library.register_fake_class("_TorchScriptTesting::_TensorQueue", Queue)
+    tintype.register_object(
+        "__torch__.torch.classes._TorchScriptTesting._Foo",
+        name="tests.Foo",
+        save=lambda value: ",".join(str(number) for _, number in value.__obj_flatten__()).encode(),
+        load=lambda content: library._Foo(*map(int, content.decode().split(","))),
+    )
+    yield library
+    for name in ("_Foo", "_TensorQueue"):
+        torch._library.fake_class_registry.deregister_fake_class(f"_TorchScriptTesting::{name}")
+
+
+class Adding(nn.Module):
+    def __init__(self, foo) -> None:
+        super().__init__()
+        self.foo = foo
+
+    def forward(self, x):
+        return self.foo.add_tensor(x) + x
+
+
+class AddingGiven(nn.Module):
+    def forward(self, foo, x):
+        return foo.add_tensor(x.sin()) + x
+
+
+class Queueing(nn.Module):
+    def __init__(self, queue) -> None:
+        super().__init__()
+        self.queue = queue
+
+    def forward(self, x):
+        self.queue.push(x.sin())
+        self.queue.push(x)
+        return self.queue.pop() + 1, self.queue.size()
+
+
+def saved(program: tintype.ExportedProgram, folder: Path):
+    tintype.save(program, folder / "program.tt")
+    return tintype.load(folder / "program.tt")
+
+
+def test_a_method_is_an_operator(classes, tmp_path):
+    x = torch.randn(2, 3)
+    model = Adding(classes._Foo(10, 20))
+    program = tintype.export(model, (x,), dynamic_shapes="auto")
+    program.validate()
+    (call,) = [node for node in program.graph.nodes if "call_torchbind" in str(node.target)]
+    assert call.args[1] == "add_tensor"
+    theirs = torch.export.export(model, (x,), strict=False)
+    forms = {
+        "exported": program.module(),
+        "training": tintype.export_for_training(model, (x,)).module(),
+        "strict": tintype.export(model, (x,), strict=True).module(),
+        "decomposed": program.run_decompositions().module(),
+        "unflattened": tintype.unflatten(program),
+        "saved": saved(program, tmp_path).module(),
+        "captured again": tintype.export(program.module(), (x,)).module(),
+        "torch's": tintype.interop.to_torch(program).module(),
+        "from torch's": tintype.interop.from_torch(theirs).module(),
+        "torch.export's": theirs.module(),
+    }
+    for module in forms.values():
+        assert_same(module(x), model(x))
+    for size in ((5, 3), (1, 3), (0, 3)):
+        assert_same(program.module()(torch.ones(size)), model(torch.ones(size)))
+
+
+def test_an_object_is_an_input(classes, tmp_path):
+    x, model = torch.randn(2, 3), AddingGiven()
+    program = tintype.export(model, (classes._Foo(1, 2), x))
+    for each in (program, saved(program, tmp_path), program.run_decompositions()):
+        assert_same(each.module()(classes._Foo(3, 4), x), model(classes._Foo(3, 4), x))
+        with pytest.raises(tintype.InputMismatchError, match=r"to be an object of .*_Foo, but got"):
+            each.module()(classes._TensorQueue(x), x)
+        with pytest.raises(tintype.InputMismatchError, match=r"to be an object of .*_Foo, but got tensor"):
+            each.module()(x, x)
+
+
+def test_calls_keep_their_order_and_change_the_object_of_the_module_alone(classes):
+    x = torch.randn(2, 3)
+    model, eager = Queueing(classes._TensorQueue(torch.zeros(1))), Queueing(classes._TensorQueue(torch.zeros(1)))
+    program = tintype.export(model, (x,))
+    assert model.queue.size() == 0
+    module = program.module()
+    for _ in range(3):
+        assert_same(module(x), eager(x))
+    assert model.queue.size() == 0
+    assert_same(program.run_decompositions().module()(x), (x.sin() + 1, 1))
+
+
+def test_gradients_pass_through_methods_of_programs_and_not_of_joint_ones(classes):
+    model = Adding(classes._Foo(10, 20))
+    x = torch.ones(2, requires_grad=True)
+    tintype.export(model, (x,)).module()(x).sum().backward()
+    assert x.grad.tolist() == [31, 31]
+    with pytest.raises(tintype.UnsupportedOperatorError, match=r"gradients flow through add_tensor\(\)"):
+        tintype.export_joint(lambda x: model(x).sum(), (x,))
+
+
+def test_methods_that_nobody_described_are_refused(classes):
+    words = classes._StackString(["a"])
+
+    def pushes(x):
+        words.push("b")
+        return x
+
+    with pytest.raises(tintype.UnsupportedOperatorError, match="_TorchScriptTesting::_StackString") as caught:
+        tintype.export(pushes, (torch.ones(2),))
+    assert "register_fake_class" in str(caught.value)
+    foo = classes._Foo(1, 2)
+    with pytest.raises(tintype.UnsupportedOperatorError, match=r"has no method info\(\)"):
+        tintype.export(lambda x: x * foo.info(), (torch.ones(2),))

@@ -122,6 +122,11 @@ class Expectation:
             _check_size(self.where(), self.value, self.ranges[0], given, symbols)
 
     def _check_value(self, given: Any) -> None:
+        if isinstance(self.value, ObjectOf) and not self.value.is_name_of(given):
+            raise InputMismatchError(
+                f"Expected input at {self.where()} to be {self.value}, but got {given!r:.80}",
+                remedy="pass an object of this class: the program calls its methods",
+            )
         if not _same_value(given, self.value):
             raise InputMismatchError(
                 f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
@@ -297,7 +302,7 @@ class _MemoryTest:
 
 
 def _same_value(given: Any, expected: Any) -> bool:
-    if isinstance(expected, SavedFunction):
+    if isinstance(expected, (SavedFunction, ObjectOf)):
         return expected.is_name_of(given)
     if isinstance(given, torch.SymInt) and type(expected) is int:
         return bool(given == expected)  # a program that is captured again decides about the number what it did before
@@ -321,6 +326,22 @@ class SavedFunction:
         return f"<function {self.name}>"
 
 
+class ObjectOf:
+    """A custom object among the inputs of a program: any one of its class will do."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_name_of(self, given: Any) -> bool:
+        """Whether a value is an object of the class."""
+        return isinstance(given, torch.ScriptObject) and given._type().qualified_name() == self.name
+
+    def __repr__(self) -> str:
+        return f"an object of {self.name}"
+
+
 def name_of_function(value: Any) -> str | None:
     """The full name of a function, with its line where it has no name of its own; None for what is no function."""
     if not isinstance(value, FunctionType):
@@ -330,7 +351,7 @@ def name_of_function(value: Any) -> str | None:
 
 
 def _differs(writer: Writer, name: str, expected: Any) -> str:
-    if isinstance(expected, SavedFunction):
+    if isinstance(expected, (SavedFunction, ObjectOf)):
         return f"not {writer.bind(expected.is_name_of)}({name})"
     return unlike(writer, name, expected)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,13 +22,21 @@ class OwnedState:
         self._written = {_memory(tensor) for tensor in written}
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._copies: dict[int, torch.Tensor] = {}
+        self._objects: dict[int, Any] = {}
 
     def changes(self, value: Any) -> bool:
         """Whether a value lies in memory that is written to."""
         return isinstance(value, torch.Tensor) and _memory(value) in self._written
 
     def own(self, value: Any) -> Any:
-        """The value that the module holds in place of the program's."""
+        """The value that the module holds in place of the program's. Methods of an object may change it, so that the
+        module has one of its own, where objects of its class can be copied."""
+        if isinstance(value, torch.ScriptObject) and hash(value) not in self._objects:
+            has: Any = value._has_method  # type: ignore[attr-defined]
+            copyable = has("__getstate__") and has("__setstate__")
+            self._objects[hash(value)] = copy.deepcopy(value) if copyable else value
+        if isinstance(value, torch.ScriptObject):
+            return self._objects[hash(value)]
         if not self.changes(value):
             return value
         if id(value) not in self._copies:
@@ -41,11 +50,11 @@ class OwnedState:
         key = _memory(value)
         if key not in self._storages:
             self._storages[key] = value.untyped_storage().clone()
-        copy = torch.empty(0, dtype=value.dtype, device=value.device)
-        copy.set_(self._storages[key], value.storage_offset(), value.size(), value.stride())
+        new = torch.empty(0, dtype=value.dtype, device=value.device)
+        new.set_(self._storages[key], value.storage_offset(), value.size(), value.stride())
         if isinstance(value, torch.nn.Parameter):
-            return torch.nn.Parameter(copy, value.requires_grad)
-        return copy.requires_grad_(value.requires_grad)
+            return torch.nn.Parameter(new, value.requires_grad)
+        return new.requires_grad_(value.requires_grad)
 
 
 class InitialValue:

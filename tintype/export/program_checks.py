@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype import tree
-from tintype.export.checks import Expectation, InputChecks
+from tintype.export.checks import Expectation, InputChecks, ObjectOf
 from tintype.export.dimensions import Dim
 from tintype.export.sharing import MemoryChecks
 from tintype.export.stage import Stage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import placeholders
-from tintype.ir.signature import InputKind
+from tintype.ir.signature import CustomObjArgument, InputKind
 from tintype.symbolic import Expr, Range, Size
 from tintype.symbolic.bridge import from_torch
 from tintype.transforms.doubts import asserted_layouts
@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 
 def input_checks_of(program: ExportedProgram) -> InputChecks:
     """The checks of a program's arguments."""
-    inputs = [
-        node
-        for node, spec in zip(placeholders(program.graph), program.graph_signature.input_specs, strict=True)
+    specs = program.graph_signature.input_specs
+    taken = [
+        (node, spec.arg)
+        for node, spec in zip(placeholders(program.graph), specs, strict=True)
         if spec.kind is InputKind.USER_INPUT
     ]
-    values = [node.meta["val"] for node in inputs]
+    inputs = [node for node, _ in taken]
+    values = [
+        ObjectOf(argument.class_fqn) if isinstance(argument, CustomObjArgument) else node.meta["val"]
+        for node, argument in taken
+    ]
     call_spec = program.call_spec
     # containers are made of values like those they had: some look at what they are made of
     example = tree.unflatten(values, call_spec.in_spec)

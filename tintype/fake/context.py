@@ -51,6 +51,8 @@ class FakeContext:
         self._storages: dict[int, tuple[Any, Storage]] = {}
         # sparse tensors of the model, with what they consist of, by their ids
         self.sparse_tensors: dict[int, tuple[torch.Tensor, SparseParts]] = {}
+        # what stands for custom objects while their methods are captured, by their identities
+        self.fake_objects: dict[int, tuple[Any, Any]] = {}
         self.arrays = GivenArrays()
 
     def copy(self) -> tuple[FakeContext, Translation | None]:
@@ -80,6 +82,7 @@ class FakeContext:
         self.arrays = GivenArrays()
         self._storages.clear()
         self.sparse_tensors.clear()
+        self.fake_objects.clear()
 
     def fake_of(self, real: torch.Tensor, node: Any = None) -> FakeTensor:
         """A new fake that looks like a real tensor."""

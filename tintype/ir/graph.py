@@ -146,7 +146,7 @@ def is_pure(node: Node) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return not target._schema.is_mutable and not has_effect(target)
     if target in OPERATORS:
-        if any(map(has_effect, node.args)):
+        if OPERATORS[target].has_effect or any(map(has_effect, node.args)):
             return False
         return all(_is_pure_graph(subgraph.graph) for _, subgraph in graphs_of(node))
     return getattr(target, "is_pure", False) or target in NUMBER_FUNCTIONS

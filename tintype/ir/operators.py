@@ -32,6 +32,7 @@ class HigherOrderOperator:
     ``setting(node)`` is given for an operator that does nothing but call its one graph, on the values in ``shared``,
     in another of torch's modes: it says in which.
     ``copies``: whether results have memory of their own, even where a graph returns what it was given.
+    ``has_effect``: whether a call changes something besides, so that it is never dropped.
     """
 
     target: Any
@@ -41,6 +42,7 @@ class HigherOrderOperator:
     call: Callable[..., Any] | None = None
     setting: Callable[[Node], Setting] | None = None
     copies: bool = False
+    has_effect: bool = False
 
     def shared_with(self, node: Node, position: Position) -> list[Any]:
         """What the inputs of one graph of a call share memory with."""

@@ -3,6 +3,7 @@
 from tintype.ops import (
     associative_scan,
     auto_functionalized,
+    call_torchbind,
     cond,
     flex_attention,
     flex_attention_backward,
@@ -20,6 +21,7 @@ from tintype.ops import (
 __all__ = [
     "associative_scan",
     "auto_functionalized",
+    "call_torchbind",
     "cond",
     "flex_attention",
     "flex_attention_backward",

@@ -16,7 +16,7 @@ from tintype.export.stage import Stage
 from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import add_placeholder, graph_module, set_meta
+from tintype.ir.graph import add_placeholder, graph_module, placeholders, set_meta
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.signature import (
     MUTATION_KINDS,
@@ -111,6 +111,9 @@ class ProgramDecoder:
         constants = {entry.name: self.values.decode_stored(entry.value) for entry in program.constants}
         for name in (*state, *constants):
             _check_path(name)
+        for node, spec in zip(placeholders(graphs[-1].graph), signature.input_specs, strict=False):
+            if spec.kind is InputKind.CUSTOM_OBJ:
+                node.meta["val"] = constants.get(str(spec.target))
         in_spec, out_spec = decode_tree(program.in_tree, self.values), decode_tree(program.out_tree, self.values)
         returned = {"": program.returned or [], **(program.returned_by_modules or {})}
         call_spec = CallSpec(

@@ -207,7 +207,7 @@ class _ProgramEncoder:
         encode, meta = self.values.encode, meta_of(node)
         args = [encode(argument) for argument in node.args]
         kwargs = {key: encode(argument) for key, argument in node.kwargs.items()} if node.kwargs else _NO_KEYWORDS
-        known = "val" in meta and operation != schema.ATTRIBUTE
+        known = "val" in meta and operation != schema.ATTRIBUTE and not isinstance(meta["val"], torch.ScriptObject)
         value = self.values.encode_result(meta["val"]) if known else schema.NoValue()
         if self.origins is None:
             return schema.Node(operation, node.name, target, args, kwargs, value, replaces=meta.get(REPLACES))
@@ -295,7 +295,7 @@ class _ProgramEncoder:
         leaves, spec = tree.flatten(examples)
         values = [
             self.stored("examples", f"example.{position}", leaf)
-            if isinstance(leaf, torch.Tensor)
+            if isinstance(leaf, (torch.Tensor, torch.ScriptObject))
             else self.values.encode(leaf)
             for position, leaf in enumerate(leaves)
         ]

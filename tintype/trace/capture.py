@@ -140,8 +140,7 @@ class Capture:
         self.effects: Effects | None = None  # what the program does besides computing, where somebody looks
         self.judge_change: Callable[[Change], TintypeError | None] | None = None  # gives errors for more changes
         self._lifted_count = 0
-        # the inputs that stand for custom objects
-        self._objects: dict[int, Node] = {}
+        self._objects: dict[int, Node] = {}  # the inputs that stand for custom objects
         self._code = self._users_code()
         self.changed = ChangedState(self._code, self.modules)
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
@@ -227,6 +226,7 @@ class Capture:
         elif isinstance(leaf, torch.ScriptObject):
             value = leaf
             argument = CustomObjArgument(node.name, leaf._type().qualified_name())
+            self._objects[identity(leaf)] = node
         else:
             raise UnsupportedInputError(
                 f"a {type(leaf).__name__} is not something a captured program can take",

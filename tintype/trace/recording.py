@@ -28,6 +28,7 @@ from tintype.trace.gradients import gradients_refused
 from tintype.trace.modes import DEVICES, autocast_unwatched, watching_autocast
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
+from tintype.trace.script_methods import script_methods
 from tintype.trace.surroundings import refuse_changed_seed, watching_surroundings
 
 # A program may assign fakes to attributes of a model that another thread is about to look at: from looking at a
@@ -70,7 +71,8 @@ class Recording:
             entered.callback(self._put_back, torch.random.get_rng_state())
             entered.enter_context(self.answering())
             torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
-            for replacement in (compiling, gradients_refused, watching_surroundings, remembering_no_divisions):
+            switches = (compiling, gradients_refused, watching_surroundings, remembering_no_divisions, script_methods)
+            for replacement in switches:
                 entered.enter_context(replacement())
             recorder.modes.watch(entered.enter_context(watching_autocast()))
             if recorder.below_autograd:
