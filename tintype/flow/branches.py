@@ -16,6 +16,7 @@ from tintype.flow.ends import (
     NotCopiedError,
     Refused,
     copied_iterator,
+    goes_on_at,
     location_of,
     number_of,
     progress_of,
@@ -56,7 +57,8 @@ class Choice:
         self.choose = choose
 
 
-Start = int | Leave | Choice
+# an operation, or something else; an end: the arm does nothing, it is there already
+Start = int | Leave | Choice | End
 
 
 def recording() -> Recorder:
@@ -89,6 +91,8 @@ class Arm:
         if isinstance(self.start, Leave):
             arm.result = self.start.value
             return End(frozenset({END}))
+        if isinstance(self.start, End):
+            return self.start
         if isinstance(self.start, Choice):
             end = self.start.choose(arm)
             if end.label is None or end.label == END or end.label in self.stops:
@@ -168,14 +172,40 @@ class Branch:
     def run(self, join: int | None) -> End:
         """Run both arms up to their join; the frame stands there with what they have in common."""
         if join is None or join == END:
+            meeting = self._meeting()
+            if meeting is not None:
+                return self._run_to_meeting(meeting)
             with self.policy.following_twice(self._shares_what_follows(), self.location):
                 return self._run_to(frozenset())
         return self._run_to(frozenset({join}))
 
+    def _meeting(self) -> int | None:
+        """Where the arms meet if they don't leave the function before, which one of them may do."""
+        first, second = self.starts
+        if not isinstance(first, int) or not isinstance(second, int) or END in (first, second):
+            return None
+        return self.flow.meeting_of((first, second), self.frame.pc)
+
+    def _run_to_meeting(self, meeting: int) -> End:
+        """Run both arms up to there, or out of the function; then what follows is captured once, in a branch that
+        asks which of both it was."""
+        self.policy.steps.append((self.frame.code, self.frame.depth))
+        try:
+            end = self._run_to(frozenset({meeting}))
+        finally:
+            self.policy.steps.pop()
+        if end.label is not None or meeting not in end.labels:
+            return end
+        others = end.labels - {meeting}
+        elsewhere = End(others, None if len(others) == 1 else end.selector)
+        following = Branch(self.policy, self.frame, goes_on_at(end, meeting), (meeting, elsewhere))
+        following.location = self.location
+        return following.run(END)
+
     def _shares_what_follows(self) -> bool:
         """Whether both arms come to the same operations before the function is left: each has them then."""
         reached = [
-            self.flow.reached_from(start, ()) for start in self.starts if isinstance(start, int) and start != END
+            self.flow.ways_from(start, set()) for start in self.starts if isinstance(start, int) and start != END
         ]
         return len(reached) == 2 and not reached[0].isdisjoint(reached[1])
 

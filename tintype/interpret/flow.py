@@ -123,6 +123,33 @@ class Flow:
             waiting.append(self.handlers[index])
         return found
 
+    def meeting_of(self, starts: Iterable[int], barrier: int) -> int | None:
+        """The operation that ways from several ones come to which don't leave the function before; None if there is
+        none such. Ways end at ``barrier``: where they come from, in a loop."""
+        entries = set(starts)
+        while len(entries) > 1:
+            common = set.intersection(*(self.ways_from(start, {barrier}) for start in entries))
+            found = set()
+            for start in entries:
+                ways = self.ways_from(start, common | {barrier})
+                edges = {target for index in ways for target in self.successors[index]}
+                found |= {start} if start in common else edges & common
+            if not found or found == entries:
+                return None
+            entries = found
+        return entries.pop()
+
+    def ways_from(self, start: int, stops: set[int]) -> set[int]:
+        """The operations from one of them up to others, but for ways of exceptions."""
+        found: set[int] = set()
+        waiting = [start]
+        while waiting:
+            index = waiting.pop()
+            if index != END and index not in found and index not in stops:
+                found.add(index)
+                waiting += self.successors[index]
+        return found
+
     def loop_around(self, index: int) -> Loop | None:
         """The innermost loop that an operation is in."""
         return next((loop for loop in reversed(self.loops()) if index in loop.body), None)
