@@ -113,3 +113,21 @@ def test_gradients_go_through(write: Any) -> None:
             called(leaf, c).sum().backward()
             found.append(leaf.grad)
         assert torch.equal(*found)
+
+
+def test_a_return_from_a_loop_that_the_data_decide() -> None:
+    """Which of several places an arm ended at is known in the branch that asks for one of them."""
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        step = 0
+        n = 1
+        while step < 3 and not b.sum() > 1:
+            step += 1
+            b = b + 0.25
+            if n > 2 or not b.sum() > 1:
+                return a * 0.5
+        return a + b
+
+    module = tintype.export(function, (torch.ones(3), torch.zeros(3))).module()
+    for b in (torch.zeros(3), torch.ones(3), torch.full((3,), 0.2), torch.full((3,), 0.1)):
+        assert torch.equal(module(torch.ones(3), b), function(torch.ones(3), b))

@@ -13,6 +13,7 @@ import tintype
 import tintype.flow.policy
 from tests.export.modes import MODES, capture
 from tests.flow.programs import PROGRAMS
+from tintype.interpret.flow import Flow
 
 
 def outcome(function: Any, inputs: Any) -> Any:
@@ -152,45 +153,21 @@ def returning_from_inside(count: int) -> Any:
     return names["function"]
 
 
-LEAVING = """
-    for i in range(2):
-        if x.sum() > i:
-            if x.max() > 1:
-                break
-            if x.min() > 1:
-                continue
-            if x.min() < -1:
-                return x
-            x = x + 1
-        else:
-            x = x * 2
-    else:
-        x = x + 5
-"""
-
-
-def leaving_loops(count: int) -> Any:
-    """Loops that the data may leave, to go on behind them or to leave the function."""
-    names: dict[str, Any] = {}
-    exec(f"def function(x):\n{LEAVING * count}    return x\n", names)
-    return names["function"]
-
-
 def test_what_follows_is_not_captured_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where arms are not found to meet anywhere, each has what follows, up to a limit."""
+    monkeypatch.setattr(Flow, "meeting_of", lambda *_: None)
     module = tintype.export(returning_from_inside(3), (torch.ones(3),)).module()
-    loops = tintype.export(leaving_loops(2), (torch.ones(3),)).module()
     for x in (torch.ones(3), -torch.ones(3), torch.tensor([5.0, -4.0, 0.0]), torch.tensor([0.7, 0.2, 0.2])):
         torch.testing.assert_close(module(x), returning_from_inside(3)(x))
-        torch.testing.assert_close(loops(x), leaving_loops(2)(x))
-    monkeypatch.setattr(tintype.flow.policy, "_MOST_TWICE", 5)
     with pytest.raises(tintype.CaptureError, match="captured for each way") as caught:
-        tintype.export(leaving_loops(40), (torch.ones(3),))
+        tintype.export(returning_from_inside(40), (torch.ones(3),))
     assert caught.value.location is not None and "return it at the end" in str(caught.value.remedy)
 
 
 def test_calls_of_a_helper_don_t_add_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flow, "meeting_of", lambda *_: None)
     monkeypatch.setattr(tintype.flow.policy, "_MOST_TWICE", 10)
-    helper = leaving_loops(1)
+    helper = returning_from_inside(1)
 
     def function(x: torch.Tensor) -> torch.Tensor:
         for _ in range(12):

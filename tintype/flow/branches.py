@@ -92,7 +92,10 @@ class Arm:
             arm.result = self.start.value
             return End(frozenset({END}))
         if isinstance(self.start, End):
-            return self.start
+            labels, selector = self.start
+            recorder = recording()
+            assert isinstance(recorder, InnerRecorder)
+            return End(labels, None if selector is None else recorder.own(selector))
         if isinstance(self.start, Choice):
             end = self.start.choose(arm)
             if end.label is None or end.label == END or end.label in self.stops:
