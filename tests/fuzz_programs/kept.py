@@ -379,6 +379,9 @@ KEPT = [
     Kept("a view of what gets another geometry", static(), (x("x0", "4", "4"),),
          "v0 = self.m0(x0)\nv1 = v0.broadcast_to(v0.shape)\nv0.transpose_(0, 1).add_(1)\nv1 // 2",
          "self.m0 = torch.nn.Linear(4, 3)"),
+    Kept("a view of what gets another dimension", static(), (x("x0", "4"),),
+         "v0 = x0 * self.p0\nv1 = v0.expand(*v0.shape)\nv0.unsqueeze_(0).add_(1)\nv1 * 2",
+         "self.p0 = torch.nn.Parameter(torch.randn(4))"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -78,6 +78,13 @@ def refuse_earlier_views(graph: Graph, became_views: list[Node], outputs: list[A
                 raise earlier_view(changed)
 
 
+def has_earlier_view(changed: Node) -> bool:
+    """Whether there is a view of a tensor that was made before it became what a node is."""
+    storage = changed.meta["val"].info.storage
+    values = (node.meta.get("val") for node in changed.graph.nodes if node < changed)
+    return any(type(value) is FakeTensor and value.info.storage is storage and value._is_view() for value in values)
+
+
 def earlier_view(changed: Node) -> MutationError:
     """A view that was made before its base became what a node is can't be used."""
     return MutationError(

@@ -22,7 +22,7 @@ from torch.autograd.graph import increment_version
 from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
-from tintype.errors import CaptureError, InvalidRequestError, MutationError, UnsupportedInputError
+from tintype.errors import CaptureError, InvalidRequestError, MutationError, TintypeError, UnsupportedInputError
 from tintype.fake.context import FakeContext
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
@@ -40,13 +40,12 @@ from tintype.ir.operator_facts import PROMISES
 from tintype.ir.process_switches import collector_paused, onednn_off
 from tintype.ir.running import call_node
 from tintype.ir.signature import InputKind, InputSpec, TensorArgument
-from tintype.symbolic import RequirementError
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
 from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
 from tintype.trace.capture_failures import explained
-from tintype.trace.metadata_writes import earlier_view, refuse_earlier_views
+from tintype.trace.metadata_writes import earlier_view, has_earlier_view, refuse_earlier_views
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording
@@ -325,10 +324,11 @@ class JointCapture(Capture):
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             outputs = super()._call_root(args, kwargs)
-        except RequirementError as error:
-            if not self.recorder.became_views:
-                raise
-            raise earlier_view(self.recorder.became_views[-1]) from error  # whose history did not fit the new sizes
+        except RuntimeError as error:
+            changed = [] if isinstance(error, TintypeError) else self.recorder.became_views
+            for node in filter(has_earlier_view, changed):
+                raise earlier_view(node) from error  # whose history did not fit the new sizes
+            raise
         if self.recorder.became_views:
             refuse_earlier_views(self.graph, self.recorder.became_views, tree.flatten(outputs)[0])
         self.gradients = self.differentiate(outputs)
