@@ -7,6 +7,7 @@ the new value of another buffer - gets a copy of its own first.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,26 +53,58 @@ def assign_buffers(graph: Graph, context: FakeContext, assigned: list[tuple[str,
     output.args = (results,)
 
 
-def names_that_stay(
-    change: Change, changes: list[Change], modules: Iterable[tuple[str, torch.nn.Module]], state: ModelState
-) -> list[str]:
+class NamesThatStay:
     """The names in a model of what keeps the tensor, or memory of the tensor, of a buffer that is replaced."""
-    buffer = change.before
-    replaced = [other for other in changes if other.before is buffer and other.after is change.after]
-    tables = {id(other.owner): other.name for other in replaced}
-    assigned = {
-        f"{path}.{name}" if path else name
-        for path, module in modules
-        for name in [tables.get(id(module._buffers)), tables.get(id(module))]
-        if name is not None
-    }
-    names = [name for name, (_, tensor, _) in state.names.items() if tensor is buffer or _overlap(tensor, buffer)]
-    return [name for name in [*names, *state.attribute_names(buffer)] if name not in assigned]
+
+    def __init__(
+        self, changes: Iterable[Change], modules: Iterable[tuple[str, torch.nn.Module]], state: ModelState
+    ) -> None:
+        self._given = changes, modules
+        self._state = state
+
+    @functools.cached_property
+    def _changes(self) -> dict[int, list[Change]]:
+        """All changes by what they replace."""
+        found: dict[int, list[Change]] = {}
+        for change in self._given[0]:
+            found.setdefault(id(change.before), []).append(change)
+        return found
+
+    @functools.cached_property
+    def _paths(self) -> dict[int, list[str]]:
+        """The paths of modules by what holds their attributes."""
+        found: dict[int, list[str]] = {}
+        for path, module in self._given[1]:
+            for owner in (module, module._buffers):
+                found.setdefault(id(owner), []).append(path)
+        return found
+
+    @functools.cached_property
+    def _in_memory(self) -> dict[int, list[tuple[str, torch.Tensor]]]:
+        """The model's tensors by the memory that they are in."""
+        found: dict[int, list[tuple[str, torch.Tensor]]] = {}
+        for name, (_, tensor, _) in self._state.names.items():
+            found.setdefault(tensor.untyped_storage()._cdata, []).append((name, tensor))
+        return found
+
+    def of(self, change: Change) -> list[str]:
+        """Those for one of the changes."""
+        buffer = change.before
+        assigned = {
+            f"{path}.{other.name}" if path else other.name
+            for other in self._changes[id(buffer)]
+            if other.after is change.after
+            for path in self._paths.get(id(other.owner), ())
+        }
+        near = self._in_memory.get(buffer.untyped_storage()._cdata, ())
+        names = [name for name, tensor in near if tensor is buffer or _overlap(tensor, buffer)]
+        return [name for name in [*names, *self._state.attribute_names(buffer)] if name not in assigned]
 
 
 def _overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors may have memory in common, as far as the places say where they begin and end."""
-    if first.is_meta or first.untyped_storage()._cdata != second.untyped_storage()._cdata:
+    """Whether two tensors of one memory may have parts of it in common, as far as the places say where they begin and
+    end."""
+    if first.is_meta:
         return False
     (begin, end), (other_begin, other_end) = _span(first), _span(second)
     return begin < other_end and other_begin < end

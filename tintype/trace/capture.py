@@ -51,7 +51,7 @@ from tintype.trace import metadata_writes as _metadata_writes  # noqa: F401  (re
 from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (registers itself)
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
-from tintype.trace.buffer_assignments import assign_buffers, names_that_stay
+from tintype.trace.buffer_assignments import NamesThatStay, assign_buffers
 from tintype.trace.capture_failures import explained, name_sizes
 from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.changed_state import ChangedState, is_made_anew
@@ -452,6 +452,7 @@ class Capture:
     def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
         """A buffer that was assigned another tensor is a mutation; other assigned tensors are not kept."""
         assigned: list[tuple[str, FakeTensor, FakeTensor]] = []
+        names = NamesThatStay(changes, self.modules, self.state)
         for change in changes:
             before, after = change.before, change.after
             if is_plain((plain := with_plain_sizes(change)).after):
@@ -463,7 +464,7 @@ class Capture:
             known = before is not MISSING and isinstance(before, torch.Tensor)
             if known and id(before) in self.state.by_id and self.state.by_id[id(before)].kind is InputKind.BUFFER:
                 value = self.recorder.as_fake(after)
-                if self._can_assign(before, value) and self._is_only_name(change, changes):
+                if self._can_assign(before, value) and self._is_only_name(change, names):
                     assigned.append((self.state.by_id[id(before)].target, self.recorder.fake_of(before), value))
                 continue
             if not holds_fake(after) or is_made_anew(change):
@@ -511,18 +512,17 @@ class Capture:
         self.recorder.problems.append(self.changed.other_size(name, old, value))
         return False
 
-    def _is_only_name(self, change: Change, changes: list[Change]) -> bool:
+    def _is_only_name(self, change: Change, names: NamesThatStay) -> bool:
         """Whether nothing else of the model has the tensor of a buffer that is assigned another one: there the old
         one would stay. A call in eager mode's place assigns for real; programs that are captured again were asked
         when they were captured first."""
         name = self.state.by_id[id(change.before)].target
-        programs = [path for path, module in self.modules if is_captured_program(module)]
-        if self.runs_in_eager_modes_place or any(name.startswith(f"{path}." if path else "") for path in programs):
-            return True
-        kept = names_that_stay(change, changes, self.modules, self.state)
-        if kept:
+        kept = [] if self.runs_in_eager_modes_place else names.of(change)
+        programs = [path for path, module in self.modules if is_captured_program(module)] if kept else []
+        if kept and not any(name.startswith(f"{path}." if path else "") for path in programs):
             self.recorder.problems.append(self.changed.left_behind(change, name, kept[0]))
-        return not kept
+            return False
+        return True
 
     def _state_writes(self) -> dict[str, StateWrite]:
         names = {spec.target: spec.arg.name for spec in self.state_specs}

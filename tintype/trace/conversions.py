@@ -61,41 +61,54 @@ def settle_conversions(
     be refused. One that writes where the model does may be called with tensors that overlap: a write to one of them
     may be one to any of them. Says whether some conversion is gone.
     """
-    gone = False
     written = () if functional or not any(storage.written for storage in given) else given
-    for conversion in conversions:
+    shares: dict[Node, bool] = {}
+    gone: dict[Node, None] = {}
+    # The last one first: what is a view of a later conversion has memory of its own by then, or goes with that one,
+    # so that every tensor is looked at once, however many conversions there are in a row.
+    for conversion in reversed(conversions):
         node = conversion.node
         if node._erased:
             continue
-        views = _views(node)
+        views = _views(node, gone)
         if (
             conversion.storage.written
             or conversion.storage in written
-            or _may_share_what_is_written(node.args[0])  # type: ignore[arg-type]
+            or any(user in gone for view in views for user in view.users)
+            or _may_share_what_is_written(node.args[0], shares)  # type: ignore[arg-type]
             or _copies_are_written(views)
             or any(view.target is aten.as_strided.default for view in views)
         ):
             if functional and conversion.storage in given and any(_is_written(view) for view in views):
-                _move(views, Storage(frozen=True, source=conversion.storage))
+                _move(_views(node), Storage(frozen=True, source=conversion.storage))
                 continue
-            node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
-            node.graph.erase_node(node)
-            gone = True
+            gone[node] = None
         else:
             _move(views, Storage())
-    return gone
+    for node in reversed(gone):
+        node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+        node.graph.erase_node(node)
+    return bool(gone)
 
 
-def _may_share_what_is_written(node: Node) -> bool:
+def _may_share_what_is_written(node: Node, known: dict[Node, bool]) -> bool:
     """Whether a tensor is a copy in the example's layout that is in another one a view of what is written to."""
+    path: list[Node] = []
+    answer = False
     while node.op == "call_function" and node.args and isinstance(base := node.args[0], Node):
+        if node in known:
+            answer = known[node]
+            break
+        path.append(node)
         if _storages(node) != _storages(base):
             if node.target not in VIEWS_OR_COPIES:
-                return False
+                break
             if any(storage.written for storage in _storages(base)):
-                return True
+                answer = True
+                break
         node = base
-    return False
+    known.update(dict.fromkeys(path, answer))
+    return answer
 
 
 def _copies_are_written(views: Collection[Node]) -> bool:
@@ -118,14 +131,16 @@ def _copies_are_written(views: Collection[Node]) -> bool:
     return False
 
 
-def _views(node: Node) -> dict[Node, None]:
-    """A node and the views of its result, and of those."""
+def _views(node: Node, others: Collection[Node] = ()) -> dict[Node, None]:
+    """A node and the views of its result, and of those; but not ``others`` and what is a view of them."""
     (storage,) = _storages(node)
     found = {node: None}
     pending = [node]
     while pending:
         for user in pending.pop().users:
-            if user not in found and user.args and user.args[0] in found and storage in _storages(user):
+            if user in found or user in others:
+                continue
+            if user.args and user.args[0] in found and storage in _storages(user):
                 found[user] = None
                 pending.append(user)
     return found

@@ -46,7 +46,6 @@ from tintype.transforms.decomposer import Decomposer
 from tintype.transforms.layouts import (
     as_reshape,
     is_copy,
-    is_seen_through_views,
     may_need_copy,
     take_any_layout,
 )
@@ -238,7 +237,8 @@ class Decomposition:
             return
         fake = make_fake(self._stored(self._info(value)), self.context)
         new = append_call(self.graph, target, args, kwargs, base_name(target), meta_of(node).derived(val=fake))
-        if target is aten.view.default and not is_seen_through_views(node) and may_need_copy(new, self.layouts):
+        is_given = target is not aten.view.default or self.layouts.is_seen_through_views(node)
+        if not is_given and may_need_copy(new, self.layouts):
             set_meta(new, as_reshape(meta_of(new)))
         fake.node = new
         self.values[node] = fake

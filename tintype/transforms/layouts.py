@@ -85,6 +85,20 @@ class Layouts:
     def __init__(self, trusted: frozenset[Any] = frozenset()) -> None:
         self._trusted = trusted
         self._certain: dict[Node, bool] = {}
+        self._seen_through: dict[Node, bool] = {}
+
+    def is_seen_through_views(self, node: Node) -> bool:
+        """Whether a node is an input, or a view of one that is a view in every layout."""
+        known, path = self._seen_through, []
+        while node.op == "call_function" and node not in known:
+            path.append(node)
+            if not _is_always_view(node):
+                known[node] = False
+                break
+            node = node.args[0]  # type: ignore[assignment]
+        answer = known.get(node, True)
+        known.update(dict.fromkeys(path, answer))
+        return answer
 
     def is_certain(self, node: Node) -> bool:
         """Whether a node's value has the strides that the graph says in every call."""
@@ -249,14 +263,9 @@ def as_reshape(meta: NodeMeta) -> NodeMeta:
     return meta
 
 
-def is_seen_through_views(node: Node) -> bool:
-    """Whether a node is an input, or a view of one that is a view in every layout."""
-    while node.op == "call_function":
-        target = node.target
-        if target in VIEWS_OR_COPIES or not isinstance(target, torch._ops.OpOverload):
-            return False
-        facts = facts_of(target)
-        if facts.writes or not facts.aliases or not isinstance(node.args[0], Node):
-            return False
-        node = node.args[0]
-    return True
+def _is_always_view(node: Node) -> bool:
+    """Whether a call gives a view of a tensor in every layout."""
+    if node.target in VIEWS_OR_COPIES or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    facts = facts_of(node.target)
+    return not facts.writes and bool(facts.aliases) and isinstance(node.args[0], Node)
