@@ -36,6 +36,7 @@ from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.observations import Observation
+from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import ExportGraphSignature, InputKind, OutputSpec
 from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
@@ -143,15 +144,16 @@ def export_for_training(
 
 def capture_program(mod: Any, *args: Any, **options: Any) -> ExportedProgram:
     """The program of a model; modules of TorchScript in it are read as such."""
-    try:
-        return _captured_program(mod, *args, **options)
-    except ScriptInsideError:
-        from tintype.interop.torchscript.inside import scripts_as_modules
-
-        with scripts_as_modules(as_module(mod)):
+    with collector_paused():
+        try:
             return _captured_program(mod, *args, **options)
-    except ReturnsSubclass:
-        return _captured_program(TakenApart(as_module(mod)), *args, **options)
+        except ScriptInsideError:
+            from tintype.interop.torchscript.inside import scripts_as_modules
+
+            with scripts_as_modules(as_module(mod)):
+                return _captured_program(mod, *args, **options)
+        except ReturnsSubclass:
+            return _captured_program(TakenApart(as_module(mod)), *args, **options)
 
 
 def _captured_program(

@@ -17,6 +17,7 @@ import torch
 
 from tintype.symbolic.expression import Expr, Size
 from tintype.symbolic.extrema import maximum
+from tintype.symbolic.facts import Facts
 from tintype.symbolic.sizes import certainly_same, contiguous_strides, is_one, is_zero, same, usually_less
 
 
@@ -160,15 +161,13 @@ class TensorInfo:
             self.negative,
         )
 
-    def use_equalities(self, replace: Callable[[Any], Any]) -> None:
+    def use_equalities(self, facts: Facts) -> None:
         """Write a new description in the symbols that others are known to be equal to: then what is equal is the same
         object, and nobody has to work it out."""
-        sizes = tuple([size if type(size) is int else replace(size) for size in self.sizes])
-        if sizes != self.sizes:
-            self.sizes = sizes
-        self.strides = tuple([stride if type(stride) is int else replace(stride) for stride in self.strides])
+        self.sizes = facts.replace_sizes(self.sizes)
+        self.strides = facts.replace_sizes(self.strides)
         if type(self.offset) is not int:
-            self.offset = replace(self.offset)
+            self.offset = facts.replace(self.offset)
 
     def lies_like(self, other: TensorInfo, replace: Callable[[Any], Any]) -> bool:
         """Whether a tensor of the same size has the same strides, by whatever symbols these are written."""

@@ -31,6 +31,9 @@ _storage = torch.Tensor.storage
 class ObservedTensor(torch.Tensor):
     """A tensor without data that tells its capture what the program asks of it."""
 
+    # slots are found much more quickly than what is in an object's dictionary
+    __slots__ = ("context", "info")
+
     info: TensorInfo
     context: FakeContext
     # whether the program itself said that the tensor requires a gradient (requires_grad_())

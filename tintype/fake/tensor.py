@@ -31,6 +31,8 @@ class FakeTensor(ObservedTensor):
     ``info`` is what shape rules work on, ``node`` is the graph node that made it.
     """
 
+    __slots__ = ("node",)
+
     node: Any
 
     # Torch functions must not be intercepted: every access to .shape would go through Python.
@@ -164,7 +166,7 @@ def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeT
     """The fake for an info. A fresh info gets its storage here."""
     if info.storage is None:
         info.storage = Storage()
-    if is_symbolic(info):
+    if context.environment.symbols and is_symbolic(info):
         fake = _make_symbolic(info)
     else:
         fake = _make(
@@ -206,11 +208,11 @@ def _make_symbolic(info: TensorInfo) -> FakeTensor:
     Given symbolic sizes, torch would work out how many elements there are and whether they are contiguous for every
     single tensor, through our symbols, which takes longer than all the rest of recording an operator.
     """
+    dummies = _DUMMIES[len(info.sizes)]
     return _make(
         FakeTensor,
-        # numbers in the place of symbols, which nobody gets to see
-        [size if type(size) is int else 2 for size in info.sizes],
-        [stride if type(stride) is int else 2 for stride in info.strides],
+        dummies,
+        dummies,
         0,
         None,
         info.dtype,
@@ -220,6 +222,10 @@ def _make_symbolic(info: TensorInfo) -> FakeTensor:
         info.requires_grad,
         "sizes",
     )
+
+
+# numbers in the place of sizes and strides, which nobody gets to see
+_DUMMIES = [(2,) * dimensions for dimensions in range(65)]
 
 
 def answer(func: Any, args: Any) -> Any:

@@ -65,7 +65,10 @@ def append_call(
     ``alike`` are the calls of the same function (:func:`calls_of`), for whoever has looked them up."""
     namespace = graph._graph_namespace
     unique = _unique_name(namespace, name)
-    node = Node(graph, unique, "call_function", target, args, kwargs, None)
+    # as Node() does it, without a look at whether the function is one
+    node = _new_node(Node)
+    _initialize(node, graph, unique, "call_function", target, None)
+    node._update_args_kwargs(args, kwargs)
     if meta is not None:
         _set(node, "meta", meta)
     namespace._obj_to_name[node] = unique
@@ -101,6 +104,8 @@ def set_meta(node: Node, meta: NodeMeta) -> None:
 
 
 _set = object.__setattr__
+_new_node = Node.__new__
+_initialize = torch._C._NodeBase.__init__
 
 
 def add_placeholder(graph: Graph, name: str, meta: NodeMeta | None = None, *, after: Node | None = None) -> Node:

@@ -78,7 +78,14 @@ class Origin:
     the backward half has the number, the call and the frames of the forward step whose gradient it computes.
     """
 
-    __slots__ = ("annotations", "backward", "call", "function", "sequence", "serial", "steps", "text")
+    __slots__ = ("__dict__", "call", "function", "serial", "steps")
+
+    # what few origins have: every operator gets one, so those are not assigned
+    text: str | None = None
+    sequence: int | None = None
+    backward = False
+    # what the user's program says of this part of it (torch.fx.traceback.annotate)
+    annotations: dict[str, Any] | None = None
 
     def __init__(
         self,
@@ -92,11 +99,8 @@ class Origin:
         self.steps = steps
         self.function = function
         self.serial = serial
-        self.text = text
-        self.sequence: int | None = None
-        self.backward = False
-        # what the user's program says of this part of it (torch.fx.traceback.annotate)
-        self.annotations: dict[str, Any] | None = None
+        if text is not None:
+            self.text = text
 
     def of_function(self, function: str | None) -> Origin:
         """The same place, as that of another function."""
@@ -277,7 +281,19 @@ _COMPUTED = frozenset({*_LAZY, FROM_NODE})
 class NodeMeta(dict[str, Any]):
     """The ``meta`` of a node: a dictionary whose origin entries are computed when they are read."""
 
-    __slots__ = ("asserted", "consumer", "origin", "region", "source", "sources")
+    __slots__ = ("__dict__", "origin")
+
+    # what few nodes have is not assigned: thousands of these are made
+    # inputs have no origin in the program, but users ask what a parameter is there for: its first use
+    consumer: Origin | None = None
+    # of a constant that is no attribute of the model: the variable that it was found in, if it was in one
+    source: Source | None = None
+    # the nodes of an earlier program that a pass made this one of
+    sources: tuple[NodeSource, ...] = ()
+    # while a program is recorded: in which of torch's modes the node runs (see tintype.ir.regions)
+    region: Region = ()
+    # while a program is recorded: whether something is to be asserted of the node's value
+    asserted = False
 
     def __init__(
         self,
@@ -288,16 +304,8 @@ class NodeMeta(dict[str, Any]):
         if values is not None:
             self.update(values)
         self.origin = origin
-        # inputs have no origin in the program, but users ask what a parameter is there for: its first use
-        self.consumer = consumer
-        # of a constant that is no attribute of the model: the variable that it was found in, if it was in one
-        self.source: Source | None = None
-        # the nodes of an earlier program that a pass made this one of
-        self.sources: tuple[NodeSource, ...] = ()
-        # while a program is recorded: in which of torch's modes the node runs (see tintype.ir.regions)
-        self.region: Region = ()
-        # while a program is recorded: whether something is to be asserted of the node's value
-        self.asserted = False
+        if consumer is not None:
+            self.consumer = consumer
 
     def annotated_origin(self) -> Origin | None:
         """The origin, with what somebody noted on this node (``meta["custom"]``)."""
@@ -372,9 +380,12 @@ class NodeMeta(dict[str, Any]):
     def copy(self) -> NodeMeta:
         """A copy that shares the origin."""
         meta = NodeMeta(dict(dict.items(self)), self.origin, self.consumer)
-        meta.region = self.region
-        meta.source = self.source
-        meta.sources = self.sources
+        if self.region:
+            meta.region = self.region
+        if self.source is not None:
+            meta.source = self.source
+        if self.sources:
+            meta.sources = self.sources
         return meta
 
     __copy__ = copy
@@ -382,8 +393,10 @@ class NodeMeta(dict[str, Any]):
     def derived(self, **values: Any) -> NodeMeta:
         """The meta of a node that replaces this one: the same origin, other values."""
         meta = NodeMeta(values, self.origin, self.consumer)
-        meta.region = self.region
-        meta.sources = self.sources
+        if self.region:
+            meta.region = self.region
+        if self.sources:
+            meta.sources = self.sources
         if dict.__len__(self) > dict.__contains__(self, "val"):
             for key in _LAZY:  # what was given explicitly rather than derived from the origin
                 if dict.__contains__(self, key):

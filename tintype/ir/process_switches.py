@@ -38,19 +38,21 @@ class CountedSwitch:
                 if self._depth:
                     self._saved = self._set_up()
 
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self) -> CountedSwitch:
+        """What ``with`` takes: it may be entered again and again, as it only counts."""
+        return self
+
+    def __enter__(self) -> None:
         with self._lock:
             if self._depth == 0:
                 self._saved = self._set_up()
             self._depth += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._put_back(self._saved)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._put_back(self._saved)
 
 
 def _pause_collector() -> bool:

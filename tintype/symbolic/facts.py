@@ -70,6 +70,7 @@ class Facts:
         self.undecided: set[Expr] = set()
         self._ranges: dict[Expr, Range] = {}
         self._replaced: dict[Expr, Any] = {}
+        self._replaced_sizes: dict[tuple[Size, ...], tuple[Size, ...]] = {}
         self._reduced: dict[Expr, Any] = {}
         # Where each symbol occurs, so that a replacement costs what it changes.
         self._truths_with: dict[Symbol, list[Expr]] = {}
@@ -124,6 +125,14 @@ class Facts:
             if not expression.symbols.isdisjoint(self.replacements):
                 found = substitute(expression, self.replacements)
             self._replaced[expression] = found
+        return found
+
+    def replace_sizes(self, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
+        """The same for the sizes or strides of a tensor, of which many have the same."""
+        found = self._replaced_sizes.get(sizes)
+        if found is None:
+            found = tuple([size if type(size) is int else self.replace(size) for size in sizes])
+            self._replaced_sizes[sizes] = found
         return found
 
     def reduce(self, expression: Any) -> Any:
@@ -281,6 +290,7 @@ class Facts:
         self.undecided.clear()
         self._ranges.clear()
         self._replaced.clear()
+        self._replaced_sizes.clear()
         self._reduced.clear()
 
     def narrow(self, expression: Any, bounds: Range) -> None:

@@ -224,6 +224,30 @@ def total(sizes: Iterable[Size]) -> Size:
 
 def contiguous_strides(sizes: Sequence[Size]) -> tuple[Size, ...]:
     """The strides of a contiguous tensor; a symbolic size counts as it is, never as Max(size, 1)."""
+    sizes = tuple(sizes)
+    found = _PLAIN_STRIDES.get(sizes)
+    if found is not None:
+        return found
+    known: dict[tuple[Size, ...], tuple[Size, ...]] = _PLAIN_STRIDES
+    for size in sizes:
+        if isinstance(size, Expr):
+            known = size.environment.strides
+            found = known.get(sizes)
+            if found is not None:
+                return found
+            break
+    if len(known) >= _MOST_STRIDES:
+        known.clear()
+    found = known[sizes] = _contiguous_strides(sizes)
+    return found
+
+
+# Tensors of a size are many, and each is asked whether it is contiguous. Those with symbols are their environment's.
+_PLAIN_STRIDES: dict[tuple[Size, ...], tuple[Size, ...]] = {}
+_MOST_STRIDES = 10_000
+
+
+def _contiguous_strides(sizes: tuple[Size, ...]) -> tuple[Size, ...]:
     strides: list[Any] = []
     step: Any = 1
     for size in reversed(sizes):

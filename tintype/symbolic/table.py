@@ -20,6 +20,8 @@ class Table:
         self.sums: dict[Any, Any] = {}
         self.differences: dict[Any, Any] = {}
         self.products: dict[Any, Any] = {}
+        # of contiguous tensors, by their sizes
+        self.strides: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.quotients: dict[Any, Any] = {}
         self.remainders: dict[Any, Any] = {}
         self.relations: dict[Any, Any] = {}

@@ -18,6 +18,7 @@ import opcode
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import compress
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -328,8 +329,10 @@ def _held_by(function: FunctionType) -> Iterator[Held]:
     for cell in function.__closure__ or ():
         if type(value := contents_of(cell)) in _FUNCTIONS and value in watched:
             yield cell, "", value
-    for name in names_in(function.__code__):
-        if type(value := surroundings.get(name)) in _FUNCTIONS and value in watched:
+    names = names_in(function.__code__)
+    kinds = map(type, map(surroundings.get, names))
+    for name in compress(names, map(_FUNCTIONS.__contains__, kinds)):
+        if (value := surroundings[name]) in watched:
             yield surroundings, name, value
 
 

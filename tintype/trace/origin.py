@@ -53,6 +53,7 @@ class OriginTracker:
         self._call_counts: dict[str, int] = {}
         # the calls that run, outermost first, and after them perhaps some that have ended
         self._calls: dict[Any, ModuleCall] = {}
+        self._class_names: dict[type, str] = {}
 
     def enter(self) -> None:
         """Mark the caller's frame as the one the program is called from."""
@@ -64,19 +65,24 @@ class OriginTracker:
         self._calls.clear()
 
     def origin(self, depth: int, function: str | None = None) -> Origin:
-        """The origin of an operator; ``depth`` frames above the caller are not part of it."""
+        """The origin of an operator; ``depth`` frames above the caller are not part of it, nor are tintype's own."""
         frame: FrameType | None = sys._getframe(depth + 1)
         serial = self._serials[function] = self._serials.get(function, 0) + 1
         entry = self.entry
+        while frame is not None and frame is not entry and frame.f_code.co_filename.startswith(_OWN):
+            frame = frame.f_back
+        call: ModuleCall | None = None
         steps: list[Step] = []
         while frame is not None and frame is not entry:
             code = frame.f_code
             if code is _CALL and (call := self._call_of(frame)) is not None:
-                return annotated(Origin(call, tuple(steps), function, serial))
+                break
             steps.append((code, frame.f_lasti))
             frame = frame.f_back
-        self._calls.clear()
-        return annotated(Origin(None, tuple(steps), function, serial))
+        else:
+            self._calls.clear()
+        origin = Origin(call, tuple(steps), function, serial)
+        return annotated(origin) if traceback.current_meta else origin
 
     def _call_of(self, frame: FrameType) -> ModuleCall | None:
         """The call that a frame is, if it is one of the program's modules'; then it is the innermost that runs."""
@@ -118,5 +124,7 @@ class OriginTracker:
         path = self.paths[id(module)]
         count = self._call_counts[path] = self._call_counts.get(path, -1) + 1
         cls = type(module)
-        name = f"{path}@{count}" if count else path
-        return ModuleCall(parent, path, name, f"{cls.__module__}.{cls.__qualname__}", steps)
+        class_name = self._class_names.get(cls)
+        if class_name is None:
+            class_name = self._class_names[cls] = f"{cls.__module__}.{cls.__qualname__}"
+        return ModuleCall(parent, path, f"{path}@{count}" if count else path, class_name, steps)

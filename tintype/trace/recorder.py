@@ -217,8 +217,10 @@ class Recorder(Answers, TorchDispatchMode):
                         return given
             if grad:
                 results.requires_grad = results.dtype.is_floating_point or results.dtype.is_complex
-            if self.context.environment.facts.replacements:
-                self._use_equalities(results)
+            environment = self.context.environment
+            # in a branch that the example does not take, a result would be described by what that branch alone knows
+            if environment.facts.replacements and self.uses_equalities and environment.hints_hold:
+                results.use_equalities(environment.facts)
             fake = make_fake(results, self.context)
             if self._recording:
                 name = plan.name
@@ -352,11 +354,6 @@ class Recorder(Answers, TorchDispatchMode):
         return known if known is not None else self.numbers.node(number, self._origin("number"))
 
     # --- results -------------------------------------------------------------------------------------------
-
-    def _use_equalities(self, info: TensorInfo) -> None:
-        environment = self.context.environment
-        if self.uses_equalities and environment.hints_hold:  # else a branch would return what it alone knows
-            info.use_equalities(environment.facts.replace)
 
     def _record_one(self, call: Call, info: TensorInfo) -> FakeTensor:
         """Record an operator with one new tensor as its result."""

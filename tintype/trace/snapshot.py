@@ -49,6 +49,7 @@ _LEAF_TYPES = frozenset(
 )  # fmt: skip
 
 _TABLE_TYPES = frozenset({dict, collections.OrderedDict, list, set})
+_KNOWN_TYPES = dict.fromkeys(_LEAF_TYPES | _TABLE_TYPES, False)
 
 
 # The assignments of other threads since each open snapshot was taken: (module, name), the module by its id.
@@ -133,7 +134,7 @@ class Snapshot:
 
     def _save(self, pending: list[Any]) -> None:
         """Save what is pending and what can be reached from there. Models have thousands of such things."""
-        seen, saved, note_empty = self._seen, self._saved, self._empty.append
+        seen, saved, note_empty = self._seen, self._saved, self._empty.extend
         while pending:
             value = pending.pop()
             if id(value) in seen:
@@ -144,14 +145,13 @@ class Snapshot:
                 continue
             if copy is not value:
                 saved.append((value, container, copy))
-            for item in copy.values() if isinstance(copy, dict) else copy:
-                kind = type(item)
-                if kind in _LEAF_TYPES:
-                    continue
-                if kind in _TABLE_TYPES and not item:  # modules have a dozen empty tables each
-                    note_empty(item)
-                else:
-                    pending.append(item)
+            # without a step of Python's for each: modules have a dozen empty tables, and many numbers
+            items = list(copy.values()) if isinstance(copy, dict) else copy
+            kinds = list(map(type, items))
+            tables = list(itertools.compress(items, map(_TABLE_TYPES.__contains__, kinds)))
+            note_empty(itertools.filterfalse(None, tables))
+            pending += filter(None, tables)
+            pending += itertools.compress(items, map(_KNOWN_TYPES.get, kinds, itertools.repeat(True)))
 
     def _copied(self, value: Any) -> tuple[Any, Any]:
         """What holds the contents of a value, and a copy of it; None and None for a value without contents."""
@@ -241,8 +241,10 @@ class Snapshot:
                 is_same = container == copy
             else:
                 is_same = len(container) == len(copy) and all(map(is_, container, copy))
+            if is_same:
+                continue
             change = Change(owner, None, copy, type(copy)(container))
-            if not is_same and not stays(change):
+            if not stays(change):
                 changes.append(change)
                 container.clear()
                 container.update(copy) if isinstance(container, set) else container.extend(copy)

@@ -7,7 +7,9 @@ the recorder looks up the fake that stands for it here.
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -73,7 +75,7 @@ class ModelState:
     """What a module holds before it is called, and where each tensor was."""
 
     def __init__(self, root: torch.nn.Module, modules: list[tuple[str, torch.nn.Module]]) -> None:
-        self.root = root
+        self._modules = modules
         self.entries: list[StateEntry] = []
         # every name of every tensor, aliases included: this becomes the program's state dict
         self.names: dict[str, tuple[InputKind, torch.Tensor, bool | None]] = {}
@@ -136,7 +138,7 @@ class ModelState:
         """The paths of a tensor or object that is a plain attribute of modules."""
         if self._attributes is None:
             self._attributes = {}
-            for path, attribute in _plain_attributes(self.root):
+            for path, attribute in _plain_attributes(self._modules):
                 self._attributes.setdefault(identity(attribute), []).append(path)
         return self._attributes.get(identity(value), [])
 
@@ -154,9 +156,18 @@ def identity(value: Any) -> int:
     return hash(value) if isinstance(value, torch.ScriptObject) else id(value)
 
 
-def _plain_attributes(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    for prefix, module in root.named_modules():
-        for name, value in list(vars(module).items()):
+# what most attributes of modules are
+_NO_TENSORS = frozenset({bool, int, float, str, tuple, list, dict, OrderedDict, set, type(None), FunctionType})
+
+
+def _plain_attributes(modules: list[tuple[str, torch.nn.Module]]) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for prefix, module in modules:
+        attributes = vars(module)
+        if id(module) in seen or _NO_TENSORS.issuperset(map(type, attributes.values())):
+            continue
+        seen.add(id(module))
+        for name, value in list(attributes.items()):
             # setattr(module, "layer.weight", tensor) is possible: such a name would be the path of something else
             if isinstance(value, (torch.Tensor, torch.ScriptObject)) and "." not in name:
                 yield (f"{prefix}.{name}" if prefix else name), value

@@ -41,17 +41,21 @@ class UsersCode:
     functions: list[FunctionType]
     places: list[Place]
     caches: list[Place]
-    # the variables of the functions, by the addresses of what they hold; found when somebody asks
-    _variables: dict[int, Source] | None = None
+    # a function with a variable that holds something, by the address of that; found when somebody asks
+    _holders: dict[int, FunctionType] | None = None
 
     def source_of(self, value: Any) -> Source | None:
         """The variable from around one of the functions that holds a tensor or an object; None where none does."""
-        if self._variables is None:
-            self._variables = {}
-            for function in self.functions:
-                for source in variables_of(function):
-                    self._variables.setdefault(id(source.read({})), source)
-        return self._variables.get(id(value))
+        if self._holders is None:
+            self._holders = {}
+            for function in reversed(self.functions):  # the first one has the last word
+                held = map(function.__globals__.get, names_in(function.__code__))
+                self._holders.update(dict.fromkeys(map(id, held), function))
+                self._holders.update((id(contents_of(cell)), function) for cell in function.__closure__ or ())
+        holder = self._holders.get(id(value))
+        if holder is None or value is None:
+            return None
+        return next((source for source in variables_of(holder) if source.read({}) is value), None)
 
     def assignment_to(self, name: str) -> Location | None:
         """The line on which one of the functions assigns to an attribute or a global of that name."""
@@ -252,7 +256,15 @@ def _assigned_attributes(code: CodeType) -> frozenset[str]:
 
 def named_in(functions: Iterable[FunctionType], names: Collection[str]) -> set[str]:
     """Those of some names that functions use, for attributes or else."""
-    return {name for function in functions for name in names_in(function.__code__) if name in names}
+    found: set[str] = set()
+    for function in functions:
+        found.update(_set_of_names(function.__code__).intersection(names))
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _set_of_names(code: CodeType) -> frozenset[str]:
+    return frozenset(names_in(code))
 
 
 def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[FunctionType]:
