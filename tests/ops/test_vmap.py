@@ -116,10 +116,11 @@ def test_functions_that_write_are_refused() -> None:
         tintype.export(lambda x: torch.vmap(writing)(x * 1), (torch.randn(3, 4),))
 
 
+@pytest.mark.parametrize("cond", [tintype.cond, torch.cond], ids=["ours", "torch's"])
 @pytest.mark.parametrize("transform", [torch.func.grad, lambda f: lambda x: torch.func.jvp(f, (x,), (x,))])
-def test_other_transforms_are_refused_by_name(transform: Any) -> None:
+def test_other_transforms_are_refused_by_name(transform: Any, cond: Any) -> None:
     def chosen(x: torch.Tensor) -> torch.Tensor:
-        return tintype.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).sum()
+        return cond(x.sum() > 0, torch.sin, torch.cos, (x,)).sum()
 
     with pytest.raises(tintype.TintypeError, match="can't be captured inside of torch"):
         tintype.export(lambda x: transform(chosen)(x), (torch.randn(3, 4),))

@@ -316,13 +316,26 @@ def test_backward_inside_of_the_program_is_captured_or_refused_by_name(mode: str
     [
         lambda value, start: torch.autograd.grad(value * value, value, start, allow_unused=True),
         lambda value, start: torch.autograd.grad(value * value, value, start, materialize_grads=True),
-        lambda value, start: (value * value).backward(start),
-        lambda value, start: torch.autograd.backward([value * value], [start]),
         lambda value, start: torch.autograd.functional.vjp(torch.sin, value, start),
         lambda value, start: torch.autograd.functional.jacobian(torch.sin, value.detach()),
     ],
 )
-def test_gradients_with_a_start_given_are_refused_by_name(function: Any) -> None:
+def test_gradients_with_a_start_given_are_captured(function: Any) -> None:
+    program = tintype.export(function, (x(), torch.ones(3, 4)))
+    value, start = x(), torch.randn(3, 4)
+    torch.testing.assert_close(program.module()(value, start), function(value, start))
+    with pytest.raises(tintype.InputMismatchError, match="requires_grad"):
+        program.module()(value.detach(), start)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda value, start: (value * value).backward(start),
+        lambda value, start: torch.autograd.backward([value * value], [start]),
+    ],
+)
+def test_gradients_that_are_written_are_refused_by_name(function: Any) -> None:
     with pytest.raises(tintype.CaptureError, match="computes gradients itself") as caught:
         tintype.export(function, (x(), torch.ones(3, 4)))
     assert caught.value.location is not None and caught.value.location.filename == __file__

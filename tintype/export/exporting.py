@@ -45,6 +45,7 @@ from tintype.trace.capture import Capture
 from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.example_answers import Decision
+from tintype.trace.gradients import ComputesGradients
 from tintype.trace.state import ScriptInsideError
 from tintype.trace.subclasses import ReturnsSubclass
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
@@ -154,6 +155,12 @@ def capture_program(mod: Any, *args: Any, **options: Any) -> ExportedProgram:
                 return _captured_program(mod, *args, **options)
         except ReturnsSubclass:
             return _captured_program(TakenApart(as_module(mod)), *args, **options)
+        except ComputesGradients:
+            if args[-1] is not Stage.FUNCTIONAL or "capture_class" in options:
+                raise
+            from tintype.export.own_gradients import GradientsInside, without_gradients
+
+            return _captured_program(mod, *args, **options, capture_class=GradientsInside, tidy=without_gradients)
 
 
 def _captured_program(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import BranchMismatchError, MutationError
+from tintype.errors import BranchMismatchError, MutationError, UnsupportedOperatorError
 from tintype.ir.process_switches import is_capturing
 from tintype.symbolic.location import user_location
 from tintype.trace.recorder import active_recorder
@@ -21,6 +21,7 @@ from tintype.trace.recorder import active_recorder
 functorch = torch._C._functorch
 higher_order = torch.ops.higher_order
 _VMAP = functorch.TransformType.Vmap
+_OTHERS = (functorch.TransformType.Grad, functorch.TransformType.Jvp)
 _MISSING = object()
 
 
@@ -28,29 +29,40 @@ def take_over() -> dict[Any, Any]:
     """Put our rules into torch's tables; returns what was there."""
     before = {}
     for operator, rule in _RULES.items():
-        before[operator] = operator.functorch_table.get(_VMAP, _MISSING)
-        operator.functorch_table[_VMAP] = functools.partial(_dispatched, operator, rule, before[operator])
+        table = operator.functorch_table
+        for transform in (_VMAP, *_OTHERS):
+            ours = rule if transform == _VMAP else functools.partial(_refuse, operator)
+            theirs = before[operator, transform] = table.get(transform, _MISSING)
+            table[transform] = functools.partial(_dispatched, transform, ours, theirs)
     return before
 
 
 def give_back(before: dict[Any, Any]) -> None:
     """Undo :func:`take_over`."""
-    for operator, rule in before.items():
+    for (operator, transform), rule in before.items():
         if rule is _MISSING:
-            operator.functorch_table.pop(_VMAP, None)
+            operator.functorch_table.pop(transform, None)
         else:
-            operator.functorch_table[_VMAP] = rule
+            operator.functorch_table[transform] = rule
 
 
 def _dispatched(
-    operator: Any, ours: Callable[..., Any], theirs: Any, interpreter: Any, *args: Any, **kwargs: Any
+    transform: Any, ours: Callable[..., Any], theirs: Any, interpreter: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Our rule for threads that capture, torch's for all others."""
     if is_capturing():
         return ours(interpreter, *args, **kwargs)
     if theirs is _MISSING:
-        raise KeyError(_VMAP)
+        raise KeyError(transform)
     return theirs(interpreter, *args, **kwargs)
+
+
+def _refuse(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    raise UnsupportedOperatorError(
+        f"{operator.name()} can't be captured inside of torch.func's grad, vjp or jvp",
+        location=user_location(),
+        remedy="choose with torch.where there, or use tintype.export_joint for gradients",
+    )
 
 
 def _cond(interpreter: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Gradients that a program computes itself: refused by name.
+"""Gradients that a program computes itself: refused by name, for who captures again with autograd on.
 
 A program is captured below autograd, so ``backward()`` and ``torch.autograd.grad`` find no history and would answer
 None, zeros, or nothing at all. While a capture runs, the call of the engine that both of them make is refused.
@@ -20,10 +20,16 @@ from tintype.symbolic.location import caller_of, native_caller, user_location
 from tintype.trace.recorder import active_recorder
 
 
+class ComputesGradients(CaptureError):
+    """The program calls autograd's engine, below which it is captured."""
+
+
 def _run_unless_captured(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What stands in for the call of autograd's engine; other threads go on as usual."""
     if active_recorder() is not None and _is_below_autograd() and not _called_by_transform(native_caller(2)):
-        raise CaptureError(
+        # backward() writes gradients to tensors, torch.autograd.grad returns them
+        kind = CaptureError if kwargs.get("accumulate_grad") else ComputesGradients
+        raise kind(
             "the program computes gradients itself (backward() or torch.autograd.grad), which can't be captured",
             location=user_location(),
             remedy="write it with torch.func (grad, vjp, jacrev), which is captured, or export the forward "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -558,13 +558,14 @@ def settle_joint_graph(graph: Graph, context: FakeContext, input_specs: list[Inp
     return mutations
 
 
-def tidy_joint_graph(graph: Graph) -> None:
+def tidy_joint_graph(graph: Graph, keep: Collection[Node] = ()) -> None:
     """Remove ``detach``, since nothing is left that it could keep gradients from, and random numbers that are drawn
-    twice; let every node remember its operator: what a decomposition makes of it will."""
+    twice, but for those to ``keep``; let every node remember its operator: what a decomposition makes of it will."""
     reuse_draws(graph)
     for node in graph.find_nodes(op="call_function", target=aten.detach.default):
-        node.replace_all_uses_with(node.args[0])
-        graph.erase_node(node)
+        if node not in keep:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
             node.meta["original_aten"] = node.target
