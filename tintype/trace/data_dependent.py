@@ -18,7 +18,7 @@ from tintype.symbolic import Size
 from tintype.symbolic.sizes import product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.intercepts import intercept
-from tintype.trace.known_values import known_value
+from tintype.trace.known_values import computing_for_real, known_value
 from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
@@ -49,7 +49,7 @@ def _known_results(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any
             if argument is None:
                 return None
         values.append(argument)
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
+    with computing_for_real():
         results = func(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
     return describe(results) if isinstance(results, torch.Tensor) else [describe(result) for result in results]
 

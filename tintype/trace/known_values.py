@@ -7,7 +7,8 @@ Parameters and buffers are not constants: their values change, and a program mus
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,13 +27,28 @@ def known_value(constant_of: Callable[[Node], torch.Tensor | None], fake: FakeTe
     if not _compute(constant_of, fake.node, values):
         return None
     result = values[fake.node]
-    return result if isinstance(result, torch.Tensor) else None
+    if not isinstance(result, torch.Tensor):
+        return None
+    with computing_for_real():  # whoever reads it may do so where bits of conjugates are passed over
+        return result.resolve_conj().resolve_neg()
+
+
+@contextlib.contextmanager
+def computing_for_real() -> Iterator[None]:
+    """Within it operators are computed in the middle of a recording: nobody sees them, conjugates are resolved."""
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        included = torch._C._dispatch_tls_local_include_set()
+        excluded = torch._C._dispatch_tls_local_exclude_set()
+        for key in (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative):
+            excluded = excluded.remove(key)
+        with torch._C._ForceDispatchKeyGuard(included, excluded):
+            yield
 
 
 def _compute(constant_of: Callable[[Node], torch.Tensor | None], goal: Node, values: dict[Node, Any]) -> bool:
     """Compute a node and all it needs, without recursion; False as soon as something is not constant."""
     pending = [goal]
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
+    with computing_for_real():
         while pending:
             node = pending[-1]
             if node in values:

@@ -77,6 +77,8 @@ class Recording:
             recorder.modes.watch(entered.enter_context(watching_autocast()))
             if recorder.below_autograd:
                 entered.enter_context(torch._C._AutoDispatchBelowADInplaceOrView())
+                # above autograd composite operators are taken apart first: what is a view stays one of a conjugate
+                entered.enter_context(torch._C._ExcludeDispatchKeyGuard(_RESOLVED))
             entered.enter_context(recorder)
             entered.callback(recorder.stop_watching)
             if self._watches_functions or self.environment.symbols or not recorder.below_autograd:
@@ -126,6 +128,11 @@ class Recording:
                     yield
         finally:
             inside.restore()
+
+
+_RESOLVED = torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.Negative
+)
 
 
 class ThreadState:
