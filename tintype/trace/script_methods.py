@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from tintype.ir.operators import callable_of
-from tintype.ir.process_switches import CountedSwitch, is_capturing
+from tintype.ir.process_switches import CountedSwitch
+from tintype.trace.recorder import active_recorder
 
 _method = torch.ScriptMethod
 # what torch itself calls of an object
@@ -19,7 +20,9 @@ def _take_over() -> Any:
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
         owner = self.raw_owner
-        if not is_capturing() or self.name in _NOT_CAPTURED or type(owner) is not torch.ScriptObject:
+        # a recorder that handles an operator asks objects among its arguments itself, such as reductions
+        is_program = active_recorder() is not None
+        if not is_program or self.name in _NOT_CAPTURED or type(owner) is not torch.ScriptObject:
             return call(self, *args, **kwargs)
         return callable_of(torch.ops.higher_order.call_torchbind)(owner, self.name, *args, **kwargs)
 
