@@ -490,12 +490,17 @@ def _view_dtype(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -
 
 @scatter(aten._conj.default)
 def _conjugate(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    return emit.call(aten._conj.default, value)
+    value = emit.call(aten._conj.default, value)
+    lies = _info(value).conjugate, _info(base).conjugate
+    # the memory that was written to has numbers, not their conjugates
+    return emit.call(aten.resolve_conj.default, value) if lies == (True, False) else value
 
 
 @scatter(aten._neg_view.default)
 def _negative(emit: Emitter, base: Node, value: Node, args: tuple[Any, ...]) -> Node:
-    return emit.call(aten._neg_view.default, value)
+    value = emit.call(aten._neg_view.default, value)
+    lies = _info(value).negative, _info(base).negative
+    return emit.call(aten.resolve_neg.default, value) if lies == (True, False) else value
 
 
 # --- several views at once -------------------------------------------------------------------------------
