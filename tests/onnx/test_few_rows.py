@@ -138,3 +138,16 @@ def test_double_precision(function: Callable[..., Any]) -> None:
     x = torch.tensor([1.0, -2.0, 30.0, -30.0, 700.0, -700.0, nan, inf, -inf], dtype=torch.float64)
     program = tintype.onnx.export(function, (x,), verify=False)
     torch.testing.assert_close(program(x), function(x), rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+def test_nothing_is_searched_for() -> None:
+    edges = torch.tensor([0.0, 1.0])
+    x = torch.randn(3, 2)
+    sizes = ({0: tintype.Dim("rows"), 1: tintype.Dim("columns")},)
+    others = [(torch.randn(0, 2),), (torch.randn(5, 0),)]
+    held(lambda x: (torch.bucketize(x, edges), torch.isin(x, edges)), (x,), *others, dynamic_shapes=sizes)
+
+
+def test_complex_numbers_are_squeezed() -> None:
+    x = torch.randn(3, 1, dtype=torch.complex64)
+    held(lambda x: (x.squeeze(-1), x.squeeze(), x.squeeze(0), x[None].squeeze((0, 2))), (x,))

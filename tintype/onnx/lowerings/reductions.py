@@ -350,7 +350,7 @@ def searchsorted(
     # what is not behind it: all of them are before nan
     behind = op.Greater(edges, wide) if is_right else op.GreaterOrEqual(edges, wide)
     before = op.cast(op.Not(behind), _INT64)
-    found = op.ReduceSum(before, [-1], keepdims=0)
+    found = op.ReduceSum(before, [rank], keepdims=0)
     return op.cast(found, ir.DataType.INT32) if out_int32 else found
 
 
@@ -363,7 +363,7 @@ def bucketize(op: Builder, values: Any, edges: Any, *, out_int32: bool = False, 
 def isin(op: Builder, elements: Any, others: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
     rank = len(elements.shape)
     same = op.Equal(op.Unsqueeze(elements, [rank]), op.like(op.Reshape(others, [-1]), elements))
-    found = op.cast(op.ReduceSum(op.cast(same, ir.DataType.INT32), [-1], keepdims=0), _BOOL)
+    found = op.cast(op.ReduceSum(op.cast(same, ir.DataType.INT32), [rank], keepdims=0), _BOOL)
     return op.Not(found) if invert else found
 
 

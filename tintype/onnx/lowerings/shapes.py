@@ -222,6 +222,10 @@ def squeeze(op: Builder, tensor: Any) -> Any:
     return squeeze_dims(op, tensor, range(len(_sizes_of(op.node.args[0]))))
 
 
+for _each in (squeeze_dims, squeeze_dim, squeeze):  # which count dimensions as the program does
+    _each.takes_complex = True  # type: ignore[attr-defined]
+
+
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
