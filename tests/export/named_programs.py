@@ -175,7 +175,7 @@ def ways(plan: Plan, folder: Path) -> dict[str, Callable[[], Any]]:
     def program() -> tintype.ExportedProgram:
         found = tintype.export(model_of(plan), args, kwargs, dynamic_shapes=shapes)
         found.validate()
-        compile(str(found), "printed", "exec")
+        compile(found.code, "printed", "exec")
         compile(found.graph_module.code, "code", "exec")
         # what fx writes for reading: self.class, and keys as they are
         parts = [part for name in (*found.state_dict, *found.constants) for part in name.split(".")]

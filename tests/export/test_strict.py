@@ -12,7 +12,7 @@ from torch import nn
 
 import tintype
 from tests.conftest import export_strictly
-from tintype.trace import interpreted
+from tintype.trace import watching
 
 
 class Attention(nn.Module):
@@ -117,12 +117,12 @@ def test_every_line_of_the_users_is_interpreted(monkeypatch):
     """And what isn't the user's is not, but for what stands between the user's code."""
     asked = {}
 
-    class Noting(interpreted.TorchPolicy):
+    class Noting(watching.StrictPolicy):
         def interprets(self, function):
             asked[function.__qualname__] = super().interprets(function)
             return asked[function.__qualname__]
 
-    monkeypatch.setattr(interpreted, "TorchPolicy", Noting)
+    monkeypatch.setattr(watching, "StrictPolicy", Noting)
     tintype.export(Model(), (torch.randn(3, 8),), strict=True)
     seen = {name.rpartition(".")[2] for name, is_seen in asked.items() if is_seen and "Sequential" not in name}
     assert {"forward", "split", "scale", "noted", "mask", "<genexpr>"} <= seen

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import DataDependentError, TintypeError
+from tintype.errors import BranchMismatchError, DataDependentError, TintypeError
 from tintype.export.dimensions import Dim, DimHint
 from tintype.export.input_sizes import InputSizes
 from tintype.export.kept_tensors import TwoCalls
@@ -114,7 +114,9 @@ class ExampleCall:
         from tintype.flow.policy import NeedsLoop, flowing  # few programs need it
 
         loops: set[Any] = set()
-        self._interpreted = functools.partial(flowing, loops=loops, unrolls=unrolls, strict=self.strict)
+        flows = functools.partial(flowing, loops=loops, unrolls=unrolls, strict=self.strict)
+        self._interpreted = flows
+        unmerged: BranchMismatchError | None = None
         while True:
             try:
                 return self.capture()
@@ -122,6 +124,11 @@ class ExampleCall:
                 if need.loop in loops:
                     raise AssertionError("a loop is met again") from need
                 loops.add(need.loop)
+            except BranchMismatchError as error:
+                if unmerged is not None:
+                    raise unmerged from unmerged.__cause__
+                unmerged = error  # what can't be merged where arms meet may go on by itself in each
+                self._interpreted = functools.partial(flows, meets=False)
 
     def capture_loops(self) -> tuple[CapturedGraph, InputSizes]:
         """Capture a program that fixes a size which was to vary once more: with loops over it recorded."""

@@ -187,6 +187,8 @@ class Branch:
         first, second = self.starts
         if not isinstance(first, int) or not isinstance(second, int) or END in (first, second):
             return None
+        if not self.policy.meets:
+            return None
         return self.flow.meeting_of((first, second), self.frame.pc)
 
     def _run_to_meeting(self, meeting: int) -> End:

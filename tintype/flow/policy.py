@@ -55,13 +55,20 @@ class FlowPolicy(TorchPolicy):
     """Strict capture's policy; a branch or a loop that only a run can decide becomes an operator."""
 
     def __init__(
-        self, loops: Collection[tuple[CodeType, int]] = (), *, carries_tensors: bool = False, unrolls: bool = False
+        self,
+        loops: Collection[tuple[CodeType, int]] = (),
+        *,
+        carries_tensors: bool = False,
+        unrolls: bool = False,
+        meets: bool = True,
     ) -> None:
         self.loops = loops  # that are recorded when they are come to: code and header
         # whether loops carry numbers as tensors, since gradients go through them
         self.carries_tensors = carries_tensors
         # whether loops over sizes that vary have the example's number of steps; those over data never have
         self.unrolls = unrolls
+        # whether what follows arms of which one may leave the function is captured once, where they meet
+        self.meets = meets
         self.journal = Journal()
         self.classes = UsersClasses()
         self.root: Any = None  # the model
@@ -339,11 +346,16 @@ class StrictFlowPolicy(Watching, FlowPolicy):
 
 @contextmanager
 def flowing(
-    capture: Any, loops: Collection[tuple[CodeType, int]], *, unrolls: bool = False, strict: bool = False
+    capture: Any,
+    loops: Collection[tuple[CodeType, int]],
+    *,
+    unrolls: bool = False,
+    meets: bool = True,
+    strict: bool = False,
 ) -> Iterator[None]:
     """Within it, a capture interprets its program, and branches on data become control flow."""
     kind = StrictFlowPolicy if strict else FlowPolicy
-    policy = kind(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls)
+    policy = kind(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls, meets=meets)
     policy.root = capture.root
     capture.judge_change = partial(refuse_kept_number, capture)
     limit = sys.getrecursionlimit()
