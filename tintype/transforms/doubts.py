@@ -139,6 +139,8 @@ class Doubts:
         self._links: dict[Storage, list[tuple[Storage, Doubt]]] = {}
         self._suspected: dict[Storage, dict[Doubt, None]] = {}
         self.relied_on: dict[Doubt, None] = {}
+        # the memory that values made again have in the program
+        self._made_again: dict[Node, tuple[Storage, ...]] = {}
 
     def note_copy(self, call: Node) -> None:
         """A call that copies in the example, reached in the program's order."""
@@ -167,8 +169,12 @@ class Doubts:
     def note_read(self, node: Node) -> None:
         """A value is used; it must be what it would be in eager mode."""
         if self._suspected:
-            for storage in storages_of(node):
+            for storage in (*storages_of(node), *self._made_again.get(node, ())):
                 self.relied_on.update(self._suspected.get(storage, {}))
+
+    def note_made_again(self, call: Node, value: Node) -> None:
+        """Another value stands for a call, of which the same may be in doubt."""
+        self._made_again[value] = tuple(storages_of(call))
 
     def note_reads(self, node: Node) -> None:
         """The values that a node takes are used."""

@@ -73,6 +73,7 @@ def _view_moved(functional: Functionalization, node: Node, info: TensorInfo) -> 
     value = View(node, info, wanted).again(functional.emit, base)
     functional.geometry[value] = info
     functional.moved.add(value)
+    functional.doubts.note_made_again(node, value)
     node.replace_all_uses_with(value)
     functional.graph.erase_node(node)
 
