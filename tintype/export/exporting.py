@@ -90,21 +90,22 @@ def export(
     >>> ep.module()(torch.ones(7, 3)).shape
     torch.Size([7, 2])
     """
-    program = capture_program(
-        mod,
-        args,
-        kwargs,
-        dynamic_shapes,
-        Stage.FUNCTIONAL,
-        complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
-        preserved=preserve_module_call_signature,
-        strict=strict,
-        forgets_assignments=forgets_assignments,
-        control_flow=control_flow,
-    )
-    warn_of_training_mode(mod, program.graph_module)
-    if not prefer_deferred_runtime_asserts_over_guards:
-        warn_of_refused_sizes(program)
+    with collector_paused():
+        program = capture_program(
+            mod,
+            args,
+            kwargs,
+            dynamic_shapes,
+            Stage.FUNCTIONAL,
+            complex_as_assertions=prefer_deferred_runtime_asserts_over_guards,
+            preserved=preserve_module_call_signature,
+            strict=strict,
+            forgets_assignments=forgets_assignments,
+            control_flow=control_flow,
+        )
+        warn_of_training_mode(mod, program.graph_module)
+        if not prefer_deferred_runtime_asserts_over_guards:
+            warn_of_refused_sizes(program)
     return program
 
 
