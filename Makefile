@@ -117,7 +117,7 @@ clients: $(CLIENTS)/stamp-clients
 
 # The pages and the reference as a site, in build/docs; a link that leads nowhere is an error.
 docs: $(VENV)/stamp-docs
-	rm -rf build/pages && mkdir -p build/pages && cp -rL README.md docs examples benchmarks build/pages
+	rm -rf build/pages && mkdir -p build/pages && cp -rL README.md LICENSE docs examples benchmarks build/pages
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs build/pages build/docs
 	@echo 'open build/docs/docs/index.html'
 

@@ -10,8 +10,6 @@ version = release = version_of("tintype")
 root_doc = "docs/index"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 myst_heading_anchors = 3
-myst_enable_root_doc = "docs/index"
-extensions = ["colon_fence"]
 
 html_theme = "furo"
 html_title = f"tintype {release}"
@@ -19,5 +17,3 @@ html_title = f"tintype {release}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-# types come from rooms that have no page, and from torch
-nitpicky = False
