@@ -7,7 +7,8 @@ WORKERS ?= 2
 CLIENTS := $(VENV)-clients
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+# constraints.txt has the versions that the suite passed with: a release of today can't break it.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 
 # One thread a process: the workers share the cores, and timings compare like with like.
 export OMP_NUM_THREADS ?= 1
@@ -136,19 +137,19 @@ $(VENV)/stamp-torch:
 	$(PIP) $(TORCH)
 	@touch $@
 
-$(VENV)/stamp-base: $(VENV)/stamp-torch pyproject.toml
+$(VENV)/stamp-base: $(VENV)/stamp-torch pyproject.toml constraints.txt
 	$(PIP) $(TORCH) --editable .
 	@touch $@
 
-$(VENV)/stamp-test: $(VENV)/stamp-torch pyproject.toml
+$(VENV)/stamp-test: $(VENV)/stamp-torch pyproject.toml constraints.txt
 	$(PIP) $(TORCH) --editable '.[test]'
 	@touch $(VENV)/stamp-base $@
 
-$(VENV)/stamp-docs: $(VENV)/stamp-torch pyproject.toml
+$(VENV)/stamp-docs: $(VENV)/stamp-torch pyproject.toml constraints.txt
 	$(PIP) $(TORCH) --editable '.[onnx,docs]'
 	@touch $(VENV)/stamp-base $@
 
-$(VENV)/stamp-bench: $(VENV)/stamp-torch pyproject.toml
+$(VENV)/stamp-bench: $(VENV)/stamp-torch pyproject.toml constraints.txt
 	$(PIP) $(TORCH) --editable '.[bench]'
 	@touch $(VENV)/stamp-base $@
 

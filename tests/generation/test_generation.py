@@ -47,11 +47,12 @@ def test_one_program_serves_a_window_before_and_after_it_is_full(example: tuple[
 
 
 def test_the_general_forms_are_of_functions_that_are_there() -> None:
-    for form in FORMS:
-        importlib.import_module(form.module)
-        found = function_of(form)
-        assert digest(found) == form.digest, f"look whether the edits still leave {form.name} what it is"
-        assert all(old in inspect.getsource(found) for old, _ in form.edits)
+    for module, name in {(form.module, form.name) for form in FORMS}:
+        importlib.import_module(module)
+        known = {form.digest: form for form in FORMS if (form.module, form.name) == (module, name)}
+        found = function_of(next(iter(known.values())))
+        assert digest(found) in known, f"look whether the edits still leave {name} what it is"
+        assert all(old in inspect.getsource(found) for old, _ in known[digest(found)].edits), name
 
 
 def test_the_general_form_of_mask_sizes() -> None:

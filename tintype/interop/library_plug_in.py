@@ -76,6 +76,19 @@ FORMS = (
             ),
         ),
     ),
+    # since 5.23, which packs the heads of one token only where nothing captures it
+    Form(
+        "transformers.integrations.sdpa_attention",
+        "sdpa_attention_forward",
+        "46b9cd9ef42e6920",
+        (
+            (
+                "q_length > 1 and attention_mask is None and is_causal",
+                "attention_mask is None and q_length > 1 and is_causal",
+            ),
+            ("q_length == 1 and not is_torchdynamo_compiling()", "not is_torchdynamo_compiling() and q_length == 1"),
+        ),
+    ),
     # nothing is put before states that are long enough, and nothing is cut off what was not made longer
     Form(
         "transformers.cache_utils",
