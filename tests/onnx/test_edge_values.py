@@ -304,3 +304,27 @@ def test_group_norm_of_large_means_and_of_nothing(opset: int, rows: int) -> None
         dynamic_shapes=({0: tintype.Dim("rows", min=0)},),
     )  # fmt: skip
     torch.testing.assert_close(program(x), torch.nn.functional.group_norm(x, 3), rtol=1e-3, atol=1e-3)
+
+
+class _Divides(torch.nn.Module):
+    """Integers divided, where the dividend is a buffer or a number."""
+
+    def __init__(self, number: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("number", torch.tensor(number, dtype=dtype))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        b, half = self.number, torch.div(self.number + 0, x, rounding_mode="trunc")
+        mixed = (b % x, b // x, torch.fmod(b, x), torch.remainder(1, x), (1 // x) * 6)
+        more = (x * torch.div(1, x, rounding_mode="trunc"), half * 5, b**2 // 3 * 3, torch.pow(b, 3) % 2)
+        return (b % 3, b // 3, (b // 3) * 7, -(b % -3), *mixed, *more)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+@pytest.mark.parametrize("number", [1, -7])
+def test_integers_divided_by_weights(number: int, dtype: torch.dtype) -> None:
+    """ONNX Runtime's optimizer makes ``y / x`` of ``(1 / x) * y``, which rounds elsewhere."""
+    x = torch.tensor([3, 1, 2, 7]).to(dtype)
+    check(_Divides(number % 256 if dtype is torch.uint8 else number, dtype), x)
+    if dtype is torch.int64:
+        check(_Divides(number, dtype), x, optimize="full")

@@ -10,9 +10,11 @@ would not.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,7 +163,9 @@ def sweep(operators: list[Any], options: argparse.Namespace) -> Iterator[tuple[A
             verdict, message = (judge_torch if options.torch else judge)(operators[number], dtype, case)
             yield str(dtype).removeprefix("torch."), case.name, verdict, message
 
-    jobs = run_jobs(range(len(operators)), work, workers=options.jobs, timeout=options.timeout, memory=16 * GIGABYTE)
+    end = time.monotonic() + 60 * options.minutes
+    numbers = itertools.takewhile(lambda number: time.monotonic() < end, range(len(operators)))
+    jobs = run_jobs(numbers, work, workers=options.jobs, timeout=options.timeout, memory=16 * GIGABYTE)
     for finished in jobs:
         outcomes = list(finished.messages)
         if finished.failure is not None:
@@ -209,7 +213,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit-samples", type=int, default=6, metavar="N", help="per operator and dtype")
     parser.add_argument("--timeout", type=float, default=120.0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file for all outcomes; operators that it has already are left out")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no operator after this time")
     parser.add_argument("--write", action="store_true", help="write docs/onnx_operators.md")
     parser.add_argument("--torch", action="store_true", help="judge torch.onnx instead")
     parser.add_argument("--trace", action="store_true", help="print every sample that is not right")
@@ -217,8 +222,10 @@ def main() -> int:
     torch.set_num_threads(1)
     leave_the_seed_alone()
     tintype.onnx.export(torch.nn.ReLU(), (torch.ones(2),))  # loaded once, for all processes
-    found: dict[str, list[Any]] = {}
-    for operator, outcomes in sweep(selected(options.only), options):
+    has_some = options.json is not None and options.json.exists()
+    found: dict[str, list[Any]] = json.loads(options.json.read_text()) if has_some else {}
+    missing = [operator for operator in selected(options.only) if operator.full_name not in found]
+    for operator, outcomes in sweep(missing, options):
         found[operator.full_name] = outcomes
         if options.trace:
             for outcome in outcomes:

@@ -138,6 +138,29 @@ def clip(op: Builder, operation: str, values: list[Any], attributes: dict[str, A
     return op.Where(beyond(tensor, bound), bound, tensor)
 
 
+@form_of("Mul")
+def integer_multiple(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
+    """ONNX Runtime's optimizer makes ``y / x`` of ``(1 / x) * y``, of integers too, which round in between: the
+    quotient has its sign turned on the way in, and the product on the way out."""
+    if values[0].dtype not in (DataType.INT32, _INT64):
+        return None
+    for place, value in enumerate(values):
+        if _may_divide_one(value):
+            values[place] = op.Neg(value)
+            return op.Neg(op.Mul(*values))
+    return None
+
+
+def _may_divide_one(value: Any) -> bool:
+    """Whether a value is a quotient whose dividend the optimizer may find to be 1: weights, and what follows from
+    them, are not known here."""
+    made = value.producer()
+    if made is None or made.op_type != "Div":
+        return False
+    known = getattr(made.inputs[0], "array", None)
+    return known is None or bool((known == 1).any())
+
+
 @form_of("Softplus", "HardSigmoid", "HardSwish", "Mish")
 def activation_in_double_precision(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
     """There are no kernels for it."""
