@@ -213,7 +213,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit-samples", type=int, default=6, metavar="N", help="per operator and dtype")
     parser.add_argument("--timeout", type=float, default=120.0)
-    parser.add_argument("--json", type=Path, help="a file for all outcomes; operators that it has already are left out")
+    parser.add_argument("--json", type=Path, help="a file of outcomes; what it has is not run again")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no operator after this time")
     parser.add_argument("--write", action="store_true", help="write docs/onnx_operators.md")
     parser.add_argument("--torch", action="store_true", help="judge torch.onnx instead")
