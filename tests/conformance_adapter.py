@@ -5,9 +5,12 @@ The suite's tests are of mid-2024: old names and private switches are bridged he
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import inspect
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -30,10 +33,63 @@ from tintype.tree import register_dataclass
 
 
 def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **options: Any) -> Any:
-    """The suite's default was strict, which makes the same programs; its tests run non-strict."""
+    """The suite's default was strict, and so it is here."""
     if getattr(mod, "is_captured_program", False):
         mod = _unchecked_where_sizes_vary(mod)
-    return tintype.export(mod, args, kwargs, control_flow="refuse", **options)
+    with STRICT_SETTINGS.applied(mod):
+        return tintype.export(mod, args, kwargs, strict=strict, control_flow="refuse", **options)
+
+
+@dataclasses.dataclass
+class OldStrictSettings:
+    """The one setting of the old strict capture that the suite changes: whether it takes recurrent layers.
+
+    tintype takes them and has no such switch, so where the suite turns it off, a hook of ours refuses the layer. What
+    that shows of the library is that a refusal from inside of an interpreted program reaches the caller as it is.
+    """
+
+    allow_rnn: bool = True
+
+    @contextlib.contextmanager
+    def applied(self, mod: Any) -> Iterator[None]:
+        modules = mod.modules() if isinstance(mod, torch.nn.Module) and not self.allow_rnn else ()
+        hooks = [module.register_forward_pre_hook(self._refuse) for module in modules if _is_recurrent(module)]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @staticmethod
+    def _refuse(module: Any, args: Any) -> None:
+        raise errors.CaptureError("TorchDynamo purposely graph breaks on RNN, GRU, LSTMs")
+
+
+STRICT_SETTINGS = OldStrictSettings()
+
+
+def _is_recurrent(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.RNNBase)
+
+
+class FlatModule(torch.nn.Module):
+    """A captured program as the old strict capture's first step gave it: one graph, whose state has flat names."""
+
+    def __init__(self, program: Any) -> None:
+        super().__init__()
+        self._program = [program]  # not as a submodule, whose state has names of its own
+        for name, parameter in program.named_parameters():
+            self.register_parameter(name.replace(".", "_"), parameter)
+        for name, buffer in program.named_buffers():
+            self.register_buffer(name.replace(".", "_"), buffer)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._program[0](*args, **kwargs)
+
+
+def export_to_torch_ir(mod: Any, args: Any, kwargs: Any = None) -> FlatModule:
+    """The graph before ATen; ours has operators of ATen, and composite ones whole."""
+    return FlatModule(export_for_training(mod, args, kwargs).module())
 
 
 class _OldChecks(InputChecks):
@@ -66,10 +122,11 @@ def export_with_switches(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes
     return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
 
 
-def export_for_training(mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, **options: Any) -> Any:
-    options.pop("strict", None)
+def export_for_training(
+    mod: Any, args: Any, kwargs: Any = None, dynamic_shapes: Any = None, *, strict: bool = True, **options: Any
+) -> Any:
     return tintype.export_for_training(
-        mod, args, kwargs, dynamic_shapes=dynamic_shapes, control_flow="refuse", **options
+        mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict, control_flow="refuse", **options
     )
 
 
@@ -297,6 +354,8 @@ NAMES = {
     "torch.export.unflatten": tintype.unflatten,
     "torch.export._trace._export": export_with_switches,
     "torch.export._trace._export_for_training": export_for_training,
+    "torch.export._trace._export_to_torch_ir": export_to_torch_ir,
+    "torch.export._trace.DEFAULT_EXPORT_DYNAMO_CONFIG": STRICT_SETTINGS,
     "torch._export.capture_pre_autograd_graph": capture_pre_autograd_graph,
     "torch.export.ExportedProgram": tintype.ExportedProgram,
     "torch.export.graph_signature.InputKind": signature.InputKind,
