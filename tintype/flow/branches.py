@@ -269,13 +269,14 @@ class Branch:
         places = self._merge_places(first, second)
         self._check_sharing(first, second)
 
+        frame, policy = self.frame, self.policy  # not the branch, which holds this function
+
         def build(results: Sequence[Any]) -> End:
-            frame = self.frame
             for slot, builder in locals_.items():
                 frame.locals[slot] = builder(results)
             frame.stack[:] = [part(results) for part in stack]
             for place, part in places:
-                write_merged(self.policy, place, part(results))
+                write_merged(policy, place, part(results))
             if result is not None:
                 frame.result = result(results)
             return End(labels, None if selector is None else selector(results))

@@ -139,7 +139,7 @@ class Recorder(Answers, TorchDispatchMode):
         self._graph_counts: dict[str, int] = {}
         # functions that were recorded into graphs inside of this one, by what their calls have in common
         self.regions: dict[Any, Any] = {}
-        # lists of rows whose number varies; see tintype.trace.tensor_rows
+        # lists of rows whose number varies, and such rows as one tensor again; see tintype.trace.tensor_rows
         self.rows: list[weakref.ref[Any]] = []
         self.kept: list[Any] = []  # what must live as long as the recorder does
         # those that changed nothing; see tintype.trace.conversions

@@ -8,6 +8,8 @@ way gets the rows of the example, which fixes the number after all.
 
 from __future__ import annotations
 
+import gc
+import operator
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,7 @@ import torch
 from tintype import tree
 from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.operators import declaration_of
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location
 from tintype.symbolic.relations import ge
@@ -132,16 +135,20 @@ def _together(func: Any, args: Any, kwargs: Any) -> Any:
             require(ge(size, 1), "torch expects a non-empty list of tensors")
             with torch.set_grad_enabled(rows.gradients):
                 view = together(rows.tensor, dim % rank)
-            return view.clone(memory_format=torch.contiguous_format)
+            copied: Any = view.clone(memory_format=torch.contiguous_format)
+            session = rows.tensor.context.session
+            if view is rows.tensor and session is not None and rows.gradients == torch.is_grad_enabled():
+                session.rows.append(weakref.ref(copied))
+            return copied
     return NotImplemented
 
 
 def _joined(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    return tensor.movedim(0, dim).flatten(dim, dim + 1)
+    return _stacked(tensor, dim).flatten(dim, dim + 1)
 
 
 def _stacked(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    return tensor.movedim(0, dim)
+    return tensor.movedim(0, dim) if dim else tensor
 
 
 _TOGETHER: dict[Any, Callable[[torch.Tensor, int], torch.Tensor]] = {
@@ -154,14 +161,45 @@ _TOGETHER: dict[Any, Callable[[torch.Tensor, int], torch.Tensor]] = {
 
 def without_rows(recorder: Any, outputs: Any, *, only_outputs: bool = False) -> Any:
     """What a program returns, with plain lists; whoever still has rows then has those of the example."""
-    alive = [rows for reference in recorder.rows if (rows := reference()) is not None]
-    if not alive:
-        return outputs
+    if recorder.rows:
+        outputs = _with_plain_lists(recorder, outputs, only_outputs)
+        for copied in _alive(recorder, FakeTensor):
+            _take_for_its_source(copied)
+    return outputs
+
+
+def _take_for_its_source(copied: FakeTensor) -> None:
+    """Let the stacked rows be the result of the loop that made them, where nobody uses that for anything else: a loop
+    in plain Python is then what it is when written as ``map`` or ``scan``."""
+    node = copied.node
+    if node is None or copied.info.storage.written or node.op != "call_function" or not node.args:
+        return
+    source: Any = node.args[0]
+    made_by = source.args[0] if source.target is operator.getitem else None
+    declaration = None if made_by is None else declaration_of(made_by)
+    is_own = declaration is not None and declaration.copies and not source.meta["val"].info.storage.frozen
+    if is_own and len(source.users) == 1:
+        node.replace_all_uses_with(source)
+        node.graph.erase_node(node)
+        source.meta["val"], copied.node = copied, source
+
+
+def _with_plain_lists(recorder: Any, outputs: Any, only_outputs: bool) -> Any:
     leaves, structure = tree.flatten(outputs)
+    for leaf in leaves:
+        if type(leaf) is TensorRows:
+            leaf.look()
     # what a function inside of the program leaves elsewhere can't be used outside of it anyway
-    for rows in [leaf for leaf in leaves if type(leaf) is TensorRows] if only_outputs else alive:
-        rows.look()
+    if not only_outputs and any(rows.tensor is not None for rows in _alive(recorder, TensorRows)):
+        gc.collect()  # what nobody but itself holds must not fix a size
+        for rows in _alive(recorder, TensorRows):
+            rows.look()
     return tree.unflatten([list(leaf) if type(leaf) is TensorRows else leaf for leaf in leaves], structure)
+
+
+def _alive(recorder: Any, kind: type) -> list[Any]:
+    """What a recorder knows of, and somebody still has."""
+    return [value for reference in recorder.rows if type(value := reference()) is kind]
 
 
 def _look_at_all(value: Any) -> bool:
