@@ -146,7 +146,7 @@ def test_attention(opset: int) -> None:
     mask[2] = False  # nothing to be seen there: torch gives 0
     example = (x(2, 4, 5, 8), x(2, 4, 5, 8), x(2, 4, 5, 8), mask)
     program = compared(_attention, example, opset=opset)
-    assert operators(program).count("Attention") == (2 if opset >= 23 else 0)
+    assert operators(program).count("Attention") == (3 if opset >= 23 else 0)
 
 
 def test_attention_with_shared_heads() -> None:

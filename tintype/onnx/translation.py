@@ -24,6 +24,7 @@ from tintype.onnx.builder import Builder, Store
 from tintype.onnx.custom import call_translation
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
+from tintype.onnx.patterns import replaced
 from tintype.onnx.promotion import operand_dtypes
 from tintype.onnx.registry import complex_lowering, load_lowerings, own_lowering, reason_against
 from tintype.onnx.torchlib import Torchlib, accepted
@@ -232,6 +233,9 @@ class GraphTranslator:
             if node.users and not all(isinstance(each, ir.Value) for each in made):
                 raise LoweringError(f"the translation that was given for it returned {result!r}, no value of ONNX's")
             return result
+        whole = replaced(self.builder, node, self._argument, self.shared.translations)
+        if whole is not None:
+            return whole
         wanted = operand_dtypes(node)
         is_complex = isinstance(target, torch._ops.OpOverload) and (
             any(

@@ -49,11 +49,18 @@ def attention(
             scores = op.Add(scores, op.like(mask, query))
         weights = op.Softmax(scores, axis=-1)
         if not is_causal:
-            # a row of which nothing may be seen is 0 in torch, and not 0 / 0
-            weights = op.Where(op.IsNaN(weights), op.constant(0.0, query.dtype), weights)
+            weights = op.Where(_sees_something(op, mask), weights, op.constant(0.0, query.dtype))
     else:
         weights = op.Softmax(scores, axis=-1)
     return op.MatMul(weights, value)
+
+
+def _sees_something(op: Builder, mask: Any) -> Any:
+    """Whether a position may see any other: where nothing may be seen torch gives 0, and not 0 / 0."""
+    if mask.dtype is not _BOOL:
+        mask = op.Not(op.Equal(mask, op.constant(-math.inf, mask.dtype)))
+    count = op.ReduceSum(op.cast(mask, ir.DataType.FLOAT), [-1], keepdims=1)
+    return op.Greater(count, op.constant(0.0, ir.DataType.FLOAT))
 
 
 def _scale(op: Builder, query: Any, scale: float | None) -> Any:
@@ -89,12 +96,25 @@ def _repeated(op: Builder, query: Any, tensor: Any) -> Any:
 
 
 @lowering(_ATTENTION, since=23)
-def attention_23(op: Builder, query: Any, key: Any, value: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """One Attention node, where that means the same: four dimensions, no mask that may hide a whole row."""
-    dropout = args[0] if args else kwargs.get("dropout_p", 0.0)
-    is_causal = args[1] if len(args) > 1 else kwargs.get("is_causal", False)
-    is_plain = all(len(each.shape) == 4 for each in (query, key, value)) and mask is None and not dropout
-    if not is_plain or (is_causal and op.size(query, 2) != op.size(key, 2)):
-        return attention(op, query, key, value, mask, *args, **kwargs)
-    scale = kwargs.get("scale")
-    return op.Attention(query, key, value, scale=scale, is_causal=int(is_causal))[0]
+def attention_23(
+    op: Builder, query: Any, key: Any, value: Any, mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    *, scale: Any = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """One Attention node, where tensors have four dimensions and heads are shared as it shares them."""
+    heads = [each.shape[1] for each in (query, key, value) if len(each.shape) == 4]
+    is_plain = len(heads) == 3 and heads[1] == heads[2] and (enable_gqa or heads[0] == heads[1])
+    batches = {each.shape[0] for each in (query, key, value)}
+    if not is_plain or len(batches) > 1 or dropout_p or isinstance(scale, ir.Value):
+        return attention(
+            op, query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    if mask is None:
+        return op.Attention(query, key, value, scale=scale, is_causal=int(is_causal))[0]
+    if mask.dtype is not _BOOL:
+        mask = op.like(mask, query)
+    seen = _sees_something(op, mask)
+    if len(mask.shape) < 2 or mask.shape[-2] == 1 or mask.shape[-1] == 1:  # the node wants rows and columns in full
+        full = [op.size(query, 2), op.size(key, 2)]
+        mask = op.Expand(mask, op.vector(full))
+    result = op.Attention(query, key, value, mask, scale=scale)[0]
+    return op.Where(seen, result, op.constant(0.0, query.dtype))
