@@ -13,6 +13,7 @@ import tintype
 from tests.onnx.comparing import assert_same, operators
 
 F = torch.nn.functional
+attend = F.scaled_dot_product_attention
 nan, inf = float("nan"), float("inf")
 BATCH, LENGTH = tintype.Dim("batch"), tintype.Dim("length")
 
@@ -50,7 +51,7 @@ def _hidden(*sizes: int) -> torch.Tensor:
 @pytest.mark.parametrize("sizes", [(5, 7), (2, 1, 5, 7), (2, 4, 5, 7), (2, 1, 1, 7), (1, 7), (4, 5, 7), (2, 4, 5, 1)])
 def test_masks(sizes: tuple[int, ...], opset: int) -> None:
     def model(q: Any, k: Any, mask: Any, numbers: Any) -> Any:
-        return F.scaled_dot_product_attention(q, k, k, mask), F.scaled_dot_product_attention(q, k, k, numbers, scale=2)
+        return attend(q, k, k, mask), F.scaled_dot_product_attention(q, k, k, numbers, scale=2)
 
     mask = _hidden(*sizes)
     numbers = torch.where(mask, random(*sizes), -inf)
@@ -62,7 +63,7 @@ def test_masks(sizes: tuple[int, ...], opset: int) -> None:
 @pytest.mark.parametrize("length, other", [(5, 5), (3, 7), (7, 3)])
 def test_causal_masks_and_shared_heads(length: int, other: int, opset: int) -> None:
     def model(q: Any, k: Any) -> Any:
-        return F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
+        return attend(q, k, k, is_causal=True, enable_gqa=True)
 
     found = unverified(model, (random(2, 4, length, 8), random(2, 2, other, 8)), opset=opset)
     assert ("Attention" in found) == (opset >= 23)
@@ -70,7 +71,7 @@ def test_causal_masks_and_shared_heads(length: int, other: int, opset: int) -> N
 
 def test_sizes_of_attention_vary() -> None:
     def model(q: Any, mask: Any) -> Any:
-        return F.scaled_dot_product_attention(q, q, q, mask), F.scaled_dot_product_attention(q, q, q, is_causal=True)
+        return attend(q, q, q, mask), attend(q, q, q, is_causal=True)
 
     sizes = ({0: BATCH, 2: LENGTH}, {0: BATCH, 3: LENGTH})
     given = [(random(b, 4, n, 8), random(b, 1, 1, n) > 0) for b, n in ((2, 5), (1, 1), (3, 9))]
@@ -81,7 +82,7 @@ def test_sizes_of_attention_vary() -> None:
 def test_attention_to_nan_is_nan(opset: int) -> None:
     q = random(1, 1, 3, 4)
     q[0, 0, 1] = nan
-    unverified(lambda q, mask: F.scaled_dot_product_attention(q, q, q, mask), (q, torch.eye(3) > 0), opset=opset)
+    unverified(lambda q, mask: attend(q, q, q, mask), (q, torch.eye(3) > 0), opset=opset)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_attention_to_nan_is_nan(opset: int) -> None:
 )
 def test_attention_of_other_shapes_is_no_node(sizes: Any) -> None:
     def model(q: Any, k: Any) -> Any:
-        return F.scaled_dot_product_attention(q, k, k)
+        return attend(q, k, k)
 
     assert "Attention" not in unverified(model, (random(*sizes[0]), random(*sizes[1])))
 

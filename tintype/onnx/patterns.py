@@ -25,9 +25,7 @@ _MEANS = frozenset({aten.mean.dim, aten.rsqrt.default, aten.sqrt.default, aten.a
 _MOST_STEPS = 8
 
 
-def replaced(
-    op: Builder, node: Node, value_of: Callable[[Any], Any], translations: Collection[Any]
-) -> Any:
+def replaced(op: Builder, node: Node, value_of: Callable[[Any], Any], translations: Collection[Any]) -> Any:
     """The value of a node that ends a pattern, as one operator; None for others.
 
     ``value_of`` gives the ONNX values of nodes before it. Where the user translates a part, that stays.
