@@ -167,11 +167,9 @@ def _part(node: Any, tensor: Any, width: int) -> tuple[int, int, int] | None:
     """Start, end and step of a slice of a tensor's last dimension."""
     if not _is(node, aten.slice.Tensor) or node.kwargs or node.args[0] is not tensor:
         return None
-    _, dimension, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])
-    if dimension not in (3, -1):
-        return None
-    start, end, step = slice(start, end, step).indices(width)
-    return start, end, step
+    given = node.args[1:]
+    dimension, start, end, step = [*given, *[0, None, None, 1][len(given) :]]
+    return slice(start, end, step).indices(width) if dimension in (3, -1) else None
 
 
 def _once(op: Builder, node: Any, tensor: Node, interleaved: bool, value_of: Callable[[Any], Any]) -> Any:
