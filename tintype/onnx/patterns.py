@@ -167,8 +167,8 @@ def _part(node: Any, tensor: Any, width: int) -> tuple[int, int, int] | None:
     """Start, end and step of a slice of a tensor's last dimension."""
     if not _is(node, aten.slice.Tensor) or node.kwargs or node.args[0] is not tensor:
         return None
-    given = node.args[1:]
-    dimension, start, end, step = [*given, *[0, None, None, 1][len(given) :]]
+    given = list(node.args[1:])
+    dimension, start, end, step = given + [0, None, None, 1][len(given) :]
     return slice(start, end, step).indices(width) if dimension in (3, -1) else None
 
 
