@@ -144,3 +144,92 @@ def test_a_graph_of_what_is_detached_has_no_history() -> None:
     compiled = tintype.compile(lambda x: x.detach() * 2, backend="aot_eager")
     for _ in range(3):
         assert not compiled(torch.ones(3, requires_grad=True)).requires_grad
+
+
+class Normalizing(Cache):
+    """Layers hold the sizes that they normalize over, which are no tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm((4,))
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.norm(x), position)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs"])
+def test_tuples_of_numbers_are_part_of_graphs(backend: str, recordings: list[Any]) -> None:
+    model, other = Normalizing(), Normalizing()
+    other.load_state_dict(model.state_dict())
+    compiled = tintype.compile(model, backend=backend)
+    with torch.no_grad():
+        assert_decodes(compiled, model, other)
+    assert [type(run) for run in fast_runs_of(compiled)] == [fast_runs.WritingRun]
+
+
+def test_what_is_recorded_writes_where_the_program_writes(recordings: list[Any]) -> None:
+    model, other = pair()
+    compiled = tintype.compile(model, backend="cudagraphs")
+    operators: list[str] = []
+
+    class Noting(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            operators.append(function._overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad():
+        assert_decodes(compiled, model, other, 2)
+        for _ in range(3):
+            with Noting():
+                compiled(torch.randn(1, 4), torch.tensor([0]))
+    assert len(recordings) == 1
+    assert "index_copy_" in operators and "index_copy" not in operators
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_tuples_that_vary(backend: str) -> None:
+    compiled = tintype.compile(lambda x, shape: x.reshape(shape).sin(), backend=backend)
+    x = torch.randn(6)
+    for shape in [(2, 3), (2, 3), (3, 2), (6,), (1, 6), (6, 1), (2, 3)]:
+        assert torch.equal(compiled(x, shape), x.reshape(shape).sin())
+    engine: Any = compiled.engine
+    assert engine.captures <= 2
+
+
+METADATA: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], list[torch.Tensor]]]] = {
+    "storage_offset": (torch.Tensor.storage_offset, lambda: [torch.ones(6)[:3], torch.ones(6)[3:]]),
+    "is_inference": (torch.Tensor.is_inference, lambda: [torch.ones(3), in_inference_mode()]),
+    "is_leaf": (lambda x: x.is_leaf, lambda: [parameter(), parameter() * 1]),
+    "retains_grad": (lambda x: x.retains_grad, lambda: [parameter() * 1, retaining()]),
+    "is_shared": (torch.Tensor.is_shared, lambda: [torch.ones(3), torch.ones(3).share_memory_()]),
+}
+
+
+def parameter() -> torch.Tensor:
+    return torch.ones(3, requires_grad=True)
+
+
+def retaining() -> torch.Tensor:
+    made = parameter() * 1
+    made.retain_grad()
+    return made
+
+
+def in_inference_mode() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.ones(3)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", list(METADATA))
+def test_metadata_that_no_description_tells(name: str, backend: str) -> None:
+    read, examples = METADATA[name]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if read(x) else x * 3
+
+    compiled = tintype.compile(program, backend=backend)
+    first, second = examples()
+    assert not torch.equal(program(first), program(second))
+    for x in (first, first, second, second, first):
+        assert torch.equal(compiled(x), program(x))

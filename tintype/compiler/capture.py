@@ -14,6 +14,7 @@ import enum
 import math
 import types
 import weakref
+from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -156,7 +157,7 @@ class Capture(Reads):
         made = source.root.kind == "value" and id(tensor) not in self.unsettled
         if self.whole_graphs and made and self.follows and not (self.has_writes and read[1:] in known.HISTORY):
             self.guard("assumed", source, (read, arguments, answer, len(self.calls)))
-        elif not self.whole_graphs or inline:  # else all of the tensor's metadata is checked
+        elif not self.whole_graphs or inline or read.lstrip(".") in known.NOT_DESCRIBED:  # else it is checked
             self.guard("answer", source, (read, arguments, answer), inline)
         return answer
 
@@ -192,7 +193,7 @@ class Capture(Reads):
         if self.reason is not None:
             return perform(*args, **kwargs)
         number = len(self.calls)
-        make = self.expression if step is None else self.expression_given_away
+        make: Callable[[Any], Expression] = self._argument if step is None else self.expression_given_away
         try:
             callee = self._callee(function)
             arguments = tuple(map(make, args))
@@ -234,6 +235,17 @@ class Capture(Reads):
             step = ""
         is_given_back = known.gives_back(function, args, kwargs) or (self.whole_graphs and self.follows)
         return self._note_result(number, result, step, is_given_back)
+
+    def _argument(self, value: Any) -> Expression:
+        """How to make an argument of a call again. A tuple of plain values, such as the sizes that a layer normalizes
+        over, is part of a backend's graph, as long as it was not seen to vary."""
+        if self.whole_graphs and type(value) is tuple and all(type(item) in PLAIN for item in value):
+            source = self.sources.get(id(value))
+            if source is not None and source.root.kind != "value" and not source.is_now:
+                if not self.varying.is_seen(source):
+                    self.guard("value", source, value)
+                    return expression_of_new(value, self.expression)
+        return self.expression(value)
 
     def _callee(self, function: Any) -> Expression:
         owner = getattr(function, "__self__", None)

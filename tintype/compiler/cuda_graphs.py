@@ -9,6 +9,7 @@ part of the recording, see :mod:`tintype.compiler.fast_runs`.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,10 +55,13 @@ class Replay:
         self.reason: str | None = None
 
     def __call__(self, *inputs: Any) -> Any:
+        return self.at([tensor.data_ptr() for tensor in inputs], inputs)
+
+    def at(self, addresses: list[int], inputs: Sequence[Any]) -> Any:
+        """Run it with inputs that lie at these addresses."""
         if self.reason is not None or is_being_recorded():
             return self.run(*inputs)
         with self.lock:  # the memory of the graph is there once
-            addresses = [tensor.data_ptr() for tensor in inputs]
             if self.addresses is None:
                 self.addresses = addresses
                 return self.run(*inputs)
@@ -110,6 +114,8 @@ def record(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Seq
 class Recorded:
     """A CUDA graph with its inputs and outputs. ``addresses`` are those of inputs that stay, -1 for others."""
 
+    _staying: Callable[[Sequence[int]], Any]
+
     def __init__(
         self,
         run: Callable[..., Any],
@@ -117,14 +123,18 @@ class Recorded:
         addresses: list[int],
         written: Sequence[int] = (),
     ) -> None:
-        self.addresses = addresses
         self.copied = [position for position, address in enumerate(addresses) if address == -1]
+        staying = [position for position, address in enumerate(addresses) if address != -1]
+        # what stays is compared at each call: as one, since there are many parameters
+        self._staying = operator.itemgetter(*staying) if staying else len
+        self._expected = self._staying(addresses)
         self.written = tuple(written)
         # inputs that are written to in the graph's own memory, for those of the caller to get what is there
         self.given_to = [position for position in self.written if addresses[position] == -1]
         self.inputs = list(inputs)
         for position in self.copied:
             self.inputs[position] = inputs[position].detach().clone()
+        self._own = [self.inputs[position] for position in self.copied]
         self.graph, results = record(run, self.inputs, self.written)
         self.is_single = not isinstance(results, (list, tuple))
         self.results = [results] if self.is_single else list(results)
@@ -137,29 +147,37 @@ class Recorded:
 
     def fits(self, addresses: Sequence[int]) -> bool:
         """Whether what it reads at its own place is there."""
-        return all(expected in (-1, given) for expected, given in zip(self.addresses, addresses, strict=True))
+        return bool(self._staying(addresses) == self._expected)
 
     def replay(self, inputs: Sequence[torch.Tensor]) -> Any:
         """Run it; results are copies, or inputs that it gives back."""
         if self.copied:
-            own = [self.inputs[position] for position in self.copied]
-            torch._foreach_copy_(own, [inputs[position].detach() for position in self.copied])
+            self.copy_inputs(inputs)
         self.graph.replay()
         if self.written:
-            self._show_writes(inputs)
-        results = [
+            self.show_writes(inputs)
+        results = self.copied_results(inputs)
+        return results[0] if self.is_single else results
+
+    def copy_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
+        """To memory of the graph's own."""
+        torch._foreach_copy_(self._own, [inputs[position].detach() for position in self.copied])
+
+    def copied_results(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        """Results that the next replay does not write to."""
+        return tuple(
             inputs[position]
             if position is not None
             else result.clone()
             if isinstance(result, torch.Tensor)
             else result
             for result, position in zip(self.results, self.given_back, strict=True)
-        ]
-        return results[0] if self.is_single else tuple(results)
+        )
 
-    def _show_writes(self, inputs: Sequence[torch.Tensor]) -> None:
+    def show_writes(self, inputs: Sequence[torch.Tensor]) -> None:
         """The graph has written to memory: let the caller's tensors have it, and autograd know of it."""
-        with torch.no_grad():
-            for position in self.given_to:
-                inputs[position].detach().copy_(self.inputs[position])
+        if self.given_to:
+            with torch.no_grad():
+                for position in self.given_to:
+                    inputs[position].detach().copy_(self.inputs[position])
         torch.autograd.graph.increment_version([inputs[position] for position in self.written])

@@ -7,7 +7,9 @@ anew each time. Graphs that write to inputs look where these lie in memory, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import bisect
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +35,8 @@ class FastRun:
         self.unchecked = tuple(unchecked)
         self._known: dict[Any, Callable[..., Any]] = {}
         self._only: Callable[..., Any] | None = None
+        # what there is to be done beside the graphs, where the function has to do it
+        self.why_slow: str | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         run = self._only
@@ -62,8 +66,13 @@ class FastRun:
         entry, state = self.function._find(leaves, spec, tree.call_labels(inputs, {}))
         # a tensor that is given twice is one input of the graphs
         is_each_once = len({id(leaf) for leaf in leaves}) == len(inputs)
-        fast = None if state or not is_each_once else simple_run(entry, inputs)
-        return self.function if fast is None else fast
+        fast: Callable[..., Any] | str = "an input that is given twice, or a container of tensors"
+        if is_each_once and not state:
+            fast = simple_run(self.function._function, entry, inputs)
+        if isinstance(fast, str):
+            self.why_slow = fast
+            return self.function
+        return fast
 
 
 def _described(value: Any) -> Any:
@@ -72,35 +81,38 @@ def _described(value: Any) -> Any:
     return tuple(map(_described, value)) if isinstance(value, (tuple, list)) else value
 
 
-def simple_run(entry: CachedGraphs, inputs: Sequence[Any]) -> Callable[..., Any] | None:
-    """The graphs themselves, where nothing is to be done before and after them but writes; else None."""
+def simple_run(function: Any, entry: CachedGraphs, inputs: Sequence[Any]) -> Callable[..., Any] | str:
+    """The graphs themselves, where nothing is to be done before and after them but writes; else what there is to be
+    done. ``function`` is what the graphs were made of."""
     compiled, recording = entry.compiled, entry.compiled.recording
-    has_more = (
-        entry.merged,
-        entry.questions,
-        isinstance(entry.key[-1], Offsets),
-        compiled.changes_arguments,
-        compiled.returned,
-        recording.new_leaves,
-        recording.detached_first,
-        recording.detached,
-        recording.geometry_changes,
-        recording.backward_error is not None,
-        recording.gradients_read,
-        compiled.epilogue.number_count,
-        torch.is_grad_enabled() != recording.grad_enabled_after,
-        torch._C._is_any_autocast_enabled(),
-    )
+    has_more = {
+        "inputs that share memory": entry.merged,
+        "questions that no guard asks": entry.questions,
+        "the place of inputs in their memory": isinstance(entry.key[-1], Offsets),
+        "containers that are changed": compiled.changes_arguments or compiled.returned,
+        "inputs whose history changes": recording.new_leaves or recording.detached_first or recording.detached,
+        "inputs that get another geometry": recording.geometry_changes,
+        "a backward that eager mode refuses": recording.backward_error is not None,
+        "gradients that are read": recording.gradients_read,
+        "numbers that make views of results": compiled.epilogue.number_count,
+        "a gradient mode that is changed": torch.is_grad_enabled() != recording.grad_enabled_after,
+        "autocast": torch._C._is_any_autocast_enabled(),
+    }
+    for reason, is_so in has_more.items():
+        if is_so:
+            return reason
     has_backward = compiled.backward is not None
-    if any(has_more) or not all(_is_plain(plan, has_backward) for plan in recording.plans):
-        return None
+    if not all(_is_plain(plan, has_backward) for plan in recording.plans):
+        return "results that are views, inputs, or have another history than the graph's"
     if has_backward and not torch.is_grad_enabled():
-        return None
+        return "gradients that are recorded in a part of it"
     differentiable = set(recording.tangents)
     if has_backward and any(plan.requires_grad != (plan.value in differentiable) for plan in recording.plans):
-        return None
+        return "results without gradients"
     if recording.writes:
-        return None if has_backward or not _can_write(recording, inputs) else WritingRun(compiled, inputs)
+        if has_backward or not _can_write(recording, inputs):
+            return "writes that autograd sees, or to what is no plain tensor"
+        return WritingRun(function, compiled, inputs)
     return _outputs_of(compiled, recording, has_backward, inputs)
 
 
@@ -158,30 +170,30 @@ class WritingRun:
 
     Sizes and strides are what guards say, so the memory of a tensor is where it begins. Where that is elsewhere than
     at the call before, it is compared with the memory that is written to. A call in which tensors share such memory
-    is given to ``aot``, which knows what to do (see :attr:`FastRun.function`)."""
+    is given to ``aot``, which knows what to do (see :attr:`FastRun.function`).
 
-    def __init__(self, compiled: Any, inputs: Sequence[torch.Tensor]) -> None:
+    What is recorded as a CUDA graph is ``function``, which writes where the program writes; graphs of ``aot`` compute
+    new values of whole inputs, and copy them."""
+
+    def __init__(self, function: Callable[..., Any], compiled: Any, inputs: Sequence[torch.Tensor]) -> None:
+        self.function = function
         self.compiled = compiled
         self.recording = compiled.recording
         self.written = [write.position for write in self.recording.writes]
         self.lengths = [_length_in_memory(tensor) for tensor in inputs]
         self.positions = [plan.value for plan in self.recording.plans]
-        self.addresses: list[int] | None = None
-        self.spans: list[tuple[int, int, int]] = []  # of what is written to: start, end, position
+        self.places: Places | None = None
         self.forward = compiled.forward
         self._state = StateAccess(None)
         is_flat = all(child.is_leaf() for child in self.recording.out_spec.children())
         self.unflatten = None if is_flat else compiled._unflatten
-        self.run: Callable[..., Any] = self.forward_and_write
-        if isinstance(self.forward, Replay):
-            self.forward = self.forward.run
-            self.run = Replay(self.forward_and_write, self.written)
+        self.replay = Replay(self.as_written, self.written) if isinstance(self.forward, Replay) else None
 
     def __call__(self, *inputs: Any) -> Any:
         addresses = [tensor.data_ptr() for tensor in inputs]
-        if addresses != self.addresses and not self.has_own_memory(addresses):
+        if not self.has_own_memory(addresses):
             return NotImplemented
-        found = self.run(*inputs)
+        found = self.forward_and_write(*inputs) if self.replay is None else self.replay.at(addresses, inputs)
         return found if self.unflatten is None else self.unflatten(found)
 
     def forward_and_write(self, *inputs: Any) -> Any:
@@ -192,24 +204,56 @@ class WritingRun:
         count = len(self.written)
         return [values[count + position] for position in self.positions]
 
+    def as_written(self, *inputs: Any) -> Any:
+        """The same, done by the calls of the program."""
+        with torch.no_grad():
+            return tree.flatten(self.function(*inputs))[0]
+
     def has_own_memory(self, addresses: list[int]) -> bool:
         """Whether no other input lies where one lies that is written to."""
-        before = self.addresses
-        if before is None or any(addresses[position] != before[position] for position in self.written):
-            self.spans = [
-                (addresses[position], addresses[position] + self.lengths[position], position)
-                for position in self.written
-                if self.lengths[position]
-            ]
-            before = [-1] * len(addresses)
-        for position, address in enumerate(addresses):
-            if address != before[position] and self.lengths[position]:
-                end = address + self.lengths[position]
-                for first, last, other in self.spans:
-                    if address < last and first < end and other != position:
-                        return False
-        self.addresses = addresses
+        places = self.places  # another thread may have others meanwhile
+        if places is not None and places.staying(addresses) == places.expected:
+            return all(places.is_apart(addresses[position], self.lengths[position]) for position in places.moving)
+        moving: set[int] = set()
+        if places is not None:
+            pairs = zip(places.addresses, addresses, strict=True)
+            moved = {position for position, (before, now) in enumerate(pairs) if before != now}
+            moving = moved.union(places.moving).difference(self.written)
+        places = Places(addresses, self.lengths, self.written, moving)
+        if not places.are_apart:
+            return False
+        self.places = places
         return True
+
+
+class Places:
+    """Where the inputs of a graph lie that writes to some of them. ``moving`` are positions of those that come from
+    elsewhere at each call, such as arguments beside parameters."""
+
+    staying: Callable[[list[int]], Any]
+
+    def __init__(
+        self, addresses: list[int], lengths: Sequence[int], written: Sequence[int], moving: Iterable[int]
+    ) -> None:
+        self.addresses = addresses
+        self.moving = sorted(moving)
+        others = set(range(len(addresses))).difference(self.moving)
+        self.staying = operator.itemgetter(*sorted(others))
+        self.expected = self.staying(addresses)
+        spans = sorted((addresses[position], addresses[position] + lengths[position]) for position in written)
+        spans = [(first, last) for first, last in spans if first < last]
+        self.starts = [first for first, _ in spans]
+        self.ends = [last for _, last in spans]
+        self.are_apart = all(map(operator.le, self.ends, self.starts[1:])) and all(
+            self.is_apart(addresses[position], lengths[position])
+            for position in range(len(addresses))
+            if position not in written
+        )
+
+    def is_apart(self, address: int, length: int) -> bool:
+        """Whether memory is none of what is written to, whose pieces are apart themselves."""
+        nearest = bisect.bisect_left(self.starts, address + length) - 1  # the last one that begins before its end
+        return not length or nearest < 0 or self.ends[nearest] <= address
 
 
 def _length_in_memory(tensor: torch.Tensor) -> int:

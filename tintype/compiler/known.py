@@ -207,6 +207,10 @@ METADATA_METHODS = frozenset(
         "is_same_size",
     ]
 )
+# metadata that the guards of graphs for backends tell nothing of (see sources.description)
+NOT_DESCRIBED = frozenset(
+    ["is_leaf", "is_nested", "names", "retains_grad", "storage_offset", "is_inference", "is_shared", "is_pinned"]
+)
 # metadata that a write to another tensor may change
 HISTORY = frozenset({"requires_grad", "is_leaf", "retains_grad", "grad_fn"})
 

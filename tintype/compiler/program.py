@@ -276,15 +276,18 @@ class Writer:
         items = self.node.items
         self._check_rest(items)
         in_graph: set[int] = set()
+        held: set[int] = set()  # what graphs give
         for position, item in enumerate(items):
             if isinstance(item, Call) and item.graph is not None:
-                self._graph(item.graph)
+                self._graph(item.graph, position)
                 in_graph.update(call.number for call in item.graph.calls)
+                held.update(item.graph.outputs)
             if not _is_in(item, in_graph):
                 self._item(item, position)
             if isinstance(item, Call):
                 for number in item.frees:
-                    self.emit(f"v{number} = _gone")
+                    if number not in in_graph or number in held:
+                        self.emit(f"v{number} = _gone")
         if not items or not _is_end(items[-1]):
             self._children()
         if sets_modes:  # an exception leaves the statements that would set them back
@@ -440,7 +443,7 @@ class Writer:
         else:
             self.emit(line)
 
-    def _graph(self, graph: Any) -> None:
+    def _graph(self, graph: Any, position: int) -> None:
         inputs = ", ".join(self.expression(expression) for expression in graph.inputs)
         targets = "".join(f"{_target(call)}, " for call in graph.calls if call.number in graph.outputs)
         run = f"{self.program.bind(graph.run)}({inputs})"
@@ -467,8 +470,8 @@ class Writer:
             name = f"v{call_in_graph.number}"
             if call_in_graph.alias is not None:
                 self.emit(f"{name} = {self.expression(call_in_graph.alias)}")
-            elif call_in_graph.number not in graph.outputs:
-                self.emit(f"{name} = _gone")
+            elif call_in_graph.number not in graph.outputs and position < self.safe_from:
+                self.emit(f"{name} = _gone")  # a miss hands over all results so far
             self.defined.add(name)
 
     def _effect(self, effect: Effect, position: int) -> None:

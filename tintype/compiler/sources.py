@@ -174,7 +174,10 @@ class Guard:
     def _expected_key(self) -> Any:
         match self.kind:
             case "value":
-                return value_key(self.expected) if type(self.expected) in PLAIN else self.expected
+                kind = type(self.expected)
+                if kind is tuple:
+                    return tuple(map(value_key, self.expected))
+                return value_key(self.expected) if kind in PLAIN else self.expected
             case "answer" | "relation" | "assumed":
                 return value_key(self.expected[2])
             case "type" | "is":
@@ -326,7 +329,7 @@ _WITHOUT_HOOKS = (
 
 def _tensor_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any], str]) -> str:
     """That a tensor has a description; written out, since this is most of what guards of a model's graphs ask."""
-    kind, dtype, shape, strides, requires_grad, device, layout, is_leaf, is_flipped = expected
+    kind, dtype, shape, strides, requires_grad, device, layout, is_flipped = expected
     conditions = [
         f"type({name}) is {bind(kind)}",
         f"{name}.layout is {bind(layout)}",
@@ -334,7 +337,6 @@ def _tensor_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any]
         f"{name}.shape == {bind(shape)}",
         f"{name}.requires_grad is {requires_grad}",
         f"{name}.is_cpu" if device.type == "cpu" else f"{name}.device == {bind(device)}",
-        f"{name}.is_leaf is {is_leaf}",
     ]
     if layout is torch.strided:
         # where all sizes are more than one, there is one way to lie in memory without gaps and in order
@@ -364,6 +366,8 @@ def _value_condition(name: str, expected: Any, bind: Callable[[Any], str], test:
         return f"(type({name}) is float and {name} == {bind(expected)})"
     if kind in (torch.dtype, torch.layout, torch.memory_format):
         return f"{name} is {bind(expected)}"
+    if kind is tuple:  # most often the very same one
+        return f"({name} is {bind(expected)} or {bind(test)}({name}))"
     return f"{bind(test)}({name})"
 
 
@@ -408,7 +412,8 @@ def is_printed_as(expected: tuple[type, str], found: Any) -> bool:
 
 
 def description(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """All that graphs of other backends may rest on."""
+    """All that graphs of other backends may rest on. That a tensor has no history matters to nothing but writes,
+    which autograd has a part in (see :mod:`tintype.compiler.fast_runs`)."""
     return (
         type(tensor),
         tensor.dtype,
@@ -417,12 +422,11 @@ def description(tensor: torch.Tensor) -> tuple[Any, ...]:
         tensor.requires_grad,
         tensor.device,
         tensor.layout,
-        tensor.is_leaf,
         tensor.is_conj() or tensor.is_neg(),
     )
 
 
-_PARTS = ("type", "dtype", "shape", "strides", "requires_grad", "device", "layout", "is_leaf", "conjugation")
+_PARTS = ("type", "dtype", "shape", "strides", "requires_grad", "device", "layout", "conjugation")
 
 
 def differences(expected: tuple[Any, ...], found: Any) -> str:

@@ -26,6 +26,10 @@ class Varying:
         self.paths: set[Any] = set()
         self.has_sizes = dynamic is True
 
+    def is_seen(self, source: Source) -> bool:
+        """Whether what is there was seen to change."""
+        return source.path in self.paths
+
     def number(self, source: Source) -> bool:
         """Whether a number that is read there varies. What a step gives does."""
         if self.dynamic is False:
@@ -57,7 +61,11 @@ class Varying:
                 found = guard.source.fetch(args, kwargs, values)
             except LOOKUP_ERRORS:
                 continue
-            if guard.kind == "value" and type(guard.expected) in (int, float) and type(found) is type(guard.expected):
+            if guard.kind == "value" and type(guard.expected) is tuple:
+                self.paths.add(guard.source.path)
+            elif (
+                guard.kind == "value" and type(guard.expected) in (int, float) and type(found) is type(guard.expected)
+            ):
                 self.paths.add(guard.source.path)
                 if any(step == ("attribute", (str, "shape")) for step in guard.source.path):
                     self.has_sizes = True
