@@ -533,3 +533,34 @@ def test_a_view_from_before_a_change_of_geometry_that_nobody_uses_again() -> Non
         return (leaf,), (leaf,)
 
     check(function, arguments)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.transpose_(0, 1), lambda x: x.unsqueeze_(0)])
+@pytest.mark.parametrize("to_base", [False, True])
+def test_a_view_with_a_new_geometry_is_not_written_to(change: Any, to_base: bool) -> None:
+    """The gradient would go to the elements that it had before."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        part = y[:2]
+        change(part)
+        (y if to_base else part).mul_(torch.arange(2.0))
+        return y.sum() * 2
+
+    compiled = tintype.aot.function(function)
+    with pytest.raises(MutationError, match="changes the size or strides of a view in place and writes"):
+        compiled(torch.ones(3, 2, requires_grad=True))
+    assert torch.equal(compiled(torch.ones(3, 2)), function(torch.ones(3, 2)))
+
+
+def test_a_view_with_a_new_geometry_that_is_read() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        part = (x * 2)[:2]
+        part.t_()
+        return part * torch.arange(2.0)
+
+    def arguments() -> Any:
+        leaf = torch.arange(6.0).reshape(3, 2).requires_grad_()
+        return (leaf,), (leaf,)
+
+    check(function, arguments)

@@ -382,6 +382,22 @@ KEPT = [
     Kept("a view of what gets another dimension", static(), (x("x0", "4"),),
          "v0 = x0 * self.p0\nv1 = v0.expand(*v0.shape)\nv0.unsqueeze_(0).add_(1)\nv1 * 2",
          "self.p0 = torch.nn.Parameter(torch.randn(4))"),
+    Kept("a view of several dimensions gets another one and is written to", static(), (x("x0", "3", "2", "3"),),
+         "v0 = self.m0(x0)\nv0.unsqueeze_(0).add_(1)\nv0.relu_()\nv0",
+         "self.m0 = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 2))"),
+    Kept("a branch writes through a view of what has gaps and was written to", static(),
+         (x("x0", "3", "4", layout="strided"),),
+         "with torch.no_grad():\n    x0[:2] = 1\ndef f0(a0):\n    a0.flatten()[0] = 2\n    return a0.clone()\n"
+         "v0 = tintype.cond((x0 > 0.5).any(), f0, lambda a0: a0.clone(), (x0,))\n(v0, x0)"),
+    Kept("a branch writes through a view of what has gaps, and a weight is written to", static(),
+         (x("x0", "3", "1", "3", layout="strided"), x("x1", "3", "1", "3")),
+         "def f0(a0):\n    x0.flatten()[1:].mul_(2)\n    return x0.clone()\n"
+         "v0 = tintype.cond(x1.sum() > 0, f0, lambda a0: a0.clone(), (x1,))\nself.p0.data.mul_(0.5)\nx0",
+         "self.p0 = torch.nn.Parameter(torch.randn(3, 4))"),
+    Kept("deviations of rows that vary, one after the other", dim(m=3), (x("x0", "3", "m"),),
+         "tintype.scan(lambda a0, a1: (a1.std(0) * 1, a1.clone()), torch.ones(()), x0)[0]"),
+    Kept("a convolution of channels that may be none", auto(n=3), (x("x0", "3", "n", "3"),),
+         "v0 = torch.nn.functional.conv1d(x0, torch.ones(2, x0.shape[1], 1))\n(v0, torch.ones(v0.shape))"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

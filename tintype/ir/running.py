@@ -10,12 +10,15 @@ from torch.fx import Graph, Node
 
 from tintype.ir.graph import placeholders, subgraph_at
 from tintype.ir.operators import callable_of
+from tintype.symbolic.bridge import sym_ite
 
 Call = Callable[[Node, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def call_node(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a node computes from values."""
+    if node.target is torch.sym_ite and type(args[1]) is not type(args[2]):
+        return sym_ite(*args)  # torch's own wants two numbers of one class, also where one is a plain one
     return callable_of(node.target)(*args, **kwargs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from torch.fx import GraphModule, Node
@@ -21,12 +21,19 @@ from tintype.transforms.views import laid_out
 
 class FunctionalGraph:
     """A graph that was functionalized, and the new values of those of its inputs that it wrote to, by position;
-    ``writes`` says how that looks to autograd."""
+    ``writes`` says how that looks to autograd, ``layouts`` which inputs have to lie as in the example, and for whom."""
 
-    def __init__(self, module: GraphModule, new_values: dict[int, Node], writes: Mapping[int, StateWrite]) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        new_values: dict[int, Node],
+        writes: Mapping[int, StateWrite],
+        layouts: Mapping[int, Node],
+    ) -> None:
         self.module = module
         self.new_values = new_values
         self.writes = writes
+        self.layouts = layouts
         self.returned = False
 
     def return_values(self, positions: Sequence[int], at: int | None = None) -> None:
@@ -76,22 +83,30 @@ def functional_graphs(functional: Functionalization, node: Node) -> list[Functio
     for place, module in graphs_of(node):
         operands = OPERATORS[node.target].shared_with(node, place)
         if module not in functional.finished:
-            inputs = zip(operands, placeholders(module.graph), strict=False)
+            inputs = list(zip(operands, placeholders(module.graph), strict=False))
             constants = [inner for operand, inner in inputs if operand in functional.constants]
-            functional.finished[module] = functional_graph(functional.context, module, constants)
+            shared = {inner for operand, inner in inputs if isinstance(operand, Node)}
+            functional.finished[module] = functional_graph(functional.context, module, constants, shared)
         graph = functional.finished[module]
+        for position, reader in graph.layouts.items():
+            handle = functional.handles.get(operands[position])
+            functional.rely_on_layout(operands[position] if handle is None else handle.source, reader)
         for position, write in graph.writes.items():
             functional.state_writes.setdefault(functional.handle_of(operands[position]).source.name, write)
         graphs.append(graph)
     return graphs
 
 
-def functional_graph(context: FakeContext, module: GraphModule, constants: Sequence[Node] = ()) -> FunctionalGraph:
-    """Functionalize a graph, in place; ``constants`` are inputs that stand for constants of the program."""
+def functional_graph(
+    context: FakeContext, module: GraphModule, constants: Sequence[Node] = (), shared: Collection[Node] = ()
+) -> FunctionalGraph:
+    """Functionalize a graph, in place; ``constants`` are inputs that stand for constants of the program, ``shared``
+    those that are tensors of the graph around it."""
     graph = module.graph
     inputs = placeholders(graph)
     specs = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
-    mutations = Functionalization(graph, context, specs, constants=constants).run()
+    functionalization = Functionalization(graph, context, specs, constants=constants, shared=shared)
+    mutations = functionalization.run()
     output = output_node(graph)
     results: Any = output.args[0]
     output.args = (results[len(mutations) :],)
@@ -100,7 +115,8 @@ def functional_graph(context: FakeContext, module: GraphModule, constants: Seque
     writes: dict[int, StateWrite] = {
         p: spec.write for p, spec in zip(written, mutations, strict=True) if spec.write is not StateWrite.IN_PLACE
     }
-    return FunctionalGraph(module, dict(zip(written, results, strict=False)), writes)
+    layouts = {inputs.index(source): doubt.call for source, doubt in functionalization.doubts.outside.items()}
+    return FunctionalGraph(module, dict(zip(written, results, strict=False)), writes, layouts)
 
 
 def add_new_values(functional: Functionalization, node: Node, written: Sequence[Node], at: int | None = None) -> None:

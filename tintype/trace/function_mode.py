@@ -359,6 +359,8 @@ def _local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float
 
 
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
+    if isinstance(condition, bool):  # torch's own wants two numbers of one class, also where one is a plain one
+        return chosen if condition else otherwise
     return sym_ite(condition, chosen, otherwise) if isinstance(condition, torch.SymBool) else NotImplemented
 
 

@@ -53,7 +53,7 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         recorder.follow_modes()
         view = recorder.record(_VIEWS[func], tensor, *args[1:], **kwargs)
     recorder.follow_modes()
-    recorder.note_became_view(view)
+    recorder.note_became_view(tensor, view)
     _replace(recorder, tensor, view)
     return tensor
 
@@ -90,6 +90,16 @@ def earlier_view(changed: Node) -> MutationError:
     return MutationError(
         "the program changes the size or strides of a tensor in place and uses a view afterwards that it made "
         "before, whose gradient can't be captured",
+        location=location_of(changed),
+        remedy="use the operator without the underscore, which makes a view",
+    )
+
+
+def changed_view(changed: Node) -> MutationError:
+    """A view that became what a node is can't be written to."""
+    return MutationError(
+        "the program changes the size or strides of a view in place and writes to its memory afterwards, whose "
+        "gradient can't be captured",
         location=location_of(changed),
         remedy="use the operator without the underscore, which makes a view",
     )

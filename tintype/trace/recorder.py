@@ -566,7 +566,7 @@ class Recorder(Answers, TorchDispatchMode):
         """Whether a tensor that the program was given may get another size or other strides (``x.t_()``)."""
         return False
 
-    def note_became_view(self, view: FakeTensor) -> None:
+    def note_became_view(self, tensor: FakeTensor, view: FakeTensor) -> None:
         """A tensor of the program has become a view of what it was, by such an operator."""
 
 

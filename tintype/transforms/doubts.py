@@ -132,8 +132,11 @@ def _conditions_of_copy(call: Node, before: TensorInfo, after: TensorInfo) -> li
 class Doubts:
     """The doubts of one functionalization: which of them a tensor's value rests on, and which the program does."""
 
-    def __init__(self, graph: Graph, written: Collection[Storage]) -> None:
+    def __init__(self, graph: Graph, written: Collection[Storage], shared: Collection[Node] = ()) -> None:
         self.graph = graph
+        # inputs of a graph inside of another that are tensors of that one, and those whose layout this one rests on
+        self._shared = shared
+        self.outside: dict[Node, Doubt] = {}
         self.of_call = find_doubts(graph, written) if written else {}
         # copies by the example's layout that may share memory in another one
         self._links: dict[Storage, list[tuple[Storage, Doubt]]] = {}
@@ -185,7 +188,13 @@ class Doubts:
     # --- assertions ----------------------------------------------------------------------------------------
 
     def write(self, environment: Any) -> list[MutationError]:
-        """Assert what the program rests on; returns what can't be."""
+        """Assert what the program rests on; returns what can't be.
+
+        How a tensor of another graph lies in memory is that graph's to assert: what comes in may be a copy of it.
+        """
+        for doubt in self.relied_on:
+            self.outside.update({source: doubt for source in doubt.sources if source in self._shared})
+            doubt.sources = [source for source in doubt.sources if source not in self._shared]
         return write_doubts(self.graph, self.relied_on, environment)
 
 

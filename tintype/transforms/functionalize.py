@@ -95,6 +95,7 @@ class Functionalization:
         input_specs: list[InputSpec],
         state_writes: Mapping[str, StateWrite] | None = None,
         constants: Collection[Node] = (),
+        shared: Collection[Node] = (),
     ) -> None:
         self.graph = graph
         self.context = context
@@ -108,7 +109,7 @@ class Functionalization:
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
         drop_idle_dropouts(graph)
         self.written = written_storages(graph)
-        self.doubts = Doubts(graph, self.written)
+        self.doubts = Doubts(graph, self.written, shared)
         self.layouts = Layouts()
         self.histories = Histories(graph, input_specs)
         self.handles: dict[Node, Handle] = {}
@@ -303,7 +304,8 @@ class Functionalization:
         return value
 
     def rely_on_layout(self, tensor: Node, reader: Node) -> None:
-        """The program looks at memory as it lies there: it has to lie as in the example."""
+        """The program looks at memory as it lies there: it has to lie as in the example. ``reader`` may be a node of
+        a graph inside of this one."""
         sources = self.layouts.sources(tensor)
         if sources:
             self.doubts.relied_on[Doubt(reader, sources, [])] = None

@@ -24,7 +24,7 @@ from torch.fx import Graph, GraphModule, Node
 from tintype import tree
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, TintypeError, UnsupportedInputError
 from tintype.fake.context import FakeContext
-from tintype.fake.info import TensorInfo, preserved_strides
+from tintype.fake.info import Storage, TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
     add_placeholder,
@@ -45,7 +45,7 @@ from tintype.symbolic.expression import Symbol
 from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
 from tintype.trace.capture_failures import explained
-from tintype.trace.metadata_writes import earlier_view, has_earlier_view, refuse_earlier_views
+from tintype.trace.metadata_writes import changed_view, earlier_view, has_earlier_view, refuse_earlier_views
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording
@@ -99,6 +99,8 @@ class JointRecorder(Recorder):
         self.in_backward = False
         # what tensors became that got another geometry in place
         self.became_views: list[Node] = []
+        # the memory of views that got one, and what they became
+        self._changed_views: dict[Storage, Node] = {}
         self._forward_origins: dict[int, Origin] = {}
         self._backward_origins: dict[int, Origin] = {}
         self._real: dict[int, RealTensor] = {}
@@ -151,12 +153,26 @@ class JointRecorder(Recorder):
                         "another one, which a joint graph can't capture",
                         remedy="register the whole tensor as the buffer and write to a slice of it",
                     )
+            if self._changed_views:
+                self._refuse_changed_views(value, call)
         return super()._write(call)
 
-    def note_became_view(self, view: FakeTensor) -> None:
+    def note_became_view(self, tensor: FakeTensor, view: FakeTensor) -> None:
         """A tensor of the program has become a view of what it was."""
         if self.is_recording:
             self.became_views.append(view.node)
+            if tensor._is_view():
+                self._changed_views[view.info.storage] = view.node
+
+    def _refuse_changed_views(self, written: Any, call: Call) -> None:
+        """After a write to its memory, autograd makes the history of a view anew by the operator that made it: of one
+        that got another geometry since then, gradients would go to other elements."""
+        for tensor in written if isinstance(written, (list, tuple)) else (written,):
+            changed = self._changed_views.get(tensor.info.storage) if type(tensor) is FakeTensor else None
+            if changed is not None and any(
+                isinstance(value, torch.Tensor) and value.requires_grad for value in (tensor, *call.args)
+            ):
+                raise changed_view(changed)
 
     def has_new_history(self, real: torch.Tensor) -> bool:
         """Whether autograd saw a write to a tensor of the model."""

@@ -14,6 +14,7 @@ from tintype.symbolic import Size, ge
 from tintype.symbolic.sizes import (
     at_least,
     contiguous_strides,
+    decided_zero,
     is_one,
     product,
     require,
@@ -130,7 +131,7 @@ def _direct(
             _spatial_size(full[i + 2], weight_sizes[i + 2], steps[i], margins[i], spread[i]) for i in range(space)
         ]
     options = (steps, (0,) * space, spread, groups)
-    channels = 0 if type(full[1]) is int and full[1] == 0 else weight_sizes[0]  # of nothing the kernel makes nothing
+    channels = 0 if decided_zero(full[1]) else weight_sizes[0]  # of nothing the kernel makes nothing
     return _result(input, weight, (full[0], channels, *spatial), space, options)
 
 
