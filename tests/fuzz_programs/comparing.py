@@ -25,25 +25,26 @@ def difference(eager: Outcome, other: Outcome, state: bool = True, tolerance: fl
         for name, value in eager.state.items():
             if name in other.state:
                 found = found or compare(value, other.state[name], f"state {name} after the call", tolerance)
+            elif name in eager.changed:
+                found = found or f"state {name}: changed in eager mode, not there otherwise"
     if not found and len(eager.log) != len(other.log):
         found = f"log: {len(eager.log)} entries in eager mode, {len(other.log)} otherwise"
     if not found:
-        found = compare([list(entry) for entry in eager.log], [list(entry) for entry in other.log], "log", 1e-2)
-    return found or gradient_difference(eager, other, max(tolerance, 1e-3))
+        found = compare([list(entry) for entry in eager.log], [list(entry) for entry in other.log], "log", tolerance)
+    return found or gradient_difference(eager, other, tolerance)
 
 
 def gradient_difference(eager: Outcome, other: Outcome, tolerance: float) -> str | None:
     """How the gradients differ; one that is missing is one of zeros."""
     expected = dict(enumerate(eager.gradients or [])) | eager.parameter_gradients
     got = dict(enumerate(other.gradients or [])) | other.parameter_gradients
-    for name, value in expected.items():
-        mine = got.get(name)
+    for name in {**expected, **got}:
+        value, mine = expected.get(name), got.get(name)
         if value is None and mine is None:
             continue
         if value is None or mine is None:
             there = mine if value is None else value
-            # zero times an infinite slope is nan, where there is no gradient to begin with it is nothing
-            if there.numel() and bool((there.nan_to_num(0) != 0).any()):
+            if there.numel() and bool((there != 0).any()):
                 which = "only otherwise" if value is None else "in eager mode only"
                 return f"gradient {name}: there {which}"
             continue
@@ -76,7 +77,8 @@ def compare(eager: Any, other: Any, where: str, tolerance: float = 0.0) -> str |
                 return found
         return None
     if isinstance(eager, float):
-        same = eager == other or abs(eager - other) <= (tolerance or 1e-4) * max(1, abs(eager)) or eager != eager
+        same = eager == other or abs(eager - other) <= (tolerance or 1e-4) * max(1, abs(eager))
+        same = same or (eager != eager and other != other)
     else:
         same = eager == other
     return None if same else f"{where}: {eager!r} in eager mode, {other!r} otherwise"
@@ -97,8 +99,8 @@ def compare_tensors(eager: torch.Tensor, other: torch.Tensor, where: str, tolera
     relative, absolute = TOLERANCES[eager.dtype]
     wide = torch.complex128 if eager.is_complex() else torch.float64
     one, two = eager.to(wide), other.to(wide)
-    # sums of large numbers that cancel are as exact as their parts
-    scale = one.abs().nan_to_num(0, 0, 0).max().item() if one.numel() else 0.0
+    # with a tolerance, sums of large numbers that cancel are as exact as their parts
+    scale = one.abs().nan_to_num(0, 0, 0).max().item() if one.numel() and tolerance else 0.0
     if torch.allclose(
         one, two, rtol=max(relative, tolerance), atol=max(absolute, tolerance) * max(1.0, scale), equal_nan=True
     ):

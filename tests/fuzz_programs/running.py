@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.overrides
 import torch.utils._pytree as pytree
 
 import tintype
@@ -25,6 +26,7 @@ class Outcome:
     results: list[Any] = dataclasses.field(default_factory=list)  # of each call
     arguments: list[Any] = dataclasses.field(default_factory=list)
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    changed: set[str] = dataclasses.field(default_factory=set)  # names of what is another state than before
     log: list[Any] = dataclasses.field(default_factory=list)
     gradients: list[Any] | None = None
     parameter_gradients: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -88,10 +90,57 @@ def run_as_differentiated(model: Callable[..., Any], runnable: Runnable, case: C
     """The same with gradients of the values that operators had.
 
     Eager mode computes some gradients from values that were overwritten meanwhile: autograd does not notice writes to
-    ``x.data``, nor those to arguments of ``kron``, which looks at them through ``_unsafe_view``.
+    ``x.data``, nor those to arguments of ``kron``, which looks at them through ``_unsafe_view``. It does not see that
+    a tensor got another geometry in a region without gradients, and takes the elements of its gradient for others.
+    What a tensor was before it is filled gets a gradient of zeros, which an infinite slope in front of it makes nan.
     """
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor):
+    with (
+        torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor),
+        _AsWritten(),
+    ):
         return run(model, runnable, case)
+
+
+_GEOMETRY = {
+    getattr(torch.Tensor, f"{name}_") for name in ("transpose", "t", "swapaxes", "swapdims", "unsqueeze", "squeeze")
+}
+_FILLED = {getattr(torch.Tensor, f"{name}_") for name in (
+    "zero", "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor",
+    "normal", "uniform", "exponential", "bernoulli", "random", "cauchy", "log_normal", "geometric",
+)}  # fmt: skip
+
+
+# Those whose new value may have a history.
+_COPIED = {torch.Tensor.fill_, torch.Tensor.copy_}
+
+
+class _Forget(torch.autograd.Function):
+    """A tensor without the history that it had."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None
+
+
+class _AsWritten(torch.overrides.TorchFunctionMode):
+    """Autograd sees changes of geometry wherever they are, and nothing behind a tensor that is filled."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensor = args[0] if args else None
+        if func in _GEOMETRY and tensor.requires_grad:
+            with torch.enable_grad():
+                return func(*args, **(kwargs or {}))
+        is_filled = func in _FILLED or func in _COPIED
+        if is_filled and tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
+            _Forget.apply(tensor)
+            if func in _FILLED:
+                args = (tensor, *pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, args[1:]))
+        return func(*args, **(kwargs or {}))
 
 
 def run(function: Callable[..., Any], runnable: Runnable, case: Case) -> Outcome:
@@ -100,6 +149,7 @@ def run(function: Callable[..., Any], runnable: Runnable, case: Case) -> Outcome
     arguments, leaves = runnable.arguments(case)
     log_before = len(operators.LOG)
     state = function if isinstance(function, torch.nn.Module) else None
+    before = state_of(state)
     grad_mode, threads = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
         for _ in range(case.calls):
@@ -115,13 +165,22 @@ def run(function: Callable[..., Any], runnable: Runnable, case: Case) -> Outcome
         outcome.error = error
         error.__traceback__ = None
     outcome.arguments = copied(list(arguments))
-    if state is not None:
-        outcome.state = {
-            name: value.detach().clone() for name, value in [*state.named_buffers(), *state.named_parameters()]
-        }
+    outcome.state = state_of(state)
+    outcome.changed = {name for name, value in before.items() if not _is_same(value, outcome.state.get(name))}
     outcome.log = operators.LOG[log_before:]
     del operators.LOG[log_before:]
     return outcome
+
+
+def state_of(module: torch.nn.Module | None) -> dict[str, torch.Tensor]:
+    """Copies of a module's buffers and parameters."""
+    if module is None:
+        return {}
+    return {name: value.detach().clone() for name, value in [*module.named_buffers(), *module.named_parameters()]}
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and one.shape == other.shape and torch.allclose(one, other, 0, 0, equal_nan=True)
 
 
 def copied(values: Any) -> Any:

@@ -126,3 +126,51 @@ def test_faults_have_their_verdicts(
     program = Program(0, (Input("x0", ("3",)),), members, (), "x0 * self.p0", Sizes({}))
     judgement = judge(program, every_case(program), ["module", "saved"])
     assert [(remark.verdict, remark.variant) for remark in judgement.remarks] == [(verdict, "saved")]
+
+
+class Changed(torch.nn.Module):
+    """A variant whose result is changed by a function."""
+
+    def __init__(self, module: torch.nn.Module, change: Callable[..., object]) -> None:
+        super().__init__()
+        self.module = module
+        self.change = change
+
+    def forward(self, *arguments: object) -> object:
+        return self.change(self.module(*arguments), *arguments)
+
+
+@pytest.mark.parametrize(
+    "lines, change, text",
+    [
+        ("x0.detach() * 2", lambda result, x: result + (x - x.detach()), "gradient 0: there only otherwise"),
+        ("torch.cat([x0 * 1e6, x0])", lambda result, x: result + torch.eye(6)[5], "values differ"),
+        ("(x0.half() * 2).float()", lambda result, x: result * 1.01, "values differ"),
+        ("torch.rand_like(x0)", lambda result, x: result[: x.stride(0) + 1], "(3,) in eager mode, (2,) otherwise"),
+    ],
+    ids=["gradient", "one element", "half precision", "sizes of what is drawn"],
+)
+def test_small_faults_are_found(
+    lines: str, change: Callable[..., object], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MAKERS, "saved", lambda exported: Changed(exported.program.module(), change))
+    program = Kept("", Sizes({}), (Input("x0", ("3",), layout="strided"),), lines).program()
+    judgement = judge(program, every_case(program), ["saved"])
+    assert judgement.worst is not None and judgement.worst.verdict == WRONG
+    assert text in judgement.worst.text
+
+
+@pytest.mark.direct(reason="variants are made from what export returns")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "v0 = x0.abs().sqrt() * 2\nwith torch.no_grad():\n    v0.transpose_(0, 1).add_(1)\nv0",
+        "v0 = (x0 * 0).sqrt()\nx0.eq_(v0)\nx0",
+        "v0 = (x0 * 0).sqrt()\nv0.zero_()\nv0",
+    ],
+    ids=["geometry without gradients", "compared in place", "filled"],
+)
+def test_gradients_that_autograd_gets_wrong_are_no_faults(lines: str) -> None:
+    program = Kept("", Sizes({}), (Input("x0", ("2", "2")),), lines).program()
+    judgement = judge(program, every_case(program), ["module", "saved"])
+    assert judgement.verdict == "ok", judgement.worst
