@@ -21,7 +21,8 @@ from tintype.transforms.views import laid_out
 
 class FunctionalGraph:
     """A graph that was functionalized, and the new values of those of its inputs that it wrote to, by position;
-    ``writes`` says how that looks to autograd, ``layouts`` which inputs have to lie as in the example, and for whom."""
+    ``writes`` says how that looks to autograd, ``layouts`` which inputs have to lie as in the example, and
+    for the sake of which node."""
 
     def __init__(
         self,
