@@ -1,4 +1,4 @@
-"""A UNet of diffusers for varying batches, heights and widths."""
+"""A UNet of diffusers for varying batches, heights and widths, by following the advice of the error."""
 
 import torch
 from diffusers import UNet2DModel
@@ -10,10 +10,12 @@ model = UNet2DModel(
     down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
 ).eval()  # fmt: skip
 inputs = {"sample": torch.randn(2, 3, 16, 16), "timestep": torch.tensor(5)}
-half = tintype.Dim("half", min=4, max=32)
-width = tintype.Dim("half_width", min=4, max=32)
-shapes = {"sample": {0: tintype.Dim("batch", max=8), 2: 2 * half, 3: 2 * width}, "timestep": None}
-program = tintype.export(model, (), inputs, dynamic_shapes=shapes)
+sizes = {0: tintype.Dim("batch"), 2: tintype.Dim("H"), 3: tintype.Dim("W")}
+try:
+    program = tintype.export(model, (), inputs, dynamic_shapes={"sample": sizes, "timestep": None})
+except tintype.ConstraintViolationError as error:
+    print(error)  # batch = Dim('batch', max=63), H = 2*_H, W = 2*_W, with the lines of diffusers that need it
+    program = tintype.export(model, (), inputs, dynamic_shapes=error.suggested)
 other = {"sample": torch.randn(3, 3, 24, 32), "timestep": torch.tensor(7)}
 torch.testing.assert_close(program.module()(**other).sample, model(**other).sample)
 print(program.contract())

@@ -259,7 +259,42 @@ def test_explicit_guards_may_be_assertions() -> None:
             [(Dim("a"), 5)], [lambda a: eq(a, 4)], {"a": "Dim('a', min=5)"}, id="the example's side of a hole"
         ),
         pytest.param([(Dim("a"), 3)], [lambda a: eq(a, 4)], {"a": "Dim('a', max=3)"}, id="the other side"),
-        pytest.param([(Dim("a"), 3), (Dim("b"), 4)], [le], {"a": "3", "b": "4"}, id="an inequality of two"),
+        pytest.param(
+            [(Dim("a"), 3), (Dim("b"), 4)],
+            [le],
+            {"a": "Dim('a', max=4)", "b": "Dim('b', min=4)"},
+            id="an inequality of two",
+        ),
+        pytest.param(
+            [(Dim("a"), 3), (Dim("b"), 4)],
+            [lambda a, b: le(a * b, 1000)],
+            {"a": "Dim('a', max=16)", "b": "Dim('b', max=16)"},
+            id="a product that is at most something",
+        ),
+        pytest.param(
+            [(Dim("a", max=4), 3), (Dim("b"), 4)],
+            [lambda a, b: le(a * b, 1000)],
+            {"b": "Dim('b', max=128)"},
+            id="a product of which one factor has a bound",
+        ),
+        pytest.param(
+            [(Dim("a"), 16), (Dim("b"), 16)],
+            [lambda a, b: ge(a * b, 20)],
+            {"a": "Dim('a', min=8)", "b": "Dim('b', min=8)"},
+            id="a product that is at least something",
+        ),
+        pytest.param(
+            [(Dim("a"), 0), (Dim("b"), 4)],
+            [lambda a, b: le(a * b, 3)],
+            {"a": "0", "b": "4"},
+            id="a product of nothing in the example",
+        ),
+        pytest.param(
+            [(Dim("a"), 4), (Dim("b"), 1)],
+            [lambda a, b: le(a // b, 4)],
+            {"a": "Dim('a', max=4)"},
+            id="a quotient that is at most something",
+        ),
         pytest.param(
             [(Dim("a"), 3), (Dim("b"), 4)], [lambda a, b: eq(a + b, 7)], {"a": "3", "b": "4"}, id="a falling relation"
         ),

@@ -306,7 +306,7 @@ class _Report:
         if violated:
             lines += [_header("Constraints violated", dict.fromkeys(others or fixed)), *violated]
         lines += ["Suggested fixes:", *fix_lines(self.fixes, declared)]
-        if fixed and any(step.forced for step in self.solution.steps):
+        if any(step.forced for step in self.solution.steps):
             lines.append(
                 "What is too complex can also be left to vary: Dim.AUTO takes what the model allows, and "
                 "prefer_deferred_runtime_asserts_over_guards=True checks it in every call."

@@ -360,6 +360,7 @@ class Solution:
             self._force_moduli,
             self._force_multiples,
             self._strengthen,
+            self._force_bounds,
             self._force_all,
         )
         return any(force(guard, condition) for force in choices for guard, condition in found)
@@ -441,6 +442,29 @@ class Solution:
         self._exchange(condition, chosen)
         return True
 
+    def _force_bounds(self, guard: Guard, condition: Expr) -> bool:
+        """Bounds around the example within which an inequality of several sizes always holds: powers of two, as far
+        from the example as that allows. ``H*W <= 2**26`` holds where both are at most 8192."""
+        if condition.operation != "le":
+            return False
+        ends = _harmful_ends(condition)
+        steps = range(_MOST_BITS, -1, -1)
+        up = next((step for step in steps if self._holds_within(condition, _box(ends, 0, step))), 0)
+        down = next((step for step in steps if self._holds_within(condition, _box(ends, step, up))), 0)
+        box = _box(ends, down, up)
+        if any(bounds.is_point for bounds in box.values()) or not self._holds_within(condition, box):
+            return False
+        for parameter, bounds in box.items():
+            if bounds != parameter.declared:
+                self.steps.append(Step("narrowed", guard, tuple(self.members[parameter]), forced=True))
+                self._replace(parameter, _within(self._scratch, parameter, bounds))
+        return True
+
+    def _holds_within(self, condition: Expr, box: Mapping[Symbol, Range]) -> bool:
+        scratch = Environment()
+        inside = {parameter: _within(scratch, parameter, bounds) for parameter, bounds in box.items()}
+        return is_implied(substitute(condition, inside))
+
     def _exchange(self, condition: Expr, other: Condition) -> None:
         self.pending = [(guard, other if rest is condition else rest) for guard, rest in self.pending]
 
@@ -448,6 +472,52 @@ class Solution:
         for parameter in sorted(condition.symbols, key=lambda symbol: symbol.serial):
             self._fix(guard, parameter, forced=True)
         return True
+
+
+# Sizes are 64-bit integers.
+_MOST_BITS = 62
+
+
+def _within(scratch: Environment, parameter: Symbol, bounds: Range) -> Symbol:
+    """The parameter with other bounds."""
+    assert parameter.hint is not None
+    return parameter_of(scratch, parameter.hint, bounds)
+
+
+def _harmful_ends(inequality: Expr) -> dict[Symbol, tuple[bool, bool]]:
+    """For each parameter of ``difference <= 0`` whether the difference grows when it alone becomes as small as it may
+    be, and as large."""
+    (difference,) = inequality.arguments
+    hints = {symbol: symbol.hint for symbol in inequality.symbols}
+    example = evaluate(difference, hints)
+
+    def grows(parameter: Symbol, end: float) -> bool:
+        value = int(min(max(end, -(2**_MOST_BITS)), 2**_MOST_BITS))
+        try:
+            return bool(evaluate(difference, {**hints, parameter: value}) > example)
+        except ZeroDivisionError:  # it has no value there
+            return True
+
+    parameters = sorted(inequality.symbols, key=lambda symbol: symbol.serial)
+    return {
+        parameter: (grows(parameter, parameter.declared.lower), grows(parameter, parameter.declared.upper))
+        for parameter in parameters
+    }
+
+
+def _box(ends: Mapping[Symbol, tuple[bool, bool]], down: int, up: int) -> dict[Symbol, Range]:
+    """The ranges of parameters whose harmful ends are powers of two, so many factors of two from the example."""
+    box = {}
+    for parameter, (small, large) in ends.items():
+        lower, upper = parameter.declared
+        hint = parameter.hint
+        assert hint is not None
+        if small:
+            lower = max(lower, (1 << hint.bit_length() - 1) >> down if hint > 0 else hint)
+        if large:
+            upper = min(upper, 1 << (hint - 1).bit_length() + up if hint > 0 else max(hint, 0))
+        box[parameter] = Range(lower, upper)
+    return box
 
 
 def _connected(guards: list[tuple[Guard, Expr]], promised: set[Symbol]) -> list[tuple[Guard, Expr]]:
