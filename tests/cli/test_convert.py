@@ -1,4 +1,4 @@
-"""``tintype convert``: a TorchScript file becomes a program's file."""
+"""``tintype convert``: files of TorchScript and torch.export become programs, and programs become files of others."""
 
 from __future__ import annotations
 
@@ -123,5 +123,77 @@ def test_places_that_are_no_target(script: Path, tmp_path: Path) -> None:
     options = ("-i", "x=4x3", "-i", "steps=2", "--trust")
     assert "is no place for the program" in refused("convert", script, script, *options)
     assert "is no place for the program" in refused("convert", script, tmp_path / "missing" / "model.tt", *options)
-    assert "becomes a program first" in refused("convert", script, tmp_path / "model.onnx", *options)
+    assert "is no place for the program" in refused("convert", script, tmp_path, *options)
     assert script.read_bytes() == before
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    made = tintype.export(
+        torch.nn.Linear(3, 2), (torch.ones(4, 3),), dynamic_shapes={"input": {0: tintype.Dim("batch")}}
+    )
+    tintype.save(made, tmp_path / "model.tt")
+    return tmp_path / "model.tt"
+
+
+def test_to_torch_export_and_back(program: Path, tmp_path: Path) -> None:
+    theirs, back = tmp_path / "model.pt2", tmp_path / "back.tt"
+    assert "model.pt2: " in call("convert", program, theirs)
+    x = torch.randn(7, 3)
+    expected = tintype.load(program).module()(x)
+    torch.testing.assert_close(torch.export.load(theirs).module()(x), expected)
+    call("convert", theirs, back, "--trust")
+    torch.testing.assert_close(tintype.load(back).module()(x), expected)
+
+
+def test_what_torch_export_saved_becomes_a_program(tmp_path: Path) -> None:
+    model, x = Masked(), torch.randn(2, 3)
+    batch = torch.export.Dim("batch", min=2)
+    kwargs = {"mask": torch.ones(2, 3)}
+    theirs = torch.export.export(model, (x,), kwargs, dynamic_shapes={"x": {0: batch}, "mask": {0: batch}})
+    torch.export.save(theirs, tmp_path / "theirs.pt2")
+    call("convert", tmp_path / "theirs.pt2", tmp_path / "ours.tt", "--trust")
+    other, mask = torch.randn(5, 3), torch.rand(5, 3)
+    torch.testing.assert_close(tintype.load(tmp_path / "ours.tt").module()(other, mask=mask), model(other, mask))
+
+
+def test_files_of_torch_become_onnx_models_at_once(script: Path, program: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    options = ("-i", "x=4x3", "-i", "steps=2", "--trust")
+    call("convert", script, tmp_path / "script.onnx", *options)
+    call("convert", program, tmp_path / "model.pt2")
+    call("convert", tmp_path / "model.pt2", tmp_path / "model.onnx", "--trust")
+    assert (tmp_path / "script.onnx").is_file() and (tmp_path / "model.onnx").is_file()
+
+
+def test_refused_conversions_of_programs(program: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "model.pt2"
+    call("convert", program, theirs)
+    assert "--trust" in refused("convert", theirs, tmp_path / "other.tt")
+    assert "is a program already" in refused("convert", program, tmp_path / "other.tt")
+    assert "leave them out" in refused("convert", program, theirs, "-i", "x=2x3")
+    content = theirs.read_bytes()
+    for data in (b"", b"something else", content[: len(content) // 2], content[:4]):
+        (tmp_path / "bad.pt2").write_bytes(data)
+        assert "torch.export.load can't read bad.pt2" in refused(
+            "convert", tmp_path / "bad.pt2", tmp_path / "b.tt", "--trust"
+        )
+    torch.save({"weight": torch.ones(2)}, tmp_path / "weights.pt")
+    told = refused("convert", tmp_path / "weights.pt", tmp_path / "b.tt", "--trust")
+    assert "weights.pt is a file of torch.save" in told and "attach_weights" in told
+    (tmp_path / "weights.pt2").write_bytes((tmp_path / "weights.pt").read_bytes())
+    assert "is a file of torch.save" in refused("convert", tmp_path / "weights.pt2", tmp_path / "b.tt", "--trust")
+    assert not (tmp_path / "b.tt").exists()
+
+
+def test_what_takes_longer_than_a_second_says_what_it_does(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tintype.cli import progress
+
+    clock = iter(range(0, 100, 2))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    with progress.progress("reading") as tell:
+        tell("writing")
+    assert capsys.readouterr().err == "2 s: writing\n"

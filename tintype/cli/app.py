@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tintype.errors import InvalidRequestError, TintypeError
+from tintype.errors import TintypeError
 
 app = typer.Typer(
     name="tintype",
@@ -184,10 +184,15 @@ def decompose(
     """Write a program in terms of core ATen."""
     with _told_plainly():
         from tintype.cli.inputs import load_one
+        from tintype.cli.progress import progress
         from tintype.serde.files import save
 
-        program = load_one(file, entry).run_decompositions()
-        save(program, target)
+        with progress(f"reading {file.name}") as tell:
+            program = load_one(file, entry)
+            tell("decomposing")
+            program = program.run_decompositions()
+            tell(f"writing {target.name}")
+            save(program, target)
         print(f"{target}: {program!r}")
 
 
@@ -352,9 +357,13 @@ def diff(
 @app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(help="What torch.jit.save wrote, or tintype.save for ONNX.", metavar="MODEL.pt|MODEL.tt")
+        Path,
+        typer.Argument(
+            help="What torch.jit.save, torch.export.save or tintype.save wrote.",
+            metavar="MODEL.pt|MODEL.pt2|MODEL.tt",
+        ),
     ],
-    target: Annotated[Path, typer.Argument(help="The file to write.", metavar="MODEL.tt|MODEL.onnx")],
+    target: Annotated[Path, typer.Argument(help="The file to write.", metavar="MODEL.tt|MODEL.pt2|MODEL.onnx")],
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -373,7 +382,7 @@ def convert(
         bool, typer.Option("--trust", help="Load the file, which runs code that it brings along.")
     ] = False,
     entry: Annotated[
-        str | None, typer.Option("--entry", "-e", help="To ONNX: which program, of several.", metavar="NAME")
+        str | None, typer.Option("--entry", "-e", help="Of a program: which one, of several.", metavar="NAME")
     ] = None,
     opset: Annotated[int | None, typer.Option("--opset", help="To ONNX: the opset, 18 to 24.")] = None,
     optimize: Annotated[bool, typer.Option("--optimize", help="To ONNX: onnxscript's optimizer as well.")] = False,
@@ -384,23 +393,22 @@ def convert(
         bool, typer.Option("--external-data", help="To ONNX: weights in a file of their own, whatever their size.")
     ] = False,
 ) -> None:
-    """Make a program of a TorchScript file, or an ONNX model of a program (MODEL.tt MODEL.onnx)."""
+    """Make a program of a TorchScript or torch.export file, or write one as ONNX or for torch.export: the endings of
+    the two names say what they are."""
     with _told_plainly():
-        if target.suffix != ".onnx":
-            from tintype.cli.convert import convert_file
+        from tintype.cli.convert import convert_file
 
-            convert_file(source, target, inputs or [], dynamic or [], trust=trust, method=method)
-            return
-        if source.suffix in (".pt", ".pth"):
-            raise InvalidRequestError(
-                f"{source.name} is a TorchScript file, which becomes a program first",
-                remedy=f"tintype convert {source.name} {source.stem}.tt ..., then "
-                f"tintype convert {source.stem}.tt {target.name}",
-            )
-        from tintype.cli.to_onnx import convert_program
-
-        options: dict[str, Any] = {"entry": entry, "opset": opset, "optimize": optimize, "verify": verify}
-        convert_program(source, target, external_data=external_data, **options)
+        onnx_options = {"opset": opset, "optimize": optimize, "verify": verify, "external_data": external_data}
+        convert_file(
+            source,
+            target,
+            inputs or [],
+            dynamic or [],
+            entry=entry,
+            method=method,
+            trust=trust,
+            onnx_options=onnx_options,
+        )
 
 
 @app.command()

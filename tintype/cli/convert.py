@@ -1,4 +1,4 @@
-"""``tintype convert``: makes a program of a TorchScript file, for inputs that are described on the command line."""
+"""``tintype convert``: TorchScript and torch.export to programs, programs to torch.export and ONNX."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 
 import torch
 
+from tintype.cli.inputs import load_one
+from tintype.cli.progress import progress
 from tintype.errors import InvalidRequestError, TintypeError
 from tintype.export.dimensions import Dim
+from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
+from tintype.serde.foreign import foreign_file
 
 _SIZES = re.compile(r"(?:\d+(?:x\d+)*)?")
 # ONE.NUMBER=NAME, perhaps with bounds: x.0=batch:1:64
@@ -19,24 +23,83 @@ _VARYING = re.compile(r"(\w+)(?:\.(\d+))?=([A-Za-z_]\w*)(?::(\d*):(\d*))?")
 
 
 def convert_file(
-    source: Path, target: Path, inputs: Sequence[str], dynamic: Sequence[str], *, trust: bool, method: str
+    source: Path,
+    target: Path,
+    inputs: Sequence[str],
+    dynamic: Sequence[str],
+    *,
+    entry: str | None,
+    method: str,
+    trust: bool,
+    onnx_options: dict[str, Any],
 ) -> None:
-    """Load a TorchScript file, convert a method of it and save the program."""
-    if not trust:
-        raise InvalidRequestError(
-            f"{source.name} is a TorchScript file, and to load one runs code that it brings along",
-            remedy="add --trust if you know where the file comes from",
-        )
+    """Make a program of a file, and another file of the program; their endings say what they are."""
     if not source.is_file():
         raise InvalidRequestError(f"there is no file {source}")
-    if not target.parent.is_dir() or (target.exists() and target.samefile(source)):
+    if not target.parent.is_dir() or target.is_dir() or (target.exists() and target.samefile(source)):
         raise InvalidRequestError(f"{target} is no place for the program", remedy="name another file to write")
+    if source.suffix == ".tt" and target.suffix not in (".onnx", ".pt2"):
+        raise InvalidRequestError(
+            f"{source.name} is a program already",
+            remedy="end the other name with .onnx or .pt2, or see tintype decompose",
+        )
+    if source.suffix in (".tt", ".pt2") and (inputs or dynamic):
+        raise InvalidRequestError(
+            f"--input and --dynamic are for TorchScript: {source.name} says itself what it takes",
+            remedy="leave them out",
+        )
+    with progress(f"reading {source.name}") as tell:
+        if source.suffix == ".tt":
+            program = load_one(source, entry)
+        elif source.suffix == ".pt2":
+            program = _of_torch_export(source, trust)
+        else:
+            program = _of_torchscript(source, inputs, dynamic, trust=trust, method=method)
+        tell(f"making {target.name}")
+        if target.suffix == ".onnx":
+            from tintype.cli.to_onnx import write_onnx
+
+            write_onnx(program, target, tell, **onnx_options)
+            return
+        if target.suffix == ".pt2":
+            from tintype.interop.files import write_torch_file
+
+            write_torch_file(program, target)
+        else:
+            save(program, target)
+    weights = sum(tensor.numel() for tensor in program.state_dict.values())
+    print(f"{target}: {len(program.graph.nodes)} nodes, {weights} weights")
+
+
+def _check_trust(source: Path, kind: str, trust: bool) -> None:
+    if not trust:
+        raise InvalidRequestError(
+            f"{source.name} is a {kind} file, and to load one runs code that it brings along",
+            remedy="add --trust if you know where the file comes from",
+        )
+
+
+def _of_torch_export(source: Path, trust: bool) -> ExportedProgram:
+    _check_trust(source, "torch.export", trust)
+    from tintype.interop.files import read_torch_file
+
+    return read_torch_file(source)
+
+
+def _of_torchscript(
+    source: Path, inputs: Sequence[str], dynamic: Sequence[str], *, trust: bool, method: str
+) -> ExportedProgram:
+    """Load a TorchScript file and convert a method of it."""
+    _check_trust(source, "TorchScript", trust)
     described = dict(map(described_input, inputs))
     shapes = dynamic_shapes_of(dynamic, described)
     try:
         script = torch.jit.load(source, map_location="cpu")
     except (RuntimeError, ValueError) as error:
         first = (str(error).strip().splitlines() or ["it can't be read"])[0]
+        known = foreign_file(memoryview(source.read_bytes()), source.name)
+        if known is not None and "TorchScript" not in str(known):
+            raise known from error
         raise InvalidRequestError(f"{source.name} is no TorchScript file: {first}") from error
     from tintype.interop.torchscript.conversion import from_torchscript
 
@@ -48,15 +111,11 @@ def convert_file(
     if shapes is not None:
         shapes = {name: shapes.get(name) for name in args}
     try:
-        program = from_torchscript(chosen, tuple(args.values()), dynamic_shapes=shapes)
+        return from_torchscript(chosen, tuple(args.values()), dynamic_shapes=shapes)
     except TintypeError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, torch.jit.Error) as error:
         raise InvalidRequestError(f"the script does not run on these inputs: {error}") from error
-    save(program, target)
-    print(
-        f"{target}: {len(program.graph.nodes)} nodes, {sum(t.numel() for t in program.state_dict.values())} weights"
-    )
 
 
 def _in_order(script: Any, method: str, given: dict[str, str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 
 from tintype.cli.convert import described_input, described_tensor, dynamic_shapes_of
 from tintype.cli.inputs import read_value
+from tintype.cli.progress import progress
 from tintype.comparison.comparing import compare
 from tintype.errors import CaptureReport, InvalidRequestError, TintypeError
 from tintype.export.exporting import export
@@ -25,17 +26,21 @@ def export_model(source: str, target: Path, inputs: Sequence[str], dynamic: Sequ
     """Export a model to a file; compare the two, and say whether they agree."""
     if not target.parent.is_dir():
         raise InvalidRequestError(f"there is no folder {target.parent}")
-    model = load_model(source)
-    kwargs = _inputs_of(model, inputs)
-    program = _exported(model, kwargs, dynamic)
-    save(program, target)
+    with progress(f"making {source}") as tell:
+        model = load_model(source)
+        kwargs = _inputs_of(model, inputs)
+        tell("exporting")
+        program = _exported(model, kwargs, dynamic)
+        tell(f"writing {target.name}")
+        save(program, target)
+        tell("comparing with the model")
+        found = compare(model, target, ((), kwargs)) if validate else None
     calls = sum(node.op == "call_function" for node in program.graph.nodes)
     print(f"{target}: {calls} operator calls, {len(program.state_dict)} parameters and buffers")
     for line in str(program.contract()).splitlines():
         print(f"  {line}")
-    if not validate:
+    if found is None:
         return True
-    found = compare(model, target, ((), kwargs))
     print(found)
     return found.agree
 

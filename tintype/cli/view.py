@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tintype.cli.progress import progress
 from tintype.errors import InvalidRequestError
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import load
@@ -29,17 +30,21 @@ def view_files(
     """Write the page, or what another viewer reads, and say where it is."""
     if form not in FORMATS:
         raise InvalidRequestError(f"--format {form}: there is none", remedy=f"one of {', '.join(FORMATS)}")
-    programs = _programs(paths, entry, containers)
-    if stages:
-        programs = {
-            f"{name}, {stage}" if len(programs) > 1 else stage: each
-            for name, program in programs.items()
-            for stage, each in stages_of(program).items()
-        }
     title = " and ".join(dict.fromkeys(path.stem for path in paths))
+    with progress(f"reading {title}") as tell:
+        programs = _programs(paths, entry, containers)
+        if stages:
+            tell("decomposing")
+            programs = {
+                f"{name}, {stage}" if len(programs) > 1 else stage: each
+                for name, program in programs.items()
+                for stage, each in stages_of(program).items()
+            }
+        tell("making the page")
+        if form == "page":
+            page = page_of(programs, title=title, source=source, statistics=statistics, compare=len(paths) > 1)
     if form == "page":
         target = output or Path(f"{paths[0].stem}.html")
-        page = page_of(programs, title=title, source=source, statistics=statistics, compare=len(paths) > 1)
         page.save(target)
         print(f"{target}: {target.stat().st_size:,} bytes; open it in a browser")
         return

@@ -56,6 +56,8 @@ def _recognised(view: memoryview, name: str) -> tuple[str, str] | None:
 
 
 def _recognised_zip(tail: bytes, name: str) -> tuple[str, str] | None:
+    if b"PK\x05\x06" not in tail:
+        return None  # the directory is missing: a part of a file, which nobody can read
     if b"format.json" in tail and b"program" in tail and b"archive_format" not in tail:
         return None  # one of ours, which is damaged
     if any(mark in tail for mark in _TORCH_EXPORT):
