@@ -381,9 +381,7 @@ def convert(
     trust: Annotated[
         bool, typer.Option("--trust", help="Load the file, which runs code that it brings along.")
     ] = False,
-    entry: Annotated[
-        str | None, typer.Option("--entry", "-e", help="Of a program: which one, of several.", metavar="NAME")
-    ] = None,
+    entry: Entry = None,
     opset: Annotated[int | None, typer.Option("--opset", help="To ONNX: the opset, 18 to 24.")] = None,
     optimize: Annotated[bool, typer.Option("--optimize", help="To ONNX: onnxscript's optimizer as well.")] = False,
     verify: Annotated[
