@@ -328,3 +328,28 @@ def test_integers_divided_by_weights(number: int, dtype: torch.dtype) -> None:
     check(_Divides(number % 256 if dtype is torch.uint8 else number, dtype), x)
     if dtype is torch.int64:
         check(_Divides(number, dtype), x, optimize="full")
+
+
+def test_products_of_one_integer() -> None:
+    check(lambda x: (x.prod(0, keepdim=True), x.prod(), (x > 1).prod(0)), torch.tensor(5))
+
+
+@pytest.mark.parametrize("padding", [0, 1, 3])
+def test_transposed_convolutions_with_more_at_the_end_than_a_step(padding: int) -> None:
+    layer = torch.nn.ConvTranspose2d(2, 4, (3, 4), stride=2, padding=padding, output_padding=(3, 2), dilation=4)
+    x = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0))
+    program = tintype.onnx.export(layer, (x,), verify=False)
+    torch.testing.assert_close(program(x), layer(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("numbers", [[1.0, 2.0, 5.0, 2.5, -1.0], [3.0, 3.0, 3.0, 3.0, 3.0]])
+def test_histograms_of_the_numbers_own_range(numbers: list[float]) -> None:
+    check(lambda x: (torch.histc(x, 4), torch.histc(x, 7, 2, 2), torch.histc(x, 3, 0, 4)), torch.tensor(numbers))
+
+
+def test_factors_that_give_another_size_are_refused() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._upsample_bilinear2d_aa(x, [3, 3], False, 1.7, 0.9)
+
+    with pytest.raises(tintype.TintypeError, match="another size"):
+        tintype.onnx.export(model, (torch.ones(1, 1, 10, 20),))

@@ -34,6 +34,7 @@ from tintype.symbolic.expression import Symbol
 
 _FIRST_WITH_FLOAT8 = 19
 _DROPPED = (torch.device, torch.layout, torch.memory_format)
+_COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 _SYMBOLIC = {torch.SymInt: ir.DataType.INT64, torch.SymFloat: ir.DataType.DOUBLE, torch.SymBool: ir.DataType.BOOL}
 
 
@@ -247,7 +248,8 @@ class GraphTranslator:
         if wanted is not None and not is_complex:
             for position, dtype in wanted.items():
                 args[position] = self._promoted(args[position], dtype)
-        own = complex_lowering(target) if is_complex else None
+        makes_complex = is_complex or getattr(node.meta.get("val"), "dtype", torch.float32).is_complex
+        own = complex_lowering(target) if makes_complex else None
         if own is not None:
             return own(self.builder, *args, **kwargs)
         own = own_lowering(target, self.shared.opset)
@@ -327,6 +329,8 @@ class GraphTranslator:
                 return value
         wanted = Value(self.builder)
         self.shared.describe(wanted, example)
+        if value.dtype in _COMPLEX:  # which are pairs of real numbers here
+            raise LoweringError("there is no ONNX form of it for complex numbers")
         if value.dtype is None:
             value.dtype = wanted.dtype
         elif value.dtype is not wanted.dtype:

@@ -17,12 +17,17 @@ aten = torch.ops.aten
 _INT64 = ir.DataType.INT64
 
 
-def _parts(op: Builder, tensor: Any) -> tuple[Any, Any]:
+def parts_of(op: Builder, tensor: Any) -> tuple[Any, Any]:
     """The real and the imaginary part."""
-    return op.Gather(tensor, op.constant(0, _INT64), axis=-1), op.Gather(tensor, op.constant(1, _INT64), axis=-1)
+    parts = [op.Gather(tensor, op.constant(each, _INT64), axis=-1) for each in (0, 1)]
+    if tensor.shape is not None:
+        for part in parts:
+            part.shape = ir.Shape(list(tensor.shape)[:-1])
+    return parts[0], parts[1]
 
 
-def _joined(op: Builder, real: Any, imaginary: Any) -> Any:
+def joined(op: Builder, real: Any, imaginary: Any) -> Any:
+    """Complex numbers of real and imaginary parts."""
     return op.Concat(op.Unsqueeze(real, [-1]), op.Unsqueeze(imaginary, [-1]), axis=-1)
 
 
@@ -76,20 +81,20 @@ def permute(op: Builder, tensor: Any, dims: Sequence[int]) -> Any:
 @lowering_of_complex(aten.silu.default)
 def silu(op: Builder, tensor: Any) -> Any:
     """z / (1 + exp(-z))."""
-    real, imaginary = _parts(op, tensor)
+    real, imaginary = parts_of(op, tensor)
     size = op.Exp(op.Neg(real))
     below_real = op.Add(op.Mul(size, op.Cos(imaginary)), op.constant(1.0, tensor.dtype))
     below_imaginary = op.Neg(op.Mul(size, op.Sin(imaginary)))
     square = op.Add(op.Mul(below_real, below_real), op.Mul(below_imaginary, below_imaginary))
     top_real = op.Add(op.Mul(real, below_real), op.Mul(imaginary, below_imaginary))
     top_imaginary = op.Sub(op.Mul(imaginary, below_real), op.Mul(real, below_imaginary))
-    return _joined(op, op.Div(top_real, square), op.Div(top_imaginary, square))
+    return joined(op, op.Div(top_real, square), op.Div(top_imaginary, square))
 
 
 @lowering(aten.complex.default)
 def make_complex(op: Builder, real: Any, imaginary: Any) -> Any:
     shape = op.Shape(op.Add(real, imaginary))
-    return _joined(op, op.Expand(real, shape), op.Expand(imaginary, shape))
+    return joined(op, op.Expand(real, shape), op.Expand(imaginary, shape))
 
 
 # --- arithmetic with real numbers --------------------------------------------------------------------------------
@@ -141,8 +146,8 @@ def _product(op: Builder, left: tuple[Any, bool], right: tuple[Any, bool]) -> An
     if not (left[1] and right[1]):  # each part by the real one
         (real, _), (pair, _) = (left, right) if right[1] else (right, left)
         return op.Mul(pair, op.Unsqueeze(real, [-1]))
-    (a, b), (c, d) = _parts(op, left[0]), _parts(op, right[0])
-    return _joined(op, op.Sub(op.Mul(a, c), op.Mul(b, d)), op.Add(op.Mul(a, d), op.Mul(b, c)))
+    (a, b), (c, d) = parts_of(op, left[0]), parts_of(op, right[0])
+    return joined(op, op.Sub(op.Mul(a, c), op.Mul(b, d)), op.Add(op.Mul(a, d), op.Mul(b, c)))
 
 
 @lowering_of_complex(aten.mul.Tensor, aten.mul.Scalar, aten.multiply.Tensor, aten.multiply.Scalar)
@@ -157,10 +162,10 @@ def divide(op: Builder, left: Any, right: Any) -> Any:
     top, below = _operands(op, left, right)
     if not below[1]:
         return op.Div(top[0], op.Unsqueeze(below[0], [-1]))
-    real, imaginary = _parts(op, below[0])
+    real, imaginary = parts_of(op, below[0])
     # of numbers whose size is 1, so that squares are neither too large nor too small
     size = op.Max(op.Abs(real), op.Abs(imaginary))
     real, imaginary = op.Div(real, size), op.Div(imaginary, size)
     square = op.Add(op.Mul(real, real), op.Mul(imaginary, imaginary))
-    product = _product(op, top, (_joined(op, real, op.Neg(imaginary)), True))
+    product = _product(op, top, (joined(op, real, op.Neg(imaginary)), True))
     return op.Div(op.Div(product, op.Unsqueeze(square, [-1])), op.Unsqueeze(size, [-1]))

@@ -55,7 +55,29 @@ def convolution(
 ) -> Any:  # fmt: skip
     dimensions = len(weight.shape) - 2
     fixed = not any(isinstance(each, ir.Value) for each in (*stride, *padding, *dilation))
+    if transposed and fixed and len(tensor.shape) == dimensions + 2:
+        return _transposed(op, tensor, weight, bias, stride, padding, dilation, output_padding, groups)
     if transposed or not fixed:
         args = (tensor, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         return op.program.call_operator(aten.convolution.default, args)
     return _convolved(op, dimensions, tensor, weight, bias, stride, padding, dilation, groups)
+
+
+def _transposed(
+    op: Builder, tensor: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, output_padding: Any,
+    groups: int,
+) -> Any:  # fmt: skip
+    """More at the end is padded less there: ONNX Runtime takes no ``output_padding`` as large as the stride. What is
+    beyond the reach of the kernel is 0."""
+    dimensions = len(weight.shape) - 2
+    pads, more = _all(padding, dimensions), _all(output_padding, dimensions)
+    strides = _all(stride, dimensions)
+    attributes = {"strides": strides, "dilations": _all(dilation, dimensions), "group": groups}
+    if all(extra < step for extra, step in zip(more, strides)):
+        return op.ConvTranspose(tensor, weight, bias, pads=[*pads, *pads], output_padding=more, **attributes)
+    ends = [max(pad - extra, 0) for pad, extra in zip(pads, more)]
+    beyond = [max(extra - pad, 0) for pad, extra in zip(pads, more)]
+    result = op.ConvTranspose(tensor, weight, None, pads=[*pads, *ends], **attributes)
+    if any(beyond):
+        result = op.Pad(result, op.constant([0] * (2 + dimensions) + [0, 0, *beyond], ir.DataType.INT64))
+    return result if bias is None else op.Add(result, op.Unsqueeze(bias, list(range(1, 1 + dimensions))))

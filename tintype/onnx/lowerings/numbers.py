@@ -19,12 +19,19 @@ _INT64, _DOUBLE, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 
 @lowering(aten.sym_size.int)
 def sym_size(op: Builder, tensor: Any, dimension: int) -> Any:
-    return op.size(tensor, dimension)
+    rank = len(op.node.args[0].meta["val"].info.sizes)  # one less than that of the value, for complex numbers
+    return op.size(tensor, dimension % rank)
 
 
 @lowering(aten.sym_numel.default)
 def sym_numel(op: Builder, tensor: Any) -> Any:
+    if op.node.args[0].meta["val"].dtype.is_complex:
+        tensor = op.Gather(tensor, op.constant(0, _INT64), axis=-1)
     return op.Size(tensor)
+
+
+for _each in (sym_size, sym_numel):
+    _each.takes_complex = True  # type: ignore[attr-defined]
 
 
 @lowering(aten._local_scalar_dense.default, aten.item.default)

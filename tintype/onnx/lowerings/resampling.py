@@ -210,6 +210,8 @@ def _mean(op: Builder, tensor: Any, sizes: Any, align_corners: bool, factors: An
         for axis in axes:  # ONNX Runtime takes a volume's factors from its sizes
             tensor = _along(tensor, axis, _blended(op, tensor, axis))
         return tensor
+    if not by_size and any(axis.is_fixed and _count(op, axis.size, axis.factor) != axis.wanted for axis in axes):
+        raise LoweringError("factors that give another size than the one that is asked for")
     return _resized(op, tensor, axes, by_size, attributes)
 
 

@@ -104,7 +104,7 @@ def product(op: Builder, operation: str, values: list[Any], attributes: dict[str
     if _counted_from_the_front(op, values):
         return op.emit(operation, *values, **attributes)
     tensor, axes = values[0], _axes(values, attributes)
-    if tensor.dtype is not _INT64 or not axes:
+    if tensor.dtype is not _INT64 or not axes or not len(tensor.shape):
         return None
 
     def step(inner: Builder, state: Any, row: Any) -> Any:

@@ -185,3 +185,24 @@ def diagonal_scatter(op: Builder, tensor: Any, source: Any, offset: int = 0, dim
     spread = op.Gather(op.like(source, tensor), place, axis=len(source.shape) - 1)
     back = [order.index(each) for each in range(rank)]
     return op.Transpose(op.Where(on_it, spread, moved), perm=back)
+
+
+@lowering(aten.histc.default)
+def histc(op: Builder, tensor: Any, bins: int = 100, low: Any = 0, high: Any = 0) -> Any:
+    """How many numbers are in each of so many equal parts of a range: that of the numbers, where none is given."""
+    if any(isinstance(each, ir.Value) for each in (bins, low, high)):
+        raise LoweringError("a range that varies")
+    if low != high:
+        return op.program.call_operator(aten.histc.default, (tensor, bins, float(low), float(high)))
+    flat = op.Reshape(tensor, op.constant([-1], _INT64))
+    if flat.dtype is ir.DataType.FLOAT16:
+        flat = op.cast(flat, ir.DataType.FLOAT)
+    one = op.constant(1, flat.dtype)
+    least, most = op.ReduceMin(flat, [0], keepdims=0), op.ReduceMax(flat, [0], keepdims=0)
+    alone = op.cast(op.Equal(least, most), flat.dtype)  # one number is in the middle of a range of 2
+    least, most = op.Sub(least, alone), op.Add(most, alone)
+    place = op.Div(op.Mul(op.Sub(flat, least), op.constant(bins, flat.dtype)), op.Sub(most, least))
+    place = op.Min(op.cast(place, _INT64), op.constant(bins - 1, _INT64))
+    zeros = op.Expand(op.constant(0, flat.dtype), op.constant([bins], _INT64))
+    ones = op.Expand(one, op.Shape(flat))
+    return op.cast(op.ScatterElements(zeros, place, ones, axis=0, reduction="add"), tensor.dtype)

@@ -156,7 +156,7 @@ def slice_(op: Builder, tensor: Any, dimension: int = 0, start: Any = None, end:
         tensor,
         op.as_vector(0 if start is None else start),
         op.as_vector(_END if end is None else end),
-        op.constant([dimension % len(tensor.shape)], _INT64),
+        op.constant([dimension % _rank(op)], _INT64),
         *([] if step == 1 else [op.constant([step], _INT64)]),
     )
 
@@ -180,7 +180,7 @@ def narrow(op: Builder, tensor: Any, dimension: int, start: Any, length: Any) ->
     else:
         start %= max(_known(op, dimension), 1)
         end = start + length
-    return op.Slice(tensor, op.as_vector(start), op.as_vector(end), [dimension % len(tensor.shape)])
+    return op.Slice(tensor, op.as_vector(start), op.as_vector(end), [dimension % _rank(op)])
 
 
 def _known(op: Builder, dimension: int) -> int:
