@@ -400,4 +400,37 @@ def test_a_capture_writes_what_it_changed_and_not_all_runs(monkeypatch: pytest.M
     for count in range(1, 33):
         written.clear()
         compiled(X, "a" * count)
-        assert len(written) <= 5  # the way to it, the new run, and those whose place among the others changed
+        # the way to it, the new run, and its siblings when they become many; then the new run alone
+        assert len(written) <= 7 if count <= program.MANY_CHILDREN else len(written) == 1
+
+
+def test_one_of_many_runs_is_found_by_the_value_that_it_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "LEAST_CAPTURES", 1000)
+    effects: list[Any] = []
+
+    def keyed(x: torch.Tensor, key: Any) -> torch.Tensor:
+        y = x + len(effects)
+        if key == "note" or key == 3:
+            effects.append(key)
+        return y * len(str(key)) if key else y.sin()
+
+    compiled = tintype.compile(keyed, dynamic=False)
+    keys = [1, 2, 3, 4, 5, 6, 7, True, False, "1", None, 1.0, -0.0, 0.0, 0, "a", "note", (1,), [1], {}, torch.float32]
+    for key in [*keys, *reversed(keys), *keys]:
+        effects.clear()
+        expected = keyed(X, key)
+        effects_expected = list(effects)
+        effects.clear()
+        assert torch.equal(compiled(X, key), expected) and effects == effects_expected, key
+
+
+def test_what_is_different_is_not_looked_for_where_nothing_is_said_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    real = engines.failed_guards
+    monkeypatch.setattr(engines, "failed_guards", lambda *given: asked.append(given) or real(*given))
+    compiled = tintype.compile(lambda x, key: x * len(key), dynamic=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tintype.RecompileWarning)
+        for count in range(40):
+            assert torch.equal(compiled(X, "a" * count), X * count)
+    assert compiled.engine.captures == 8 and len(asked) == 8  # seven captures again, and the warning

@@ -26,10 +26,11 @@ from tintype.compiler.logs import log_capture
 from tintype.compiler.making import NotMadeError
 from tintype.compiler.operators import prepare
 from tintype.compiler.policy import CapturePolicy, Hearing
-from tintype.compiler.program import GONE, DivergedError, KnownError, Place, Program
+from tintype.compiler.program import GONE, Program
 from tintype.compiler.sources import Guard, Source, said
 from tintype.compiler.stances import Stance, current_stance, follow
 from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Item, Return
+from tintype.compiler.tree_of_runs import DivergedError, KnownError, Place
 from tintype.compiler.undoing import take_back
 from tintype.compiler.varying import Varying
 from tintype.errors import CaptureError, Location, RecompileError, RecompileWarning
@@ -186,10 +187,13 @@ class Engine:
         if not given and self._waits():
             wait_with = self.stand_in("aot_eager").run if current_stance().name.startswith("aot") else self.as_it_is
             return wait_with(args, kwargs)
-        failed = failed_guards(place.guards(), args, kwargs, given) if self.captures else []
-        is_kept = self._may_capture(failed)
+        what_failed = functools.cache(
+            lambda: failed_guards(place.guards(), args, kwargs, given) if self.captures else []
+        )
+        is_kept = self._may_capture(what_failed)
         if not is_kept and not given:
             return self.function(*args, **kwargs)
+        failed = what_failed()
         with self.lock:
             if given or self.program.count == known_runs:
                 self.varying.note([item.guard for item in failed], args, kwargs, given)
@@ -215,9 +219,11 @@ class Engine:
         self.has_waited = True
         return not self.captures
 
-    def _may_capture(self, failed: list[Failed]) -> bool:
+    def _may_capture(self, what_failed: Callable[[], list[Failed]]) -> bool:
+        """``what_failed`` takes its time, and is asked where there is something to say."""
         stance = "default" if self.is_forced else current_stance().name
         if stance == "fail_on_recompile":
+            failed = what_failed()
             again = f"again: {failed[0].words}" if failed else "now"
             raise RecompileError(
                 f"{self.name!r} would be captured {again}",
@@ -230,7 +236,9 @@ class Engine:
         self.history.not_captured += 1
         if not self.history.has_warned:
             self.history.has_warned = True
-            warnings.warn(self.history.warning(self.name, failed), RecompileWarning, stacklevel=levels_to_the_user())
+            warnings.warn(
+                self.history.warning(self.name, what_failed()), RecompileWarning, stacklevel=levels_to_the_user()
+            )
         return False
 
     def _run_eagerly(self, why: str) -> None:

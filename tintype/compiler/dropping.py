@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tintype.compiler.program import Node, Program
+from tintype.compiler.program import Program
+from tintype.compiler.tree_of_runs import Node
 
 
 def drop_unused(program: Program, new: Node) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tintype.compiler.expressions import Expression
 from tintype.compiler.history import LARGEST_SHARE, LEAST_CAPTURES, line_of
-from tintype.compiler.program import Node
 from tintype.compiler.sources import Guard
 from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Return
+from tintype.compiler.tree_of_runs import Node
 
 if TYPE_CHECKING:
     from tintype.compiler.compiled import Engine

@@ -8,20 +8,24 @@ doing again what was done, and goes on from there; writes to objects are taken b
 
 from __future__ import annotations
 
+import collections
 import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from tintype.compiler import undoing
-from tintype.compiler.expressions import Expression, sources_in
+from tintype.compiler.expressions import Expression
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Raised, Source
-from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Item, Return, expressions_of
+from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Item, Return
+from tintype.compiler.tree_of_runs import DivergedError, KnownError, MissedError, Node, Place, common_start
 from tintype.errors import TintypeError
 from tintype.trace.recording import ThreadState
 
 # as long as there are no more, none is dropped, and their use is not noted
 FEW_RUNS = 8
+# from so many children on, a node finds the right one in a table, and is not written anew for another one
+MANY_CHILDREN = 5
 OTHER = object()  # what a node gives where the next one is to be asked
 GONE = object()  # in place of a result that nothing uses any more
 
@@ -42,61 +46,6 @@ INFIX = {
 }
 
 
-class DivergedError(Exception):
-    """Two runs differ in what no guard explains."""
-
-
-class MissedError(LookupError):
-    """A guard has another answer."""
-
-
-class KnownError(DivergedError):
-    """The program has a run already."""
-
-
-class Node:
-    """Items, then children that begin with guards."""
-
-    def __init__(self, items: list[Item], parent: Node | None, number: int) -> None:
-        self.items = items
-        self.parent = parent
-        self.number = number
-        self.children: list[Node] = []
-        self.parameters: list[str] = []
-        # whether its function has to be written anew
-        self.is_stale = True
-
-    @property
-    def name(self) -> str:
-        return f"node_{self.number}"
-
-    def walk(self) -> list[Node]:
-        """The node and all below it."""
-        found = [self]
-        for node in found:
-            found += node.children
-        return found
-
-
-class Place:
-    """Where a program missed, as it was when the function that did so was written: another thread may have changed
-    the tree since."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.own = node.items
-        self.path: list[Item] = []
-        step: Node | None = node
-        while step is not None:
-            self.path = [*step.items, *self.path]
-            step = step.parent
-
-    def guards(self) -> list[Guard]:
-        """The guards of which one did not hold; of many ways to go on, the first few that were asked."""
-        firsts = [child.items[0] for child in self.node.children[:8]]
-        return [item for item in (*self.own, *firsts) if isinstance(item, Guard)]
-
-
 class Program:
     """All runs of a function that are known."""
 
@@ -109,6 +58,7 @@ class Program:
         self.used: set[int] = set()
         self._hooks = hooks
         self.count = 0
+        self._grown: list[Node] = []  # those that have got another child since they were written
         self.sets_modes = False
         self.forget_constants()
 
@@ -143,7 +93,7 @@ class Program:
         """Add a run; returns the node that is new."""
         node, start = self.root, 0
         while True:
-            same = _common(node.items, items[start:])
+            same = common_start(node.items, items[start:])
             start += same
             if same < len(node.items):
                 self._split(node, same)
@@ -164,6 +114,10 @@ class Program:
         node.children.insert(0, new)
         node.children.sort(key=_is_general)  # a run that rests on a number before one that serves others too
         self.count += 1
+        if node.handed is not None and not node.is_stale and self.names_read(new) & node.seen <= set(node.handed):
+            new.parameters = node.handed
+            self._grown.append(node)
+            return new
         for sibling in (*last, node.children[-1]):  # which of them is the last one to be asked may have changed
             sibling.is_stale = True
         step: Node | None = node
@@ -171,6 +125,16 @@ class Program:
             step.is_stale = True
             step = step.parent
         return new
+
+    def names_read(self, node: Node) -> set[str]:
+        """The names of all that a node and those below it read."""
+        found: set[str] = set()
+        for source in node.sources():
+            step: Source | None = source
+            while step is not None and (name := self.name_of(step)) not in found:
+                found.add(name)
+                step = step.parent
+        return found
 
     def _split(self, node: Node, position: int) -> None:
         done: set[int] = set()
@@ -182,7 +146,7 @@ class Program:
                 if not done.issuperset(call.number for call in item.graph.calls):
                     item.graph = None
         rest = self._node(node.items[position:], node)
-        rest.children = node.children
+        rest.children, node.handed = node.children, None
         for child in rest.children:
             child.parent = rest
         node.items = node.items[:position]
@@ -194,6 +158,9 @@ class Program:
         """The program as a function of positional and keyword arguments."""
         self.root.parameters = ["args", "kwargs"]
         self.write(self.root)
+        for node in self._grown:
+            self.write_ways(node)
+        self._grown = []
         function: Callable[..., Any] = self.namespace[self.root.name]
         return function
 
@@ -205,6 +172,19 @@ class Program:
             code = compile(source, f"<tintype {node.name}>", "exec")
             exec(code, self.namespace)  # noqa: S102  (written by us)
             node.is_stale = False
+
+    def write_ways(self, node: Node) -> None:
+        """Write the functions of many children, where they have changed."""
+        by_value: dict[Any, Callable[..., Any]] = {}
+        ways: list[Callable[..., Any]] = []
+        for child in node.children:
+            self.write(child)
+            function, first = self.namespace[child.name], child.value_guard()
+            if first is not None and node.place_of_values == first.source.path:
+                by_value[(type(first.expected), first.expected)] = function
+            else:
+                ways.append(function)
+        node.by_value, node.ways = by_value, tuple(ways)
 
     def bind(self, value: Any) -> str:
         """The name of a constant."""
@@ -218,15 +198,6 @@ class Program:
         if source.kind == "value":
             return f"v{source.key}"
         return self._names.setdefault(source.path, f"s{len(self._names)}")
-
-
-def _common(first: list[Item], second: list[Item]) -> int:
-    count = 0
-    for one, other in zip(first, second):
-        if one is not other and one.key != other.key:
-            break
-        count += 1
-    return count
 
 
 def _is_in(item: Item, in_graph: set[int]) -> bool:
@@ -265,7 +236,7 @@ class Writer:
         self.miss = "return _miss(args, kwargs, locals(), _here)"
         # Where nothing is done yet, another run may do: one that rests on less than what this one begins with.
         siblings = [] if node.parent is None else node.parent.children
-        self.has_other = node in siblings[:-1]
+        self.has_other = node in siblings[:-1] or len(siblings) >= MANY_CHILDREN
 
     def function(self) -> str:
         """The source of the function."""
@@ -302,7 +273,8 @@ class Writer:
             ]
         body = "\n".join(f"    {line}" for line in self.lines)
         # bound when it is written: another thread may run it when others of that name are written
-        bound = [f"{name}={name}" for name in ("_here", *(child.name for child in self.node.children))]
+        children = self.node.children if self.node.handed is None else []
+        bound = [f"{name}={name}" for name in ("_here", *(child.name for child in children))]
         return f"def {self.node.name}({', '.join([*self.node.parameters, *bound])}):\n{body}\n"
 
     def emit(self, line: str, depth: int = 0) -> None:
@@ -364,50 +336,76 @@ class Writer:
         return otherwise or self.miss
 
     def _note_use(self) -> None:
-        if self.program.count > FEW_RUNS:
+        if self.program.count > FEW_RUNS or self.has_other:
             self.emit(f"_used({self.node.number})")
 
     def _children(self) -> None:
-        last = self.node.children[-1] if self.node.children else None
-        for child in self.node.children:
+        node = self.node
+        node.handed = None
+        node.seen = self.defined | (set() if node.parent is None else node.parent.seen)
+        if len(node.children) >= MANY_CHILDREN:
+            self._many_children()
+            return
+        last = node.children[-1] if node.children else None
+        for child in node.children:
             first = child.items[0]
             assert isinstance(first, Guard)
             self.emit("try:")
             self._in_guards = True
             before = set(self.defined)
             condition = self.condition(first)
-            below = self._names_below(child)
-            needed = [name for name in sorted(self.defined) if name[0] in "vmc" or name in below]
-            parameters = ["args", "kwargs", "U", *(name for name in needed if name not in ("args", "kwargs", "U"))]
+            node.seen = node.seen | self.defined
+            parameters = self._handed(child)
             if child.parameters != parameters:
                 child.parameters, child.is_stale = parameters, True
             self.program.write(child)
             self.emit(f"passes = {condition}")
             self._in_guards = False
             self.emit("except _lookup: passes = False")
-            call = f"{child.name}({', '.join(parameters)})"
-            if child is not last:
-                self.emit("if passes:")
-                self.emit(f"result = {call}", 1)
-                self.emit("if result is not _other: return result", 1)
-            else:
-                self.emit(f"if passes: return {call}")
+            self._go_on(child.name, parameters, "passes", is_last=child is last)
             self.defined = before | {name for name in self.defined if name in before}
-        self.emit(self._miss_at(len(self.node.items)))
+        self.emit(self._miss_at(len(node.items)))
 
-    def _names_below(self, node: Node) -> set[str]:
-        found: set[str] = set()
-        for below in node.walk():
-            for item in below.items:
-                sources = list(item.sources) if isinstance(item, Guard) else []
-                for expression in expressions_of(item):
-                    sources += sources_in(expression)
-                for source in sources:
-                    step: Source | None = source
-                    while step is not None and (name := self.program.name_of(step)) not in found:
-                        found.add(name)
-                        step = step.parent
-        return found
+    def _handed(self, *children: Node) -> list[str]:
+        """What children are handed: results, and what they read that is at hand."""
+        below: set[str] = set().union(*(self.program.names_read(child) for child in children))
+        needed = [name for name in sorted(self.defined) if name[0] in "vmc" or name in below]
+        return ["args", "kwargs", "U", *(name for name in needed if name not in ("args", "kwargs", "U"))]
+
+    def _go_on(self, function: str, parameters: list[str], condition: str, *, is_last: bool) -> None:
+        call = f"{function}({', '.join(parameters)})"
+        if is_last:
+            self.emit(f"if {condition}: return {call}")
+        else:
+            self.emit(f"if {condition}:")
+            self.emit(f"result = {call}", 1)
+            self.emit("if result is not _other: return result", 1)
+
+    def _many_children(self) -> None:
+        """Children that are found in tables of the node, to which others are added without writing this anew."""
+        node, bind = self.node, self.program.bind
+        node.handed = self._handed(*node.children)
+        for child in node.children:
+            if child.parameters != node.handed:
+                child.parameters, child.is_stale = node.handed, True
+        values = [guard.source for child in node.children if (guard := child.value_guard()) is not None]
+        counts = collections.Counter(source.path for source in values)
+        place = max(values, key=lambda source: counts[source.path], default=None)
+        node.place_of_values = None if place is None else place.path
+        self.program.write_ways(node)
+        if place is not None:
+            self.emit("try:")
+            self._in_guards = True
+            found = self.fetch(place)
+            self.emit(f"way = {bind(node)}.by_value.get((type({found}), {found}))")
+            self._in_guards = False
+            self.emit("except _lookup: way = None")
+            self._go_on("way", node.handed, "way is not None", is_last=False)
+        self.emit(f"for way in {bind(node)}.ways:")
+        self._depth += 1
+        self._go_on("way", node.handed, "True", is_last=False)
+        self._depth -= 1
+        self.emit(self._miss_at(len(node.items)))
 
     def condition(self, guard: Guard) -> str:
         if guard.kind == "relation":

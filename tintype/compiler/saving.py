@@ -24,8 +24,8 @@ from tintype.compiler.decoding import Decoder
 from tintype.compiler.encoding import Encoder
 from tintype.compiler.graphs import make_graphs
 from tintype.compiler.named_objects import NotNamedError
-from tintype.compiler.program import DivergedError, Node
 from tintype.compiler.trace import Eagerly, Item, Return
+from tintype.compiler.tree_of_runs import DivergedError, Node
 from tintype.errors import FileFormatError, FileVersionError, StaleRunsWarning, UnsavableError
 from tintype.symbolic.location import is_internal, levels_to_the_user
 
