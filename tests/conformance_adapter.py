@@ -5,12 +5,9 @@ The suite's tests are of mid-2024: old names and private switches are bridged he
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import dataclasses
 import inspect
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,40 +33,7 @@ def export(mod: Any, args: Any, kwargs: Any = None, *, strict: bool = True, **op
     """The suite's default was strict, and so it is here."""
     if getattr(mod, "is_captured_program", False):
         mod = _unchecked_where_sizes_vary(mod)
-    with STRICT_SETTINGS.applied(mod):
-        return tintype.export(mod, args, kwargs, strict=strict, control_flow="refuse", **options)
-
-
-@dataclasses.dataclass
-class OldStrictSettings:
-    """The one setting of the old strict capture that the suite changes: whether it takes recurrent layers.
-
-    tintype takes them and has no such switch, so where the suite turns it off, a hook of ours refuses the layer. What
-    that shows of the library is that a refusal from inside of an interpreted program reaches the caller as it is.
-    """
-
-    allow_rnn: bool = True
-
-    @contextlib.contextmanager
-    def applied(self, mod: Any) -> Iterator[None]:
-        modules = mod.modules() if isinstance(mod, torch.nn.Module) and not self.allow_rnn else ()
-        hooks = [module.register_forward_pre_hook(self._refuse) for module in modules if _is_recurrent(module)]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    @staticmethod
-    def _refuse(module: Any, args: Any) -> None:
-        raise errors.CaptureError("TorchDynamo purposely graph breaks on RNN, GRU, LSTMs")
-
-
-STRICT_SETTINGS = OldStrictSettings()
-
-
-def _is_recurrent(module: torch.nn.Module) -> bool:
-    return isinstance(module, torch.nn.RNNBase)
+    return tintype.export(mod, args, kwargs, strict=strict, control_flow="refuse", **options)
 
 
 class FlatModule(torch.nn.Module):
@@ -355,7 +319,6 @@ NAMES = {
     "torch.export._trace._export": export_with_switches,
     "torch.export._trace._export_for_training": export_for_training,
     "torch.export._trace._export_to_torch_ir": export_to_torch_ir,
-    "torch.export._trace.DEFAULT_EXPORT_DYNAMO_CONFIG": STRICT_SETTINGS,
     "torch._export.capture_pre_autograd_graph": capture_pre_autograd_graph,
     "torch.export.ExportedProgram": tintype.ExportedProgram,
     "torch.export.graph_signature.InputKind": signature.InputKind,
