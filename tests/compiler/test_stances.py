@@ -424,6 +424,18 @@ def test_one_of_many_runs_is_found_by_the_value_that_it_begins_with(monkeypatch:
         assert torch.equal(compiled(X, key), expected) and effects == effects_expected, key
 
 
+class Unhashable:
+    def __hash__(self) -> int:
+        raise AssertionError("nothing asks for it in eager mode")
+
+
+def test_looking_for_one_of_many_runs_calls_no_code_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "LEAST_CAPTURES", 1000)
+    compiled = tintype.compile(lambda x, key: x * (key if isinstance(key, int) else 20), dynamic=False)
+    for key in [*range(10), Unhashable(), 3, Unhashable()]:
+        assert torch.equal(compiled(X, key), X * (key if isinstance(key, int) else 20))
+
+
 def test_what_is_different_is_not_looked_for_where_nothing_is_said_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     real = engines.failed_guards

@@ -18,7 +18,15 @@ from tintype.compiler import undoing
 from tintype.compiler.expressions import Expression
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Raised, Source
 from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Item, Return
-from tintype.compiler.tree_of_runs import DivergedError, KnownError, MissedError, Node, Place, common_start
+from tintype.compiler.tree_of_runs import (
+    KEY_TYPES,
+    DivergedError,
+    KnownError,
+    MissedError,
+    Node,
+    Place,
+    common_start,
+)
 from tintype.errors import TintypeError
 from tintype.trace.recording import ThreadState
 
@@ -397,7 +405,8 @@ class Writer:
             self.emit("try:")
             self._in_guards = True
             found = self.fetch(place)
-            self.emit(f"way = {bind(node)}.by_value.get((type({found}), {found}))")
+            key = f"(type({found}), {found})"
+            self.emit(f"way = {bind(node)}.by_value.get({key}) if type({found}) in {bind(KEY_TYPES)} else None")
             self._in_guards = False
             self.emit("except _lookup: way = None")
             self._go_on("way", node.handed, "way is not None", is_last=False)

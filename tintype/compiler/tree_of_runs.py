@@ -10,6 +10,9 @@ from tintype.compiler.expressions import sources_in
 from tintype.compiler.sources import Guard, Source
 from tintype.compiler.trace import Item, expressions_of
 
+# The types of values that tables of runs have as keys: asking for their hash calls no code of the user's.
+KEY_TYPES = frozenset({int, str, bool})
+
 
 class DivergedError(Exception):
     """Two runs differ in what no guard explains."""
@@ -49,7 +52,7 @@ class Node:
     def value_guard(self) -> Guard | None:
         """Its first guard, if that asks for a value that a table can have as a key."""
         first = self.items[0]
-        if isinstance(first, Guard) and first.kind == "value" and type(first.expected) in (int, str, bool):
+        if isinstance(first, Guard) and first.kind == "value" and type(first.expected) in KEY_TYPES:
             return first
         return None
 
