@@ -31,6 +31,8 @@ def table_for(hooks: frozenset[str]) -> Mapping[str, Callable[..., Any]]:
     table = dict(handlers.HANDLERS)
     for hook in hooks:
         table.update(handlers.HOOKED.get(hook, {}))
+    if "on_create" in hooks:
+        handlers.containers.told_of_results(table)
     if "on_operands" in hooks:
         handlers.operands.told_of_operands(table)
     return table

@@ -106,10 +106,10 @@ class Effects:
         ]
         changed = [written for written in changed if _differ(written.before, written.after)]
         lasting = outliving(changed) if has_run else set()
-        if lasting:
-            gc.collect()  # what the call has made may hold itself
-            lasting = outliving(changed)
         outside = found_from(self._roots(), lasting) if lasting else set()
+        if outside is None:  # there is too much to look at; what the call has made may hold itself
+            gc.collect()
+            outside = outliving(changed)
         self.changes = [
             Change(place.owner, _name_in(place), before, after)
             for place, before, after in changed

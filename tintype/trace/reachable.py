@@ -207,9 +207,8 @@ def is_of_others(kind: type) -> bool:
 _MOST_LOOKED_AT = 200_000
 
 
-def found_from(roots: Iterable[Any], targets: set[int]) -> set[int]:
-    """Those of some objects, by their ids, that can be reached from others; all of them if there is too much to look
-    at."""
+def found_from(roots: Iterable[Any], targets: set[int]) -> set[int] | None:
+    """Those of some objects, by their ids, that can be reached from others; None if there is too much to look at."""
     found: set[int] = set()
     seen: set[int] = set()
     pending = list(roots)
@@ -220,7 +219,7 @@ def found_from(roots: Iterable[Any], targets: set[int]) -> set[int]:
         seen.add(id(value))
         found.update(targets.intersection((id(value), id(namespace_of(value)))))
         if len(seen) > _MOST_LOOKED_AT:
-            return set(targets)
+            return None
         if not is_globals(value):  # of which functions reach what they name
             pending += [item for _, item in contents_of(value) or ()]
         pending += held_by_function(value) if type(value) is FunctionType else held_by_callable(value)

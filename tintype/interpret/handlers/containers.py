@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 from tintype.interpret.frame import NULL, Frame
 from tintype.interpret.handlers.registry import Handler, handler, hooked
 from tintype.interpret.native import native_opcode, native_unpack
+from tintype.interpret.policy import Outcome
+
+_CONTAINERS = frozenset({list, dict, set, deque})
 
 
 def popped(stack: list[Any], count: int) -> list[Any]:
@@ -81,6 +86,25 @@ def telling(make: Handler) -> Handler:
     def tell(frame: Frame, argument: Any) -> None:
         make(frame, argument)
         frame.machine.policy.on_create(frame, frame.stack[-1])
+
+    return tell
+
+
+def told_of_results(table: dict[str, Handler]) -> None:
+    """Let operators that give a new container tell of it, as ``items[1:]`` and ``one + other`` do."""
+    for name in ("binary_operator", "binary_subscript"):
+        table[name] = _telling_of_new(table[name])
+
+
+def _telling_of_new(plain: Handler) -> Handler:
+    def tell(frame: Frame, argument: Any) -> Outcome:
+        outcome = plain(frame, argument)
+        if outcome is None:
+            value = frame.stack[-1]
+            # nobody has it but the stack, the variable and the argument
+            if type(value) in _CONTAINERS and getrefcount(value) == 3:
+                frame.machine.policy.on_create(frame, value)
+        return outcome
 
     return tell
 
