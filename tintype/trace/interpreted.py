@@ -34,6 +34,17 @@ _ROOMS = (
     os.path.join(os.path.dirname(os.path.dirname(_ROOM)), "flow") + os.sep,
     os.path.join(os.path.dirname(os.path.abspath(__file__)), "watching.py"),
 )
+
+
+class _Files(dict[str, bool]):
+    """Files by their names, and whether the machine's code is in them; asked for many frames of every operator."""
+
+    def __missing__(self, name: str) -> bool:
+        answer = self[name] = name.startswith(_ROOMS)
+        return answer
+
+
+_IS_MACHINES = _Files()
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _CALL = torch.nn.Module._call_impl.__code__
 
@@ -143,7 +154,7 @@ class ProgramFrame(FrameView):
 
 def interpreted_frame(frame: FrameType | None) -> Any:
     """The frame of the program that a frame of the machine's stands for; any other as it is."""
-    while frame is not None and frame.f_code.co_filename.startswith(_ROOMS):
+    while frame is not None and _IS_MACHINES[frame.f_code.co_filename]:
         if frame.f_code is _RUN:
             return ProgramFrame(frame.f_locals["frame"], frame)
         frame = frame.f_back
@@ -179,7 +190,7 @@ class InterpretedOrigins(OriginTracker):
         inner = self.machine.frame
         while native is not None and native is not self.entry:
             code = native.f_code
-            if not code.co_filename.startswith(_ROOMS):
+            if not _IS_MACHINES[code.co_filename]:
                 yield native, (code, native.f_lasti), native.f_locals["self"] if code is _CALL else None
             elif code is _RUN:
                 while inner is not None:

@@ -78,9 +78,12 @@ class UsersClasses:
 
     def are_called(self, callable: Any, arguments: Sequence[Any]) -> bool:
         """Whether a native call may run code of the user's."""
+        is_builtin = type(callable) is BuiltinFunctionType
+        if is_builtin and type(callable.__self__) in PLAIN and PLAIN.issuperset(map(type, arguments)):
+            return False  # nearly all calls: a method of a tensor, with numbers
         if self.any_in([callable, *arguments]):
             return True
-        if type(callable) is BuiltinFunctionType or issubclass(type(callable), type):
+        if is_builtin or issubclass(type(callable), type):
             return False
         modules = [
             value

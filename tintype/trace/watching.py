@@ -90,6 +90,8 @@ class Watching(Policy):
 
     def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> AbstractContextManager[Any] | None:
         super().on_operands(frame, operation, values)
+        if PLAIN.issuperset(map(type, values)):
+            return None
         for value in values:
             if type(value) not in PLAIN and operation != "is_operator":
                 if self._may_run(value, 4 if operation in _INTO_ITEMS else 0):
