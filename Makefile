@@ -79,6 +79,7 @@ bench: $(VENV)/stamp-bench
 	$(BIN)/python -m benchmarks.import_time --write
 	$(BIN)/python -m benchmarks.call_overhead --torch --write
 	$(BIN)/python -m benchmarks.growth --write
+	$(BIN)/python -m benchmarks.control_flow --write
 	$(BIN)/python -m benchmarks.big_model --write
 	$(BIN)/python -m benchmarks.compare --write
 	$(BIN)/python -m benchmarks.compare --dynamic --write

@@ -1,6 +1,6 @@
 """Export, decomposition and joint graphs of real models: tintype against torch, in one run.
 
-    python -m benchmarks.compare [--task export,decomp,joint] [--dynamic] [--cases bert,gpt2] [--write]
+    python -m benchmarks.compare [--task export,decomp,joint,strict] [--dynamic] [--cases bert,gpt2] [--write]
 
 With --dynamic both get the corpus's dynamic shapes, and what comes out is also run on inputs of other sizes. The
 static export is then timed as well, by tintype alone, for what the symbols cost.
@@ -29,9 +29,9 @@ from benchmarks.report import (
     publish,
 )
 
-TASKS = ("export", "decomp", "joint")
+TASKS = ("export", "decomp", "joint", "strict")
 # joint graphs are compared with those of AOTAutograd itself, which is faster than torch.export in front of it
-OPPONENTS = {"export": "torch", "decomp": "torch", "joint": "torch-aot"}
+OPPONENTS = {"export": "torch", "decomp": "torch", "joint": "torch-aot", "strict": "torch"}
 DYNAMIC_HEAD = (
     "model",
     "torch s",

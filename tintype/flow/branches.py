@@ -13,15 +13,13 @@ from tintype.fake.tensor import FakeTensor
 from tintype.flow.ends import (
     SPLIT,
     End,
-    NotCopiedError,
     Refused,
-    copied_iterator,
     goes_on_at,
     location_of,
     number_of,
-    progress_of,
     refuse,
 )
+from tintype.flow.iterators import NotCopiedError, copied_iterator, progress_of
 from tintype.flow.journal import Notes
 from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
@@ -82,9 +80,10 @@ class Arm:
     def run(self) -> list[Any]:
         """Run it; gives values that may become results."""
         self.frame = arm = copied_frame(self.original)
+        begun = [(value, progress_of(value)) for value in arm.stack]
         with self.policy.journal.taking_notes(self.original) as self.notes:
             self.end = self._run(arm)
-        self._check_iterators()
+        self._give_back_iterators(begun)
         return self._candidates()
 
     def _run(self, arm: Frame) -> End:
@@ -103,10 +102,12 @@ class Arm:
             return self.policy.run_region(arm, end.label, self.stops)
         return self.policy.run_region(arm, self.start, self.stops)
 
-    def _check_iterators(self) -> None:
-        for given, value in zip(self.original.stack, self.frame.stack, strict=False):
-            if given is not value and progress_of(given) is not None and progress_of(given) == progress_of(value):
-                self.frame.stack[self.frame.stack.index(value)] = given
+    def _give_back_iterators(self, begun: list[tuple[Any, Any]]) -> None:
+        """Let copies of iterators that the arm has not advanced be the originals again, which both arms share."""
+        stack = self.frame.stack
+        for position, (copied, progress) in enumerate(begun[: len(stack)]):
+            if stack[position] is copied and progress is not None and progress_of(copied) == progress:
+                stack[position] = self.original.stack[position]
 
     def _candidates(self) -> list[Any]:
         """Numbers and tensors that were made here: what is known of them is known here alone."""

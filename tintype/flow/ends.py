@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-from types import GeneratorType
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +10,6 @@ from tintype.errors import CaptureError, Location, TintypeError
 from tintype.interpret import Frame
 from tintype.interpret.flow import END
 from tintype.interpret.frame import Mark
-from tintype.interpret.generators import frame_of
 
 # How a run ended: at one of several places, as the data say.
 SPLIT = Mark("split")
@@ -95,45 +91,3 @@ def goes_on_at(end: End, header: int) -> Any:
         if test.if_false == header and test.if_true != header:
             return as_flag(test.condition).logical_not()
     return number_of(end) == header
-
-
-# --- iterators -------------------------------------------------------------------------------------------------
-
-_SEQUENCES: tuple[Any, ...] = ((), [], {}, {}.values(), {}.items(), range(0), "", set(), reversed([]))
-_COPYABLE = tuple(type(iter(values)) for values in _SEQUENCES)
-
-
-class NotCopiedError(Exception):
-    """An iterator that can't be gone through twice."""
-
-
-def copied_iterator(iterator: Any) -> Any:
-    """An iterator that goes on where another one stands, which stays there."""
-    if isinstance(iterator, (zip, enumerate, map, filter)):
-        reduced: Any = iterator.__reduce__()
-        kind, arguments = reduced[:2]
-        parts = [copied_iterator(part) if _is_iterator(part) else part for part in arguments]
-        return kind(*parts)
-    if isinstance(iterator, _COPYABLE):
-        return copy.copy(iterator)
-    raise NotCopiedError
-
-
-def _is_iterator(value: Any) -> bool:
-    return isinstance(value, Iterator)
-
-
-def progress_of(iterator: Any) -> Any:
-    """How far an iterator has come; None where it can't be told."""
-    if isinstance(iterator, (zip, enumerate, map, filter)):
-        whole: Any = iterator.__reduce__()
-        arguments = whole[1]
-        return tuple(progress_of(part) if _is_iterator(part) else part for part in arguments)
-    if isinstance(iterator, _COPYABLE):
-        reduced: Any = iterator.__reduce__()
-        held = tuple(id(part) for part in reduced[1])
-        return held if not isinstance(reduced[1][0], list) else len(reduced[1][0]), reduced[2:]
-    if isinstance(iterator, GeneratorType):
-        frame = frame_of(iterator)
-        return (id(iterator), None if frame is None else frame.pc, iterator.gi_frame and iterator.gi_frame.f_lasti)
-    return None

@@ -15,6 +15,7 @@ import torch
 
 from tintype.errors import Location
 from tintype.flow.ends import Refused, refuse
+from tintype.flow.references import has_unknown_holder
 from tintype.interpret import Frame
 from tintype.symbolic.location import is_internal, user_location
 from tintype.trace.places import ContentPlace, Place
@@ -71,9 +72,10 @@ def holders_in(frame: Frame, owner: list[Any], known: Sequence[Any]) -> list[tup
             if value is owner:
                 found.append((store, position))
     value = None
-    if found and _is_held_elsewhere([*stores, *known], owner):
+    if found and has_unknown_holder([owner], [*stores, *known], variables=1):
         gc.collect()  # frames of steps that have run
-    return None if not found or _is_held_elsewhere([*stores, *known], owner) else found
+        return None if _is_held_elsewhere([*stores, *known], owner) else found
+    return found or None
 
 
 def _stores_of(frame: Frame | None) -> list[list[Any]]:

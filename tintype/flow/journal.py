@@ -17,8 +17,11 @@ from tintype.trace.places import Place
 class Notes:
     """The places that one arm writes to, each with what it was before."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, repeats: bool) -> None:
         self.frame = frame  # as it was before the arm
+        self.repeats = repeats  # a step of a loop
+        # iterators from before the arm that it took elements from, by their ids
+        self.taken: dict[int, Any] = {}
         # what can be reached, where code runs that nobody sees
         self.watched: Any = None
         # what was made meanwhile: nobody else has it, so writes to it are nobody else's affair
@@ -31,6 +34,10 @@ class Notes:
         if place.key not in self.places and id(place.owner) not in self.made:
             self.places[place.key] = place
             self._before[place.key] = place.save()
+
+    def holders(self) -> list[Any]:
+        """Who holds values only to know them."""
+        return [self.made, *self.places.values(), self._before, *self._before.values()]
 
     def undo(self) -> None:
         """Put everything back; what was there is kept in ``after``."""
@@ -45,14 +52,16 @@ class Journal:
 
     def __init__(self) -> None:
         self._open: list[Notes] = []
+        # iterators that arms which have run took elements from, by their ids
+        self.taken: dict[int, Any] = {}
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     @contextmanager
-    def taking_notes(self, frame: Frame) -> Iterator[Notes]:
-        """Within it writes are noted, for an arm of a frame; afterwards they are undone."""
-        notes = Notes(frame)
+    def taking_notes(self, frame: Frame, *, repeats: bool = False) -> Iterator[Notes]:
+        """Within it writes are noted, for an arm of a frame or a step that repeats; afterwards they are undone."""
+        notes = Notes(frame, repeats)
         self._open.append(notes)
         try:
             yield notes
@@ -60,7 +69,12 @@ class Journal:
                 notes.watched.check(notes.places)
         finally:
             self._open.pop()
+            self.taken.update(notes.taken)
             notes.undo()
+
+    @property
+    def open(self) -> list[Notes]:
+        return self._open
 
     @property
     def innermost(self) -> Notes:
@@ -76,7 +90,7 @@ class Journal:
 
     def holders(self) -> list[Any]:
         """Who holds values only to know them."""
-        return [notes.made for notes in self._open]
+        return [holder for notes in self._open for holder in notes.holders()]
 
     def write(self, place: Place, value: Any) -> None:
         """Write to a place, which is noted where somebody takes notes."""

@@ -130,7 +130,7 @@ class RecordedLoop:
         def condition(*values: Any) -> Any:
             step = copied_frame(self.frame)
             self._together(list(values), step)
-            with self.policy.journal.taking_notes(self.frame) as notes:
+            with self.policy.journal.taking_notes(self.frame, repeats=True) as notes:
                 for key, place in self.variables.places.items():
                     value = self._values[key]
                     self.policy.journal.write(place, MISSING if value is NULL else value)
@@ -204,7 +204,7 @@ class RecordedLoop:
             stops = frozenset({self.loop.header, *self.exits} - {END})
         self.policy.steps.append((step.code, step.depth))
         try:
-            with self.policy.journal.taking_notes(self.frame) as notes:
+            with self.policy.journal.taking_notes(self.frame, repeats=True) as notes:
                 for key, place in self.variables.places.items():
                     self.policy.journal.write(place, MISSING if values[key] is NULL else values[key])
                 begin = self.prepare(step)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tintype.fake.tensor import FakeTensor
+from tintype.flow.references import has_unknown_holder
 from tintype.interpret.frame import Mark
 from tintype.ir.printing import describe_value
 from tintype.symbolic.bridge import from_torch
@@ -211,6 +212,8 @@ class Merger:
         shared = next((container for container in self._same if id(container) in mine), None)
         if shared is not None:
             return shared
+        if not has_unknown_holder(self.mutable, known):
+            return None
         allowed = {id(holder) for holder in (*known, *self.mutable, self.mutable)}
         for holder in gc.get_referrers(*self.mutable):
             if id(holder) in allowed or (isinstance(holder, FrameType) and is_internal(holder.f_code.co_filename)):

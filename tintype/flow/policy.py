@@ -18,6 +18,7 @@ import torch
 from tintype.errors import Location, StateChangedError
 from tintype.flow.branches import Branch, ended, outcome_of, recording
 from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
+from tintype.flow.iterators import take_from
 from tintype.flow.journal import Journal
 from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
@@ -49,6 +50,13 @@ from tintype.trace.watching import Watching
 
 # so often what follows a branch may be captured with each of its arms
 _MOST_TWICE = 500
+# operations that take elements from an iterator
+_TAKING = frozenset(
+    {
+        "call_spread", "call_spread_above", "contains", "get_yield_from_iterator", "list_extend", "set_update",
+        "unpack_sequence", "unpack_with_star",
+    }
+)  # fmt: skip
 
 
 class FlowPolicy(TorchPolicy):
@@ -140,6 +148,7 @@ class FlowPolicy(TorchPolicy):
 
     def on_loop(self, frame: Frame, iterator: Any, body: int, after: int) -> Outcome:
         if type(iterator) is not VaryingIterator or iterator.is_begun:
+            take_from(self.journal, frame, iterator)
             return NotImplemented
         loop = flow_of(frame.code).loop_at(frame.pc)
         if loop is None:  # there is no second step
@@ -189,6 +198,9 @@ class FlowPolicy(TorchPolicy):
     # --- code that is not interpreted -------------------------------------------------------------------------
 
     def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> AbstractContextManager[Any] | None:
+        if operation in _TAKING:
+            for value in values:
+                take_from(self.journal, frame, value)
         if self.journal and self.classes.any_in(values):
             self.watch(frame, values)
         return None
@@ -236,9 +248,11 @@ class FlowPolicy(TorchPolicy):
             self.journal.note(GlobalPlace(frame.globals, name, location_of(frame)))
 
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        values = [*arguments, *keywords.values()]
+        for value in (getattr(callable, "__self__", None), *values) if self.journal or self.journal.taken else ():
+            take_from(self.journal, frame, value)
         if not self.journal:
             return callable(*arguments, **keywords)
-        values = [*arguments, *keywords.values()]
         if self.classes.are_called(callable, values):
             self.watch(frame, [callable, *values])
         kind = type(callable)
@@ -256,7 +270,7 @@ class FlowPolicy(TorchPolicy):
                 self.note_content(frame, argument)
         value = callable(*arguments, **keywords)
         if kind is type and type(value) is callable and is_made_anew(callable):
-            self.journal.note_made(value)
+            self.note_made(value)
         return value
 
     def stand_ins(self) -> Mapping[Any, Caller]:

@@ -70,7 +70,7 @@ class Effects:
 
     def holders(self) -> list[Any]:
         """Who holds values only to know them."""
-        return [self._made]
+        return [self._made, *(holder for noted in self._written.values() for holder in (noted, *noted))]
 
     def is_made(self, value: Any) -> bool:
         return id(value) in self._made
