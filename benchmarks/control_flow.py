@@ -49,9 +49,7 @@ class Model(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for number, block in enumerate(self.blocks):
-            if number not in self.skipped:
-                x = block(x)
-            elif x.sum() > 0:
+            if number not in self.skipped or x.sum() > 0:
                 x = block(x)
         return x
 
