@@ -39,28 +39,38 @@ def attention(
     order = [*range(key_rank - 2), key_rank - 1, key_rank - 2]
     factor = _scale(op, query, scale)
     scores = op.MatMul(op.Mul(query, factor), op.Transpose(key, perm=order))
+    seen = None
     if is_causal:
         mask = _causal(op, op.size(query, rank - 2), length)
-    weights = None
+    elif mask is not None:
+        mask, seen = _visible(op, mask, query)
     if mask is not None:
-        if mask.dtype is _BOOL:
-            scores = op.Where(mask, scores, op.constant(-math.inf, query.dtype))
-        else:
-            scores = op.Add(scores, op.like(mask, query))
-        weights = op.Softmax(scores, axis=-1)
-        if not is_causal:
-            weights = op.Where(_sees_something(op, mask), weights, op.constant(0.0, query.dtype))
-    else:
-        weights = op.Softmax(scores, axis=-1)
-    return op.MatMul(weights, value)
+        scores = op.Add(scores, _bias(op, mask, query))
+    result = op.MatMul(op.Softmax(scores, axis=-1), value)
+    return result if seen is None else op.Mul(result, seen)
 
 
-def _sees_something(op: Builder, mask: Any) -> Any:
-    """Whether a position may see any other: where nothing may be seen torch gives 0, and not 0 / 0."""
+def _visible(op: Builder, mask: Any, query: Any) -> tuple[Any, Any]:
+    """A mask that hides no row as a whole, and 0 where the given one does, 1 elsewhere: torch's result is 0 there,
+    and not 0 / 0. Layers with one mask share this."""
+    floats = ir.DataType.FLOAT
     if mask.dtype is not _BOOL:
-        mask = op.Not(op.Equal(mask, op.constant(-math.inf, mask.dtype)))
-    count = op.ReduceSum(op.cast(mask, ir.DataType.FLOAT), [-1], keepdims=1)
-    return op.Greater(count, op.constant(0.0, ir.DataType.FLOAT))
+        mask = op.like(mask, query)
+        is_seen = op.Not(op.Equal(mask, op.constant(-math.inf, mask.dtype)))
+    else:
+        is_seen = mask
+    count = op.ReduceSum(op.cast(is_seen, floats), [-1], keepdims=1)
+    seen = op.Greater(count, op.constant(0.0, floats))
+    if mask.dtype is _BOOL:
+        return op.Or(mask, op.Not(seen)), op.cast(seen, query.dtype)
+    return op.Where(seen, mask, op.constant(0.0, mask.dtype)), op.cast(seen, query.dtype)
+
+
+def _bias(op: Builder, mask: Any, query: Any) -> Any:
+    """What is added to scores for a mask: nothing, or an infinite number."""
+    if mask.dtype is not _BOOL:
+        return mask
+    return op.Where(mask, op.constant(0.0, query.dtype), op.constant(-math.inf, query.dtype))
 
 
 def _scale(op: Builder, query: Any, scale: float | None) -> Any:
@@ -108,11 +118,8 @@ def attention_23(
         return attention(op, query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if mask is None:
         return op.Attention(query, key, value, scale=scale, is_causal=int(is_causal))[0]
-    if mask.dtype is not _BOOL:
-        mask = op.like(mask, query)
-    seen = _sees_something(op, mask)
-    if len(mask.shape) < 2 or mask.shape[-2] == 1 or mask.shape[-1] == 1:  # the node wants rows and columns in full
-        full = [op.size(query, 2), op.size(key, 2)]
-        mask = op.Expand(mask, op.vector(full))
-    result = op.Attention(query, key, value, mask, scale=scale)[0]
-    return op.Where(seen, result, op.constant(0.0, query.dtype))
+    rows, columns = ([None, *list(mask.shape)])[-2:]
+    mask, seen = _visible(op, mask, query)
+    if rows in (None, 1) or columns == 1:  # the node wants rows and columns in full
+        mask = op.Expand(mask, op.vector([op.size(query, 2), op.size(key, 2)]))
+    return op.Mul(op.Attention(query, key, value, mask, scale=scale)[0], seen)
