@@ -3,7 +3,8 @@
     python -m benchmarks.onnx_models [--cases bert,gpt2] [--write]
 
 Processor time, one thread. Exporting is from the module to the ONNX program, without verification, at fixed sizes;
-the quickest export after the first is counted. ONNX Runtime runs both models in turn, round after round, and the median
+the quickest export after the first is counted. ONNX Runtime runs both models in turn, round after round, and the
+median
 of the ratios of a round is told: below 1 ours is quicker. torch.onnx's model runs twice in each round: how far it is
 from itself is in brackets, which is what the machine makes of equal things.
 """

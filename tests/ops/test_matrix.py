@@ -131,7 +131,6 @@ WITHOUT_ONNX = {
     "flex_attention": "flex_attention",
     "flex_attention_backward": "flex_attention_backward",
     "auto_functionalized": "auto_functionalized",
-    "wrap_with_autocast": "Could not find an implementation",
 }
 
 

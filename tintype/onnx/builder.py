@@ -130,7 +130,8 @@ class Builder:
         if operation in _CONVENTIONS:
             _CONVENTIONS[operation](self, inputs, attributes)
         values, bound = self._values(schema, inputs)
-        variable = schema.inputs[1 if operation == "Where" else 0].variable if schema.inputs else ""
+        main = schema.inputs[1 if operation == "Where" else 0] if schema.inputs else None
+        variable = "" if main is None else main.variable
         form = _INTEGER_FORMS.get(operation)
         if form is not None and values[0] is not None and not values[0].dtype.is_floating_point():
             return form(self, values, attributes)
@@ -139,6 +140,8 @@ class Builder:
             if made is not None:
                 return made
         instead = computed_in(operation, bound.get(variable), attributes)
+        if instead is None and bound.get(variable) is DataType.BFLOAT16 and main and not main.takes_bfloat16:
+            instead = DataType.FLOAT
         if instead is not None:
             return self._computed_in(instead, operation, schema, variable, values, attributes, count)
         result = folded(self, operation, values, attributes)

@@ -15,6 +15,7 @@ from tintype.onnx import dtypes
 from tintype.onnx.errors import OnnxExportError, OnnxRequestError
 from tintype.onnx.libraries import ir
 from tintype.onnx.weights import check_data
+from tintype.onnx.widening import with_wide_operators
 
 # A protobuf message has less than 2 GB; models with more in them go through a file.
 LARGEST_MESSAGE = 1_500_000_000
@@ -57,6 +58,8 @@ class Session:
                 remedy=f"available here: {', '.join(library.get_available_providers())}",
             )
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if providers == ["CPUExecutionProvider"]:
+            source = _for_the_processor(source)
         try:
             self.session = library.InferenceSession(
                 self._content(source), options, providers=providers, enable_fallback=0
@@ -118,6 +121,13 @@ class Session:
                 binding.bind_output(name)
         self.session.run_with_iobinding(binding)
         return binding.get_outputs()
+
+
+def _for_the_processor(source: ir.Model | str) -> ir.Model | str:
+    """A model whose operators all have kernels there."""
+    model = ir.load(source) if isinstance(source, str) else source
+    widened = with_wide_operators(model)
+    return source if widened is model else widened
 
 
 def weight_bytes(model: ir.Model) -> int:

@@ -21,13 +21,14 @@ _DTYPES: dict[str, ir.DataType] = {
 @dataclasses.dataclass(frozen=True)
 class Parameter:
     """An input or output of an operator. ``variable`` names the type that it shares with others; ``only`` is its
-    dtype where the operator allows a single one."""
+    dtype where the operator allows a single one, and ``takes_bfloat16`` says whether that is among several."""
 
     name: str
     variable: str
     variadic: bool
     only: ir.DataType | None
     is_sequence: bool
+    takes_bfloat16: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,8 @@ def _parameter(described: Any, allowed: dict[str, list[str]]) -> Parameter:
     types = allowed.get(described.type_str, [described.type_str])
     only = _DTYPES.get(types[0]) if len(types) == 1 else None
     is_sequence = all(name.startswith("seq(") for name in types)
-    return Parameter(described.name, described.type_str, described.option == _Option.Variadic, only, is_sequence)
+    is_variadic, takes_bfloat16 = described.option == _Option.Variadic, "tensor(bfloat16)" in types
+    return Parameter(described.name, described.type_str, is_variadic, only, is_sequence, takes_bfloat16)
 
 
 @functools.cache
