@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -104,7 +105,7 @@ __all__ = sorted(_HOMES.keys() - _BUILT_IN)  # noqa: PLE0605  (the names are in 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'tintype' has no attribute {name!r}")
+        raise AttributeError(f"module 'tintype' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     module = _loaded(home)
     return module if home == f"tintype.{name}" else getattr(module, name)
 

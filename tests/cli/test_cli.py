@@ -137,7 +137,7 @@ def test_verify(model: Path) -> None:
 
 @pytest.mark.parametrize("command", ["info", "run", "verify"])
 def test_files_that_are_wrong(command: str, tmp_path: Path) -> None:
-    assert "No such file" in refused(command, tmp_path / "nowhere.tt")
+    assert "there is no file" in refused(command, tmp_path / "nowhere.tt")
     (tmp_path / "empty.tt").touch()
     assert "is empty" in refused(command, tmp_path / "empty.tt")
     (tmp_path / "other.tt").write_bytes(bytes(1000))

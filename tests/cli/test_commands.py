@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import tintype
+from tests.cli.test_cli import refused
 from tintype.cli.app import app
 
 runner = CliRunner()
@@ -189,3 +191,76 @@ def test_every_command_is_documented() -> None:
     for command in app.registered_commands:
         name = command.name or command.callback.__name__  # type: ignore[union-attr]
         assert f"`tintype {name}" in page, name
+
+
+USERS_CODE = """
+import torch
+def model(): return torch.nn.Linear(3, 2)
+def broken(): raise RuntimeError("no weights here")
+def needs(width): return torch.nn.Linear(width, 2)
+def nothing(): pass
+"""
+MISTAKES = {
+    "info modle.tt": ("there is no file modle.tt", "did you mean model.tt?"),
+    "info inside": ("inside is a folder", "name a file"),
+    "tree text.tt": ("no tintype file", "save the program again"),
+    "show model.tt --module nothing.*": ("no operator", "tintype tree"),
+    "run model.tt": ("the input 'input'", "--example"),
+    "run model.tt -i x=1": ("no input 'x'", ""),
+    "run model.tt -i input=[1,2": ("[1,2 is no JSON", "brackets"),
+    "run model.tt -i input=missing.npy": ("there is no file missing.npy", ".npz"),
+    "run model.tt --example -o inside": ("inside is no place", "results.npz"),
+    "run model.tt --example -o nowhere/x.npz": ("is no place", "results.npz"),
+    "run model.tt --example --import not_there": ("--import not_there: No module", "can be imported"),
+    "run model.tt --example --import wrong_syntax": ("wrong_syntax.py:1", "mend this"),
+    "run model.tt --example --import divides": ("ZeroDivisionError", "divides.py:1"),
+    "export shop:model n.tt": ("needs inputs", "--input x=2x3:float32"),
+    "export shop:model n.tt -i x=2x3": ("(input): missing a required argument: 'input'", ""),
+    "export shop:model n.tt -i input=2x5": ("shapes cannot be multiplied", "give inputs"),
+    "export shop:model n.tt -i input=2x3:flot32": ("no SIZES:DTYPE", "float32"),
+    "export shop:model n.tt -i input=2x3 -d input.7=b": ("2 dimensions", ""),
+    "export shop:model inside -i input=2x3": ("inside is a folder", "model.tt"),
+    "export shop:modle n.tt": ("shop has no 'modle'", "did you mean 'model'?"),
+    "export shop:nothing n.tt": ("returned a NoneType", ""),
+    "export shop:broken n.tt": ("no weights here", "shop.py:4 in broken"),
+    "export shop:needs n.tt": ("missing 1 required positional argument: 'width'", "without arguments"),
+    "export shop.py:model n.tt": ("a module is wanted", "write shop:model"),
+    "export divides:model n.tt": ("ZeroDivisionError", "divides.py:1"),
+    "check shop:model -i input=2x3 --page nowhere/p.html": ("no folder nowhere", "make it"),
+    "decompose model.tt nowhere/n.tt": ("there is no folder", "make it"),
+    "view model.tt -o inside": ("inside is a folder", "page.html"),
+    "weights replace model.tt inside -o n.tt": ("no safetensors files", ""),
+    "weights replace model.tt w.safetensors -o n.tt": ("no file w.safetensors", ""),
+    "compare model.tt modle.tt": ("no file modle.tt", "model.tt"),
+    "explain nothing": ("no error 'nothing'", "lists all"),
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_mistakes_on_the_command_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ends with 1 and a few lines of text that say what to do."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("shop", "wrong_syntax", "divides"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    Path("shop.py").write_text(USERS_CODE)
+    Path("wrong_syntax.py").write_text("def model(:\n")
+    Path("divides.py").write_text("1 / 0\n")
+    Path("inside").mkdir()
+    Path("text.tt").write_text("hello")
+    tintype.save(tintype.export(torch.nn.Linear(3, 2), (torch.ones(2, 3),)), "model.tt")
+    message = refused(*line.split())
+    for part in MISTAKES[line]:
+        assert part in message, message
+    assert message.startswith("tintype: ") and not Path("n.tt").exists()
+
+
+@pytest.mark.parametrize("line", ["inf model.tt", "info", "info x --jsn", "bench x --calls 0", "tree x --depth -1"])
+def test_command_lines_that_nobody_understands_end_with_2(line: str) -> None:
+    assert runner.invoke(app, line.split()).exit_code == 2
+
+
+def test_results_are_written_under_the_name_that_was_given(tmp_path: Path) -> None:
+    tintype.save(tintype.export(torch.nn.Linear(3, 2), (torch.ones(2, 3),)), tmp_path / "model.tt")
+    call("run", tmp_path / "model.tt", "--example", "-o", tmp_path / "results")
+    assert (tmp_path / "results").is_file() and not (tmp_path / "results.npz").exists()

@@ -311,9 +311,19 @@ def test_a_caught_exception_is_the_programs_own_business() -> None:
     torch.testing.assert_close(tintype.export(function, (X,)).module()(X), X * 3)
 
 
-def test_missing_argument_is_pythons_own_error() -> None:
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+def test_a_missing_argument_is_named() -> None:
+    with pytest.raises(TypeError, match="missing a required argument: 'b'") as caught:
         tintype.export(lambda a, b: a, (X,))
+    assert isinstance(caught.value, tintype.InvalidRequestError)
+
+
+def test_a_type_error_of_the_models_own_stays_what_it_is() -> None:
+    def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a + b
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument") as caught:
+        tintype.export(lambda a: inner(a), (X,))  # type: ignore[call-arg]
+    assert not isinstance(caught.value, tintype.TintypeError)
 
 
 # --- mutations that have no functional form ------------------------------------------------------------------

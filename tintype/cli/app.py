@@ -118,7 +118,7 @@ def info(file: ProgramFile, as_json: AsJson = False) -> None:
 def tree(
     file: ProgramFile,
     entry: Entry = None,
-    depth: Annotated[int | None, typer.Option("--depth", help="How many levels of modules.")] = None,
+    depth: Annotated[int | None, typer.Option("--depth", help="How many levels of modules.", min=0)] = None,
 ) -> None:
     """Print the modules of a program with their operators and parameters; modules that are alike once."""
     with _told_plainly():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 
 from tintype.cli.convert import described_input, described_tensor, dynamic_shapes_of
-from tintype.cli.inputs import read_value
+from tintype.cli.inputs import read_value, users_code
 from tintype.cli.progress import progress
 from tintype.comparison.comparing import compare
 from tintype.errors import CaptureReport, InvalidRequestError, TintypeError
@@ -20,6 +22,9 @@ from tintype.export.exporting import export
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
 from tintype.view.pages import problems_page
+
+# 2x3, without a dtype
+_SEVERAL_SIZES = re.compile(r"\d+(x\d+)+")
 
 
 def export_model(source: str, target: Path, inputs: Sequence[str], dynamic: Sequence[str], *, validate: bool) -> bool:
@@ -104,23 +109,31 @@ def load_model(source: str) -> Any:
         )
     if kind == "hf":
         return _from_folder(Path(rest))
+    if kind.endswith(".py"):
+        raise InvalidRequestError(
+            f"{kind} is a file, and a module is wanted",
+            remedy=f"write {kind.removesuffix('.py').replace('/', '.')}:{rest}",
+        )
     sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(kind)
-    except ImportError as error:
-        raise InvalidRequestError(f"{source}: {error}", remedy="run it where the module can be imported") from error
+        with users_code(source):
+            module = importlib.import_module(kind)
     finally:
         sys.path.pop(0)
     found: Any = module
     for part in rest.split("."):
         if not hasattr(found, part):
-            raise InvalidRequestError(f"{kind} has no {rest!r}")
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            raise InvalidRequestError(
+                f"{kind} has no {rest!r}", remedy=f"did you mean {near[0]!r}?" if near else None
+            )
         found = getattr(found, part)
     if isinstance(found, torch.nn.Module):
         return found
     if not callable(found):
         raise InvalidRequestError(f"{source} is a {type(found).__name__}, which makes no model")
-    model = found()
+    with users_code(f"{source}()", "name a function that makes the model when it is called without arguments"):
+        model = found()
     if not isinstance(model, torch.nn.Module):
         raise InvalidRequestError(f"{source}() returned a {type(model).__name__}, and no torch.nn.Module")
     return model.eval()
@@ -145,7 +158,8 @@ def _inputs_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         name, value = described_input(text)
-        if ":" in value and not Path(value).exists() and value[0] not in "[{\"'":
+        is_described = ":" in value or _SEVERAL_SIZES.fullmatch(value) is not None
+        if is_described and not Path(value).exists() and value[:1] not in "[{\"'":
             found[name] = described_tensor(name, value)
         else:
             given = read_value(value, f"--input {text}")
@@ -162,4 +176,5 @@ def _exported(model: Any, kwargs: dict[str, Any], dynamic: Sequence[str]) -> Exp
     shapes: Any = "auto" if list(dynamic) == ["auto"] else dynamic_shapes_of(dynamic, dict.fromkeys(kwargs, ""))
     if isinstance(shapes, dict):
         shapes = {name: shapes.get(name) for name in kwargs}
-    return export(model, (), kwargs, dynamic_shapes=shapes)
+    with users_code("the model can't be called with these inputs", "give inputs that the model takes"):
+        return export(model, (), kwargs, dynamic_shapes=shapes)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -18,13 +19,14 @@ import numpy as np
 import torch
 
 from tintype import tree
-from tintype.errors import FileFormatError, InvalidRequestError
+from tintype.errors import FileFormatError, InvalidRequestError, Location, TintypeError
 from tintype.export.program import ExportedProgram
 from tintype.ir.graph import placeholders
 from tintype.ir.printing import describe_value
 from tintype.ir.signature import ConstantArgument, InputKind
 from tintype.serde.attach import tensors_in
 from tintype.serde.files import load
+from tintype.symbolic.location import location_in
 
 _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 
@@ -32,10 +34,25 @@ _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 def import_modules(names: Sequence[str]) -> None:
     """Import what a program needs besides tintype: custom operators, and classes of its arguments and results."""
     for name in names:
-        try:
+        with users_code(f"--import {name}"):
             importlib.import_module(name)
-        except ImportError as error:
-            raise InvalidRequestError(f"--import {name}: {error}") from error
+
+
+@contextmanager
+def users_code(what: str, remedy: str = "mend this first") -> Iterator[None]:
+    """Code of the user's that is run on the way: what goes wrong there is told with its line, without a traceback."""
+    try:
+        yield
+    except TintypeError:
+        raise
+    except Exception as error:
+        place = location_in(error)
+        if isinstance(error, SyntaxError) and error.filename is not None:
+            place = Location(error.filename, error.lineno or 1, "module")
+        kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+        if isinstance(error, ImportError):
+            remedy = "run it where the module can be imported"
+        raise InvalidRequestError(f"{what}: {kind}{error}", location=place, remedy=remedy) from error
 
 
 def load_one(path: Path, entry: str | None, **options: Any) -> ExportedProgram:
@@ -90,6 +107,10 @@ def read_value(text: str, option: str) -> Any:
             return parse(text)
         except ValueError:
             continue
+    if text[:1] in ("[", "{"):
+        raise InvalidRequestError(
+            f"{option}: {text} is no JSON", remedy="look for brackets and quotes that are missing"
+        )
     if path.suffix or "/" in text:
         kinds = ", ".join(_READERS)
         raise InvalidRequestError(

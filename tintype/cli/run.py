@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tintype import tree
 from tintype.cli.inputs import given_inputs, load_one
+from tintype.errors import InvalidRequestError
 
 
 def run_program(
@@ -25,6 +26,8 @@ def run_program(
     containers: str = "strict",
 ) -> None:
     """Load a program, run it without gradients, print or write its results."""
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise InvalidRequestError(f"{output} is no place for the results", remedy="name a file: -o results.npz")
     program = load_one(path, entry, containers=containers)
     args, kwargs = given_inputs(program, given, example=example)
     with torch.no_grad():
@@ -38,7 +41,8 @@ def run_program(
     if output is not None:
         tensors = {name: leaf for name, leaf in results.items() if isinstance(leaf, torch.Tensor)}
         arrays: dict[str, Any] = {name: _array(tensor) for name, tensor in tensors.items()}
-        np.savez(output, **arrays)
+        with open(output, "wb") as file:  # under this name: numpy would add an ending
+            np.savez(file, **arrays)
 
 
 def _array(tensor: torch.Tensor) -> Any:

@@ -93,7 +93,8 @@ class Expectation:
         if given.dtype is not self.dtype:
             raise InputMismatchError(
                 f"Expected input at {where}.dtype to be {self.dtype}, but got {given.dtype}",
-                remedy=f"convert the input with .to({self.dtype}), or export the program for {given.dtype}",
+                remedy=f"convert the input with .to({self.dtype}), or export the program for {given.dtype}"
+                + (f" (program.to({given.dtype}) makes another one)" if _is_float(given, self.dtype) else ""),
             )
         if self.strides is not None:
             self._check_strides(given, symbols)
@@ -205,6 +206,10 @@ def solve_for(size: Expr, symbol: Symbol, actual: int, symbols: dict[Symbol, int
     factor, rest = form
     product = actual - evaluate(rest, symbols)
     return None if product % factor != 0 else product // factor
+
+
+def _is_float(given: torch.Tensor, expected: torch.dtype) -> bool:
+    return given.dtype.is_floating_point and expected.is_floating_point
 
 
 def _sizes_text(sizes: Sequence[Size]) -> str:

@@ -38,6 +38,11 @@ from tintype.transforms.working_copy import WorkingCopy
 
 def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """A user's table with an entry per overload; an operator without one stands for all of its overloads."""
+    if not isinstance(table, Mapping):
+        raise InvalidRequestError(
+            f"decomp_table is a dictionary of decompositions by operator, but got {type(table).__name__}",
+            remedy="leave it out for core ATen, or take tintype.default_decompositions() and change entries of it",
+        )
     result: dict[Any, Callable[..., Any]] = {}
     for operator, decomposition in table.items():
         if isinstance(operator, torch._ops.OpOverloadPacket):

@@ -110,6 +110,14 @@ class Dim:
 
     __rmul__ = __mul__
 
+    def __truediv__(self, other: Any) -> Dim:
+        raise InvalidRequestError(
+            f"{self.name} can't be divided: sizes are multiples of others, not parts of them",
+            remedy=f"name the smaller size, part = Dim('part'), and write the larger one with it: {other!r:.20}*part",
+        )
+
+    __floordiv__ = __mod__ = __truediv__
+
     def __repr__(self) -> str:
         bounds = _bounds_text(self.min, self.max)
         return f"Dim({self.__name__!r}{', ' + bounds[1:-1] if bounds else ''})"

@@ -32,6 +32,7 @@ from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.export.stage import Stage
 from tintype.export.strict_report import lost_state, report_of
+from tintype.export.wrong_requests import not_a_model, wrong_arguments
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -149,6 +150,13 @@ def capture_program(mod: Any, *args: Any, **options: Any) -> ExportedProgram:
     with collector_paused():
         try:
             return _captured_program(mod, *args, **options)
+        except TypeError as error:
+            refused = (
+                None if isinstance(error, TintypeError) else wrong_arguments(as_module(mod), args[0], args[1] or {})
+            )
+            if refused is None:
+                raise
+            raise refused from error
         except ScriptInsideError:
             from tintype.interop.torchscript.inside import scripts_as_modules
 
@@ -182,7 +190,7 @@ def _captured_program(
 ) -> ExportedProgram:
     """The program of a model: recorded, functional and then tidied up or for training with its regions wrapped; then
     the sizes that it needs are held against those that were promised."""
-    _check_request(args, kwargs, control_flow)
+    _check_request(args, kwargs, control_flow, strict)
     args, kwargs = tuple(args), dict(kwargs or {})  # plain ones: a named tuple is a tuple too
     module, args, kwargs = taken_apart(as_module(mod), args, kwargs)
     dynamic_shapes = _own_shapes(dynamic_shapes, module, args, kwargs)
@@ -318,7 +326,9 @@ def _is_torchs(dynamic_shapes: Any) -> bool:
     return any(type(leaf).__module__ == "torch.export.dynamic_shapes" for leaf in leaves)
 
 
-def _check_request(args: Any, kwargs: Any, control_flow: Any) -> None:
+def _check_request(args: Any, kwargs: Any, control_flow: Any, strict: Any) -> None:
+    if not isinstance(strict, bool):
+        raise InvalidRequestError(f"strict is True or False, but got {strict!r:.80}")
     if control_flow not in ("auto", "refuse"):
         raise InvalidRequestError(
             f"control_flow is 'auto' or 'refuse', but got {control_flow!r}",
@@ -357,6 +367,11 @@ def suggest_dynamic_shapes(error: ConstraintViolationError) -> Any:
     >>> tintype.export(function, (x, y), dynamic_shapes=shapes).module()(torch.ones(7), torch.ones(8)).shape
     torch.Size([7])
     """
+    if not isinstance(error, ConstraintViolationError):
+        raise InvalidRequestError(
+            f"suggest_dynamic_shapes takes a ConstraintViolationError, but got {type(error).__name__}",
+            remedy="other errors suggest no sizes: their text says what to do",
+        )
     return error.suggested
 
 
@@ -407,6 +422,10 @@ def _by_parts(model: torch.nn.Module) -> Callable[..., Any]:
 
 def as_module(mod: Any) -> torch.nn.Module:
     """What to capture as a module."""
+    if isinstance(mod, ExportedProgram):
+        raise InvalidRequestError(
+            "this is a program already", remedy="export its module, program.module(), for other arguments or sizes"
+        )
     if isinstance(mod, (torch.jit.ScriptModule, torch.jit.ScriptFunction, torch._C.ScriptMethod)):
         from tintype.interop.torchscript.conversion import as_captured
 
@@ -414,10 +433,7 @@ def as_module(mod: Any) -> torch.nn.Module:
     if isinstance(mod, torch.nn.Module):
         return mod
     if isinstance(mod, type) or not callable(mod):
-        raise InvalidRequestError(
-            f"Expected `mod` to be an instance of `torch.nn.Module`, got {mod!r}",
-            remedy="pass a module, a method of one, or a function of tensors",
-        )
+        raise not_a_model(mod)
     owner = getattr(mod, "__self__", None)
     return EntryPoint(mod, owner if isinstance(owner, torch.nn.Module) else None)
 

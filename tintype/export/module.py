@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
-from tintype.errors import InvalidRequestError, TintypeError
+from tintype.errors import InputMismatchError, InvalidRequestError, TintypeError
 from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import (
     Writer,
@@ -161,6 +161,7 @@ class ProgramModule(OwnAttributes, GraphModule):
             return entry(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
             self._explain_missing_weights(error)
+            self._explain_devices(error, args, kwargs)
             raise
 
     def _compiled_entry(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -193,6 +194,21 @@ class ProgramModule(OwnAttributes, GraphModule):
                 "device",
                 remedy="tintype.attach_weights(program, weights) gives it some",
             ) from error
+
+    def _explain_devices(self, error: Exception, args: Any, kwargs: Any) -> None:
+        """Say so where a call failed because an input is not where the weights are."""
+        if isinstance(error, TintypeError) or "device" not in str(error):
+            return
+        homes = {value.device for value, _ in self._state().values() if isinstance(value, torch.Tensor)}
+        given = [(f"*args[{position}]", value) for position, value in enumerate(args)]
+        for where, value in [*given, *((f"**kwargs[{name!r}]", value) for name, value in kwargs.items())]:
+            if isinstance(value, torch.Tensor) and len(homes) == 1 and value.device not in homes:
+                (home,) = homes
+                raise InputMismatchError(
+                    f"Expected input at {where}.device to be {home}, where the program's weights are, but got "
+                    f"{value.device}",
+                    remedy=f"move the input, .to({str(home)!r}), or the program: program.to({str(value.device)!r})",
+                ) from error
 
     def _run_again(self, args: Any, kwargs: Any) -> Any:
         """Run the program with code that knows where state is now."""
@@ -374,7 +390,7 @@ def put_back(module: torch.nn.Module, initial: Mapping[str, InitialValue], repla
 def refuse_pickle(value: Any) -> NoReturn:
     """A program is made of code and references to operators, which pickle would store in part."""
     raise InvalidRequestError(
-        f"a {type(value).__name__} can't be pickled (torch.save, multiprocessing, ...)",
+        f"this {type(value).__name__} can't be pickled (torch.save, multiprocessing, ...)",
         remedy="store the program in a file, tintype.save(program, path), and load that where it is needed",
     )
 

@@ -478,9 +478,20 @@ class ExportedProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refused: a program is not a module."""
-        raise RuntimeError(
-            "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."
+        from tintype.export.wrong_requests import NotCalledError
+
+        raise NotCalledError(
+            "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead.",
+            remedy="program.module()(...): a module has its own state, so keep it for further calls",
         )
+
+    def __getattr__(self, name: str) -> Any:
+        """Only looked for where there is no such attribute: what modules have is found in a program's module."""
+        if name.startswith("__") or not hasattr(torch.nn.Module, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        from tintype.export.wrong_requests import module_of_a_program
+
+        raise module_of_a_program(self, name)
 
     @property
     def code(self) -> str:

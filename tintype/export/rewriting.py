@@ -34,6 +34,26 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
 
 
+def _check_request(program: ExportedProgram, edit: Any, has_inputs: bool, dynamic_shapes: Any) -> None:
+    if not callable(edit):
+        raise InvalidRequestError(
+            f"transform takes a function that edits a program's module, but got {type(edit).__name__}",
+            remedy="def edit(module): ..., then program.transform(edit)",
+        )
+    if dynamic_shapes is not None and not has_inputs:
+        raise InvalidRequestError("dynamic_shapes belong to other inputs", remedy="give args, too")
+    if program.example_inputs is None and not has_inputs:
+        raise InvalidRequestError(
+            "the program has no example inputs, from which the values of an edited graph could be inferred",
+            remedy="give some: program.transform(edit, args=(x,))",
+        )
+    if program.stage is Stage.CORE:
+        raise InvalidRequestError(
+            "a program of the core stage can't be transformed: what is captured again is a functional program",
+            remedy="transform the program before run_decompositions()",
+        )
+
+
 def transform_program(
     program: ExportedProgram,
     edit: Callable[[ProgramModule], Any],
@@ -48,18 +68,7 @@ def transform_program(
     from tintype.export.exporting import capture_program
 
     has_inputs = args is not None or kwargs is not None
-    if dynamic_shapes is not None and not has_inputs:
-        raise InvalidRequestError("dynamic_shapes belong to other inputs", remedy="give args, too")
-    if program.example_inputs is None and not has_inputs:
-        raise InvalidRequestError(
-            "the program has no example inputs, from which the values of an edited graph could be inferred",
-            remedy="give some: program.transform(edit, args=(x,))",
-        )
-    if program.stage is Stage.CORE:
-        raise InvalidRequestError(
-            "a program of the core stage can't be transformed: what is captured again is a functional program",
-            remedy="transform the program before run_decompositions()",
-        )
+    _check_request(program, edit, has_inputs, dynamic_shapes)
     module = program.module()
     before = _used_state(module)
     result = edit(module)

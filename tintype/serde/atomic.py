@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from tintype.errors import InvalidRequestError
+from tintype.serde.mapping import MissingFileError
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
@@ -39,6 +40,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     one.
     """
     path = Path(os.path.realpath(path))  # the file that a link points to is replaced, not the link
+    if not path.parent.is_dir():
+        raise MissingFileError(f"there is no folder {path.parent} to write {path.name} to", remedy="make it first")
     temporary = path.with_name(f".tintype-{secrets.token_hex(8)}.tmp")
     try:
         with _opened(temporary) as file:

@@ -84,7 +84,7 @@ class _Weights:
             if isinstance(source, Mapping):
                 self._given.update(source)
             else:
-                for path in _files(Path(source)):
+                for path in _files(_path(source)):
                     shard = _Shard(path)
                     self._shards.update(dict.fromkeys(shard.tensors, shard))
 
@@ -99,6 +99,15 @@ class _Weights:
             if name in self._shards:
                 return self._shards[name].tensor(name)
         return None
+
+
+def _path(source: Any) -> Path:
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidRequestError(
+            f"weights are files, folders or dictionaries of tensors, but got {type(source).__name__}",
+            remedy="model.state_dict() is such a dictionary" if isinstance(source, torch.nn.Module) else None,
+        )
+    return Path(source)
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -155,6 +164,11 @@ def attach_weights(
     >>> ep.module()(torch.ones(4, 3))[0]
     tensor([3., 3.], grad_fn=<SelectBackward0>)
     """
+    if not isinstance(program, ExportedProgram):
+        raise InvalidRequestError(
+            f"attach_weights takes a program first, but got {type(program).__name__}",
+            remedy="tintype.attach_weights(program, weights)",
+        )
     sources = weights if isinstance(weights, list) else [weights]
     device = torch.device(device)
     found = _Weights(sources)

@@ -15,6 +15,7 @@ import msgspec
 import torch
 
 from tintype.errors import FileFormatError, InvalidRequestError, TintypeError, UnsavableError
+from tintype.export.module import ProgramModule
 from tintype.export.program import ExportedProgram
 from tintype.ir.observations import OF_CONTAINERS
 from tintype.ir.process_switches import collector_paused
@@ -25,7 +26,7 @@ from tintype.serde.decode import ProgramDecoder, SharedValues
 from tintype.serde.description import MOST_PROGRAMS, FileDescription, is_name_of_program, read_description
 from tintype.serde.encode import EncodedProgram, EncodedPrograms, encode_program, encode_programs
 from tintype.serde.foreign import archive_of
-from tintype.serde.mapping import map_file
+from tintype.serde.mapping import map_file, opened
 
 FileLike = str | bytes | os.PathLike[str] | IO[bytes]
 
@@ -87,11 +88,14 @@ def save(
 
 
 def _check_program(program: Any, what: str) -> None:
-    if not isinstance(program, ExportedProgram):
-        raise InvalidRequestError(
-            f"{what} must be an ExportedProgram, but got {type(program).__qualname__}",
-            remedy="export the module first: tintype.save(tintype.export(module, args), path)",
-        )
+    if isinstance(program, ExportedProgram):
+        return
+    kind, remedy = type(program).__name__, "export the module first: tintype.save(tintype.export(module, args), path)"
+    if isinstance(program, ProgramModule):
+        kind, remedy = "the module of one", "save the program that it was made of: tintype.save(program, path)"
+    elif isinstance(program, (str, os.PathLike)):
+        remedy = "the program comes first: tintype.save(program, path)"
+    raise InvalidRequestError(f"{what} must be an ExportedProgram, but got {kind}", remedy=remedy)
 
 
 def _check_programs(programs: Mapping[Any, Any]) -> None:
@@ -110,6 +114,11 @@ def _path_of(f: FileLike, method: str) -> str | None:
     """The path that is meant; None for an open file, which must have a method of this name."""
     if isinstance(f, (str, bytes, os.PathLike)):
         path = os.fsdecode(f)
+        if isinstance(f, bytes) and f.startswith(b"PK\x03\x04"):
+            raise InvalidRequestError(
+                f"a file is a path or an object that can {method} bytes, but got the content of one",
+                remedy="tintype.load(io.BytesIO(content))",
+            )
         if not path or "\0" in path:
             raise InvalidRequestError(f"{path!r} is no name of a file", remedy="name a file: model.tt")
         return path
@@ -294,10 +303,12 @@ def _opened(f: FileLike, mapped: bool) -> Iterator[Archive]:
     if path is None:
         yield archive_of(_content_of(f), getattr(f, "name", "the file"))  # type: ignore[arg-type]
     elif mapped:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             yield archive_of(map_file(file), path, again=lambda: map_file(file))
     else:
-        yield archive_of(bytearray(Path(path).read_bytes()), path)
+        with opened(path) as file:
+            content = bytearray(file.read())
+        yield archive_of(content, path)
 
 
 def _content_of(f: IO[bytes]) -> bytearray:

@@ -52,7 +52,7 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import NamesThatStay, assign_buffers
-from tintype.trace.capture_failures import explained, name_sizes
+from tintype.trace.capture_failures import explained, name_sizes, not_an_input, note_place
 from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.changed_state import ChangedState, is_made_anew
 from tintype.trace.given_containers import GivenContainers
@@ -228,12 +228,7 @@ class Capture:
             argument = CustomObjArgument(node.name, leaf._type().qualified_name())
             self._objects[identity(leaf)] = node
         else:
-            raise UnsupportedInputError(
-                f"a {type(leaf).__name__} is not something a captured program can take",
-                remedy="pass tensors, numbers, strings, None, functions, or containers of them; register your own "
-                "containers with tintype.register_container or tintype.register_dataclass, the block "
-                "masks of flex_attention with tintype.register_block_mask",
-            )
+            raise not_an_input(leaf)
         set_meta(node, NodeMeta({"val": value}))
         self.input_specs.append(InputSpec(InputKind.USER_INPUT, argument))
         return value
@@ -412,6 +407,7 @@ class Capture:
             of_capture = explained(error)
             if of_capture is not None:
                 raise of_capture from error
+            note_place(error)
             raise
 
     def _make_outputs(self, outputs: Any) -> tuple[list[OutputSpec], tree.TreeSpec]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
 
+import numpy as np
 import torch
 
-from tintype.errors import CaptureError, DataDependentError, TintypeError
+from tintype.errors import CaptureError, DataDependentError, TintypeError, UnsupportedInputError
 from tintype.symbolic.failures import RequirementError
 from tintype.symbolic.location import is_internal, location_in
 
@@ -75,3 +77,31 @@ def name_sizes(error: Exception, names: Mapping[str, str]) -> None:
         error.fact = named(error.fact)
         error.remedy = None if error.remedy is None else named(error.remedy)
     error.args = tuple(named(text) if isinstance(text, str) else text for text in error.args)
+
+
+def not_an_input(leaf: Any) -> UnsupportedInputError:
+    """The error for an argument that no program takes."""
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        remedy = "make a tensor of it: torch.as_tensor(array)"
+    elif isinstance(leaf, (Iterator, Set, range)):
+        remedy = "make a list or a tuple of it: a program needs to know what is in it, and in which order"
+    else:
+        remedy = (
+            "pass tensors, numbers, strings, None, functions, or containers of them; register your own containers "
+            "with tintype.register_container or tintype.register_dataclass, the block masks of flex_attention with "
+            "tintype.register_block_mask"
+        )
+    return UnsupportedInputError(
+        f"a {type(leaf).__name__} is not something a captured program can take", remedy=remedy
+    )
+
+
+def note_place(error: Exception) -> None:
+    """Say of an exception of the program's own where it was raised; the exception stays what it is."""
+    place = None if isinstance(error, TintypeError) else location_in(error)
+    if place is not None:
+        line = place.source_line()
+        error.add_note(
+            f"  At: {place}{f': {line}' if line else ''}\n  The model itself raised this when tintype called it with "
+            "the example arguments; what to do: look whether model(*args, **kwargs) runs"
+        )

@@ -60,6 +60,8 @@ class Page:
         target = Path(path)
         if not target.parent.is_dir():
             raise InvalidRequestError(f"there is no folder {target.parent}", remedy="make it first")
+        if target.is_dir():
+            raise InvalidRequestError(f"{target} is a folder", remedy="name a file: page.html")
         target.write_text(self.html, encoding="utf-8")
         return target
 
