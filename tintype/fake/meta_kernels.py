@@ -15,6 +15,7 @@ from tintype.symbolic.expression import Expr
 from tintype.symbolic.sizes import unguarded
 
 _META = torch.device("meta")
+_QUANTIZED = frozenset({torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 
 
 class NoMetaKernel(Exception):
@@ -104,6 +105,8 @@ class _Template:
 
 
 def _meta_tensor(info: TensorInfo) -> torch.Tensor:
+    if info.dtype in _QUANTIZED:
+        raise NoMetaKernel(f"there are no meta tensors of {info.dtype}")
     # what torch asks about sizes to find out how much memory there would be, the program never asked
     with unguarded((*info.sizes, *info.strides)):
         return torch.empty_strided(
@@ -138,8 +141,9 @@ class _Inference:
                 meta_kwargs["device"] = _META
             try:
                 results = func(*meta_args, **meta_kwargs)
-            except (NotImplementedError, RecursionError) as error:
-                # torch recurses where a kernel that was not written for meta tensors asks for their data
+            except (NotImplementedError, RecursionError, TypeError) as error:
+                # torch recurses where a kernel that was not written for meta tensors asks for their data, and has
+                # kernels for one overload that are registered for another, whose arguments are of other types
                 raise NoMetaKernel(str(error)) from error
             except RuntimeError as error:
                 # a kernel that was not written for meta tensors, or that wants their data

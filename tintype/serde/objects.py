@@ -49,10 +49,17 @@ def register_object(cls: Any, *, name: str, save: Callable[[Any], bytes], load: 
     _BY_TYPE[cls] = serializer
 
 
+def _torchs_own() -> dict[Any, _Serializer]:
+    """All serializers, with those for objects of torch's own, which few programs hold."""
+    import tintype.serde.packed_weights  # noqa: F401  (registers them)
+
+    return _BY_TYPE
+
+
 def saved_object(where: str, value: Any) -> tuple[str, bytes]:
     """The registered name of an object's type, and its bytes."""
     key = value._type().qualified_name() if isinstance(value, torch.ScriptObject) else type(value)
-    serializer = _BY_TYPE.get(key)
+    serializer = _BY_TYPE.get(key) or _torchs_own().get(key)
     if serializer is None:
         raise UnsavableError(
             f"{where} is an object of {key if isinstance(key, str) else key.__qualname__}, which a file can't hold",
@@ -66,6 +73,7 @@ def saved_object(where: str, value: Any) -> tuple[str, bytes]:
 
 def loaded_object(name: str, content: bytes) -> Any:
     """An object from its bytes."""
+    _torchs_own()
     serializer = _BY_NAME.get(name)
     if serializer is None:
         raise FileFormatError(

@@ -358,6 +358,19 @@ def _local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float
     return input / near.mul(alpha).add(k).pow(beta)
 
 
+def _quantizing(function: Any, zero_type: torch.dtype, scale_type: torch.dtype) -> Callable[..., Any]:
+    """Of the two forms of these operators, the one that takes numbers wants plain ones; the other takes tensors."""
+
+    def call(input: Any, scale: Any, zero_point: Any, *rest: Any, **options: Any) -> Any:
+        if not isinstance(scale, torch.SymFloat) and not isinstance(zero_point, torch.SymInt):
+            return NotImplemented
+        scales = torch.scalar_tensor(scale, dtype=scale_type, device=input.device)
+        zeros = torch.scalar_tensor(zero_point, dtype=zero_type, device=input.device)
+        return function(input, scales, zeros, *rest, **options)
+
+    return call
+
+
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     if isinstance(condition, bool):  # torch's own wants two numbers of one class, also where one is a plain one
         return chosen if condition else otherwise
@@ -393,6 +406,10 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.batch_norm: _batch_norm,
     torch.nn.functional.local_response_norm: _local_response_norm,
     torch._C._nn.one_hot: _one_hot,
+    torch.fake_quantize_per_tensor_affine: _quantizing(
+        torch.fake_quantize_per_tensor_affine, torch.int32, torch.float32
+    ),
+    torch.quantize_per_tensor: _quantizing(torch.quantize_per_tensor, torch.int64, torch.float64),
     torch.zeros: _zeros,
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
     torch.sym_ite: _ite,

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.modules.module as module_calls
+from torch.fx import GraphModule
 
 from tintype.interpret import Frame, Machine, Policy
 from tintype.interpret.lookup import find_in_class
@@ -54,10 +55,14 @@ _PASSES_ON = (
     os.path.join(_TORCH, "utils", "_contextlib.py"),
     contextlib.__file__,
     os.path.join(os.path.dirname(contextlib.__file__), "functools.py"),
-    # modules that branch on their buffers, as models of the user's do
-    *(os.path.join(_TORCH, "ao", "quantization", f"{name}.py") for name in ("observer", "fake_quantize", "utils")),
 )
-_CALLS_OF_MODULES = (torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__)
+_QUANTIZATION = os.path.join(_TORCH, "ao") + os.sep  # modules that branch on their buffers, as models of the user's do
+_CALLS_OF_MODULES = (
+    torch.nn.Module._call_impl.__code__,
+    torch.nn.Module._wrapped_call_impl.__code__,
+    # where there are hooks, they and forward are called by a function inside of it
+    *(part for part in torch.nn.Module._call_impl.__code__.co_consts if isinstance(part, CodeType)),
+)
 
 
 class ModuleRun:
@@ -78,11 +83,12 @@ class TorchPolicy(Policy):
         code = function.__code__
         if code in _CALLS_OF_MODULES:
             return True
-        return not is_internal(code.co_filename) or code.co_filename in _PASSES_ON
+        file = code.co_filename
+        return not is_internal(file) or file in _PASSES_ON or file.startswith(_QUANTIZATION)
 
     def caller_for(self, type_of_callable: type) -> Caller | None:
         if issubclass(type_of_callable, torch.nn.Module):
-            if type_of_callable.__call__ is torch.nn.Module.__call__ or only_calls_forward(type_of_callable):
+            if _call_of(type_of_callable) is torch.nn.Module.__call__ or only_calls_forward(type_of_callable):
                 return call_module
         return None
 
@@ -102,7 +108,13 @@ def call_module(
             return machine.call_native(frame, module, arguments, keywords)
         outcome.note = ModuleRun(module)
         return outcome
-    return machine.begin(frame, type(module).__call__, [module, *arguments], keywords)
+    return machine.begin(frame, _call_of(type(module)), [module, *arguments], keywords)
+
+
+def _call_of(kind: type) -> Any:
+    """What a call of a module calls; graph modules print more of an exception, and are called like any other."""
+    wrapped = getattr(kind, "_wrapped_call", None) if issubclass(kind, GraphModule) else None
+    return kind.__call__ if wrapped is None or wrapped.cls_call is not None else torch.nn.Module.__call__
 
 
 def is_interpreted(machine: Machine, callable: Any) -> bool:

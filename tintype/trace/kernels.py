@@ -84,6 +84,10 @@ def _infer_composite(recorder: Recorder, call: Call) -> Any:
         results, written = recorder.unrecorded(lambda: operator.decompose(*call.args, **call.kwargs))
     except NeedsRecordingError:
         return NOT_HANDLED
+    except RuntimeError as error:
+        if "data is not allocated" not in str(error):
+            raise
+        return _by_example(recorder, call, error)  # a kernel that reads memory itself, whatever it is registered as
     if len(environment.symbols) != symbols:
         return NOT_HANDLED  # numbers that depend on data must come from nodes
     results = _to_infos(results, recorder)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tintype.trace.recording import Recording
 
 aten = torch.ops.aten
+_detach = aten.detach.default  # where histories end
 
 _PLAIN = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
@@ -209,7 +210,7 @@ class Recorder(Answers, TorchDispatchMode):
             return self.expand(func, args, kwargs)
         if plan.hidden_writes:
             self.mark_written([info.storage for info in plan.hidden_writes_of(infos)])
-        grad = self.modes.gradients and _any_requires_grad(infos)
+        grad = self.modes.gradients and func is not _detach and _any_requires_grad(infos)
         if type(results) is TensorInfo:
             if results.storage is not None:
                 for info, given in zip(infos, args, strict=True):

@@ -268,12 +268,16 @@ def _set_of_names(code: CodeType) -> frozenset[str]:
 
 
 def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[FunctionType]:
-    """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of."""
+    """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of, and
+    quantized modules keep scales in buffers."""
+    modules = list(modules)
     kind: Any = torch.nn.modules.batchnorm._BatchNorm
     cumulative = any(
         isinstance(module, kind) and module.momentum is None and module.training for _, module in modules
     )
-    return [kind.forward] if cumulative else []
+    quantized = {type(module).forward for _, module in modules if home_of(type(module)).startswith("torch.ao.")}
+    found = {kind.forward, *quantized} if cumulative else quantized
+    return [function for function in found if isinstance(function, FunctionType)]
 
 
 def home_of(kind: Any) -> str:

@@ -151,6 +151,25 @@ def _cat(tensors: list[TensorInfo], dim: Any, scale: Any = None, zero_point: Any
     return fresh_in_format_of(tensors[0], sizes)
 
 
+def _rows_of(packed: Any) -> Any:
+    """How many numbers a row of a packed table has."""
+    return torch.ops.quantized.embedding_bag_unpack(packed).shape[1]
+
+
+@_rule("embedding_byte", "embedding_4bit")
+def _embedding(packed: Any, indices: TensorInfo, pruned_weights: bool = False) -> TensorInfo:
+    return fresh((*indices.sizes, _rows_of(packed)), torch.float32, indices.device)
+
+
+@_rule("embedding_bag_byte", "embedding_bag_4bit")
+def _embedding_bag(
+    packed: Any, indices: TensorInfo, offsets: TensorInfo | None = None, frequency: bool = False, mode: int = 0,
+    pruned_weights: bool = False, per_sample_weights: Any = None, mapping: Any = None, include_last_offset: bool = False,
+) -> TensorInfo:  # fmt: skip
+    bags = indices.sizes[0] if offsets is None or len(indices.sizes) == 2 else offsets.sizes[0] - include_last_offset
+    return fresh((bags, _rows_of(packed)), torch.float32, indices.device)
+
+
 def _dequantized(x: TensorInfo) -> TensorInfo:
     return fresh_in_format_of(x, x.sizes, torch.float32)
 
@@ -163,7 +182,24 @@ def _quantized_by_channel(x: TensorInfo, scales: Any, zero_points: Any, axis: in
     return fresh_in_format_of(x, x.sizes, dtype)
 
 
+def _each_quantized(tensors: Any, scales: Any, zero_points: Any, dtype: torch.dtype) -> list[TensorInfo]:
+    return [_quantized(x, None, None, dtype) for x in tensors]
+
+
+def _by_its_range(x: TensorInfo, dtype: torch.dtype, reduce_range: bool) -> TensorInfo:
+    return fresh_in_format_of(x, x.sizes, dtype)
+
+
 _INTEGERS = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
+_QUANTIZED = {integer: quantized for quantized, integer in _INTEGERS.items()}
+
+
+def _made_of_integers(x: TensorInfo, *how: Any) -> TensorInfo:
+    return fresh(x.sizes, _QUANTIZED[x.dtype], x.device)
+
+
+def _rounded(x: TensorInfo, *how: Any) -> TensorInfo:
+    return fresh_in_format_of(x, x.sizes)
 
 
 def _integers(x: TensorInfo) -> TensorInfo:
@@ -176,6 +212,13 @@ RULES.setdefault(aten.quantize_per_tensor.default, _quantized)
 RULES.setdefault(aten.quantize_per_tensor.tensor_qparams, _quantized)
 RULES.setdefault(aten.quantize_per_channel.default, _quantized_by_channel)
 RULES.setdefault(aten.int_repr.default, _integers)
+RULES.setdefault(aten.dequantize.tensors, lambda tensors: [_dequantized(x) for x in tensors])
+RULES.setdefault(aten.quantize_per_tensor.tensors, _each_quantized)
+RULES.setdefault(aten.quantize_per_tensor_dynamic.default, _by_its_range)
+RULES.setdefault(aten._make_per_tensor_quantized_tensor.default, _made_of_integers)
+RULES.setdefault(aten._make_per_channel_quantized_tensor.default, _made_of_integers)
+RULES.setdefault(aten._fake_quantize_learnable_per_tensor_affine.default, _rounded)
+RULES.setdefault(aten._fake_quantize_learnable_per_channel_affine.default, _rounded)
 
 
 def _unknown(operator: Any) -> Callable[..., Any]:

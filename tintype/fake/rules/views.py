@@ -539,9 +539,16 @@ def slice_tensor(
     return self.view(sizes, strides, offset)
 
 
-@rule("alias", "detach", "lift_fresh")
+@rule("alias", "lift_fresh")
 def alias(self: TensorInfo) -> TensorInfo:
     return self.view(self.sizes, self.strides)
+
+
+@rule("detach")
+def detach(self: TensorInfo) -> TensorInfo:
+    result = self.view(self.sizes, self.strides)
+    result.requires_grad = False
+    return result
 
 
 @rule("view_as_real")
