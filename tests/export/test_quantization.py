@@ -31,6 +31,7 @@ FORMS: dict[str, Any] = {
 }
 
 
+BYTES = (-128, 127, torch.int8)
 SCALES, ZEROS = torch.full((4,), 0.1), torch.zeros(4, dtype=torch.int64)
 whole = torch.ops.quantized_decomposed
 
@@ -99,7 +100,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
         whole.quantize_per_tensor(x, 0.1, 0, -128, 127, torch.int8), 0.1, 0, -128, 127, torch.int8
     ),
     "whole, by channel": lambda x: whole.dequantize_per_channel(
-        whole.quantize_per_channel(x, SCALES, ZEROS, 1, -128, 127, torch.int8), SCALES, ZEROS, 1, -128, 127, torch.int8
+        whole.quantize_per_channel(x, SCALES, ZEROS, 1, *BYTES), SCALES, ZEROS, 1, *BYTES
     ),
     "whole, in half": lambda x: whole.dequantize_per_tensor(
         x.to(torch.int8), 0.1, 3, -128, 127, torch.int8, out_dtype=torch.float16
@@ -314,8 +315,8 @@ def test_tables_of_words(kind: Any, form: str) -> None:
     rows = tintype.Dim("rows", min=1)
     words = torch.randint(0, 10, (3, 4))
     program = FORMS[form](tintype.export(model, (words,), dynamic_shapes=({0: rows},)))
-    for words in (words, torch.randint(0, 10, (5, 4))):
-        torch.testing.assert_close(program.module()(words), model(words))
+    for other in (words, torch.randint(0, 10, (5, 4))):
+        torch.testing.assert_close(program.module()(other), model(other))
 
 
 def test_damaged_weights_are_refused() -> None:
@@ -324,6 +325,12 @@ def test_damaged_weights_are_refused() -> None:
     packed = dynamic()[0]._packed_params._packed_params
     name, content = saved_object("weight", packed)
     assert torch.equal(loaded_object(name, content).unpack()[0].int_repr(), packed.unpack()[0].int_repr())
-    for damaged in (b"", content[:-1], content + b"0", content.replace(b"qint8", b"qint9"), content.replace(b"8,", b"9,")):
+    for damaged in (
+        b"",
+        content[:-1],
+        content + b"0",
+        content.replace(b"qint8", b"qint9"),
+        content.replace(b"8,", b"9,"),
+    ):
         with pytest.raises(tintype.FileFormatError):
             loaded_object(name, damaged)

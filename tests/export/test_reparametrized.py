@@ -1,4 +1,4 @@
-"""Weights that hooks compute before a call, features that hooks collect, and tensors that a model keeps in attributes."""
+"""Weights that hooks compute before a call, features that hooks collect, tensors that a model keeps in attributes."""
 
 from __future__ import annotations
 

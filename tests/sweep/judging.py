@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 import tintype
 from tests.sweep.programs import Case, seed
 from tintype.errors import CaptureError, InvalidRequestError, TintypeError
+from tintype.tree.sparse import SparseParts, is_sparse
 
 CORRECT, REFUSED, ERROR, WRONG = "correct", "refused", "error", "wrong"
 NOT_REACHED, EAGER_FAILS, ABSENT = "not reached", "eager-fails", "no such variant"
@@ -216,7 +217,7 @@ def check_metadata(program: Any, inputs: tuple[torch.Tensor, ...]) -> None:
     """Run a graph node by node, and compare each value with what the node says about it."""
     signature = program.graph_signature
     state = {**program.state_dict, **program.constants}
-    remaining = iter(inputs)
+    remaining = iter(pytree.tree_leaves([SparseParts.of(x).parts if is_sparse(x) else x for x in inputs]))
     seed()
     found: dict[Any, Any] = {}
     for node, spec in zip(program.graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):

@@ -20,6 +20,10 @@ _DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.float64, torch.i
 _QUANTIZED = {"qint8": torch.qint8, "quint8": torch.quint8}
 
 
+# what reading a damaged description, or packing what does not fit together, raises
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, AssertionError, RuntimeError)
+
+
 class _Writer:
     """Tensors one after the other, and what is to be known of each."""
 
@@ -98,7 +102,7 @@ def _load(pack: Callable[[torch.Tensor, torch.Tensor | None, dict[str, Any]], An
             if weight is None or reader.rest:
                 raise ValueError("more or less than a weight and a bias")
             return pack(weight, bias, reader.described)
-        except (KeyError, ValueError, TypeError, AttributeError, AssertionError, RuntimeError, RecursionError) as error:
+        except _DAMAGE as error:
             raise FileFormatError(f"a packed weight of the file can't be read: {error!s:.200}") from error
 
     return load

@@ -22,9 +22,10 @@ from tintype.ir.operators import callable_of
 from tintype.symbolic.bridge import from_torch, sym_ite, to_torch
 from tintype.symbolic.expression import Size
 from tintype.symbolic.location import user_location
-from tintype.symbolic.sizes import certainly_at_least
+from tintype.symbolic.sizes import certainly_at_least, certainly_same
 from tintype.trace.differentiated import DIFFERENTIATED
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
+from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
 
@@ -371,6 +372,35 @@ def _quantizing(function: Any, zero_type: torch.dtype, scale_type: torch.dtype) 
     return call
 
 
+def _affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+    """torch looks for the smallest of the sizes, which one of them it is makes no difference."""
+    if not any(isinstance(length, torch.SymInt) for length in size) or not theta.is_floating_point():
+        return NotImplemented
+    if any(length <= 0 for length in size):
+        return NotImplemented  # torch says what is wrong
+    return torch.affine_grid_generator(theta, list(size), bool(align_corners))
+
+
+def _compared(compare: Any) -> Callable[..., Any]:
+    """Whether all elements of two tensors are alike: what only a run can tell."""
+
+    def ask(input: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = [tensor for tensor in (input, other) if type(tensor) is FakeTensor]
+        if not tensors or not isinstance(input, torch.Tensor) or not isinstance(other, torch.Tensor):
+            return NotImplemented
+        recorder: Any = tensors[0].context.session
+        alike = (input.dtype, input.device) == (other.dtype, other.device) and input.dim() == other.dim()
+        fakes = [recorder.as_fake(tensor) for tensor in (input, other)]
+        known = [known_value(recorder.constant_of, fake) is not None for fake in fakes]
+        if not alike or not recorder.is_recording or recorder.example is not None or all(known):
+            return NotImplemented
+        if not all(certainly_same(*lengths) for lengths in zip(*(fake.info.sizes for fake in fakes), strict=True)):
+            return NotImplemented
+        return compare(input, other, *args, **kwargs).all().item()
+
+    return ask
+
+
 def _ite(condition: Any, chosen: Any, otherwise: Any) -> Any:
     if isinstance(condition, bool):  # torch's own wants two numbers of one class, also where one is a plain one
         return chosen if condition else otherwise
@@ -410,6 +440,9 @@ _REWRITES: dict[Any, Callable[..., Any]] = {
         torch.fake_quantize_per_tensor_affine, torch.int32, torch.float32
     ),
     torch.quantize_per_tensor: _quantizing(torch.quantize_per_tensor, torch.int64, torch.float64),
+    torch.nn.functional.affine_grid: _affine_grid,
+    **{question: _compared(torch.eq) for question in (torch.equal, torch.Tensor.equal)},
+    **{question: _compared(torch.isclose) for question in (torch.allclose, torch.Tensor.allclose)},
     torch.zeros: _zeros,
     torch._C._VariableFunctions._pad_packed_sequence: _pad_packed_sequence,
     torch.sym_ite: _ite,

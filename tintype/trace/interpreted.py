@@ -56,7 +56,8 @@ _PASSES_ON = (
     contextlib.__file__,
     os.path.join(os.path.dirname(contextlib.__file__), "functools.py"),
 )
-_QUANTIZATION = os.path.join(_TORCH, "ao") + os.sep  # modules that branch on their buffers, as models of the user's do
+# Modules that branch on their buffers, as models of the user's do.
+_QUANTIZATION = os.path.join(_TORCH, "ao") + os.sep
 _CALLS_OF_MODULES = (
     torch.nn.Module._call_impl.__code__,
     torch.nn.Module._wrapped_call_impl.__code__,

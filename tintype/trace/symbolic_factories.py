@@ -6,6 +6,7 @@ What they compute is written in terms of operators that take such numbers, as ea
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -87,9 +88,10 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: An
 
 
 def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **options: Any) -> Any:
-    if not _varies(steps) or isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor) or options:
+    if not _varies(steps) or isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor):
         return NotImplemented
-    return torch.pow(base, _linspace(start, end, steps))
+    exponents = _linspace(start, end, steps, **options)
+    return NotImplemented if exponents is NotImplemented else torch.pow(base, exponents)
 
 
 def _vander(x: torch.Tensor, N: Any = None, increasing: bool = False) -> Any:
@@ -116,11 +118,13 @@ def _triangle(upper: bool) -> Callable[..., Any]:
 
 
 def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> Any:
-    if input.dim() != 1 or not _varies(input.shape[0]) or r != 2:
+    if input.dim() != 1 or not _varies(input.shape[0]) or r < 2:
         return NotImplemented
-    count = input.shape[0]
-    pairs = _triangle(upper=True)(count, count, 0 if with_replacement else 1, device=input.device)
-    return torch.stack([input[pairs[0]], input[pairs[1]]], dim=1)
+    places = torch.meshgrid([torch.arange(input.shape[0], device=input.device)] * r, indexing="ij")
+    kept = torch.ones_like(places[0], dtype=torch.bool)
+    for one, next_one in itertools.pairwise(places):
+        kept = kept & (one <= next_one if with_replacement else one < next_one)
+    return torch.stack([input[place[kept]] for place in places], dim=1)
 
 
 SYMBOLIC_FACTORIES: dict[Any, Callable[..., Any]] = {

@@ -268,8 +268,8 @@ def _set_of_names(code: CodeType) -> frozenset[str]:
 
 
 def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[FunctionType]:
-    """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of, and
-    quantized modules keep scales in buffers."""
+    """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of,
+    quantized modules keep scales in buffers, packed sequences hold how many they are."""
     modules = list(modules)
     kind: Any = torch.nn.modules.batchnorm._BatchNorm
     cumulative = any(
@@ -277,6 +277,8 @@ def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[F
     )
     quantized = {type(module).forward for _, module in modules if home_of(type(module)).startswith("torch.ao.")}
     found = {kind.forward, *quantized} if cumulative else quantized
+    if any(isinstance(module, torch.nn.RNNBase) for _, module in modules):
+        found.add(torch.nn.RNNBase.get_expected_hidden_size)
     return [function for function in found if isinstance(function, FunctionType)]
 
 

@@ -163,9 +163,16 @@ def _embedding(packed: Any, indices: TensorInfo, pruned_weights: bool = False) -
 
 @_rule("embedding_bag_byte", "embedding_bag_4bit")
 def _embedding_bag(
-    packed: Any, indices: TensorInfo, offsets: TensorInfo | None = None, frequency: bool = False, mode: int = 0,
-    pruned_weights: bool = False, per_sample_weights: Any = None, mapping: Any = None, include_last_offset: bool = False,
-) -> TensorInfo:  # fmt: skip
+    packed: Any,
+    indices: TensorInfo,
+    offsets: TensorInfo | None = None,
+    frequency: bool = False,
+    mode: int = 0,
+    pruned: bool = False,
+    per_sample_weights: Any = None,
+    mapping: Any = None,
+    include_last_offset: bool = False,
+) -> TensorInfo:
     bags = indices.sizes[0] if offsets is None or len(indices.sizes) == 2 else offsets.sizes[0] - include_last_offset
     return fresh((bags, _rows_of(packed)), torch.float32, indices.device)
 

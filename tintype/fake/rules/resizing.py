@@ -109,8 +109,10 @@ def affine_grid(theta: TensorInfo, size: Sequence[Size], align_corners: bool) ->
     if len(space) not in (2, 3):
         raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
     rows, columns = len(space), len(space) + 1
-    fits = theta.dim == 3 and theta.sizes[1:] == (rows, columns)
-    if not fits:
-        raise RuntimeError(f"Expected a batch of {rows}D affine matrices of shape Nx{rows}x{columns}")
+    shape = f"Expected a batch of {rows}D affine matrices of shape Nx{rows}x{columns}"
+    if theta.dim != 3:
+        raise RuntimeError(shape)
+    require_same(theta.sizes[1], rows, shape)
+    require_same(theta.sizes[2], columns, shape)
     require_same(theta.sizes[0], count, "Expected as many affine matrices as images")
     return theta.fresh((count, *space, rows))

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 import torch
 
+from tintype.errors import UnsupportedOperatorError
 from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides, strides_in_order
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size, minimum
+from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import contiguous_strides, require_same
 
 _COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
@@ -133,12 +135,20 @@ def reflections(self: TensorInfo) -> tuple[TensorInfo, TensorInfo]:
 def least_squares(
     self: TensorInfo, b: TensorInfo, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[TensorInfo, TensorInfo, TensorInfo, TensorInfo]:
-    """By the drivers whose results have sizes that do not depend on the rank of a matrix."""
+    """As far as the sizes of the results do not depend on the rank of a matrix."""
     _require_processor(self)
     fixed = all(type(size) is int for size in (*self.sizes, *b.sizes))
-    if driver not in (None, "gelsy", "gels") or not fixed or self.dim < 2:
+    if not fixed or self.dim < 2:
         raise NotImplementedError
     *batch, rows, columns = self.sizes
+    by_rank = driver in ("gelsd", "gelss")
+    if by_rank and rows > columns:  # type: ignore[operator]
+        raise UnsupportedOperatorError(
+            f"linalg.lstsq by {driver!r} has residuals only where the matrix has full rank, which is only known when "
+            "the program runs",
+            location=user_location(),
+            remedy="use another driver: torch.linalg.lstsq(a, b, driver='gelsy')",
+        )
     is_vector = b.dim == 1 or (b.dim == self.dim - 1 and b.sizes == self.sizes[:-1])
     if is_vector and (driver == "gels" or b.dim != self.dim - 1):
         raise NotImplementedError
@@ -157,4 +167,5 @@ def least_squares(
     overdetermined = driver == "gels" and rows > columns  # type: ignore[operator]
     residuals = fresh((*common, count) if overdetermined else (0,), real, self.device)
     rank = fresh((0,) if driver == "gels" else tuple(batch), torch.int64, self.device)
-    return solution, residuals, rank, fresh((0,), real, self.device)
+    values = (*batch, min(rows, columns)) if by_rank else (0,)  # type: ignore[type-var]
+    return solution, residuals, rank, fresh(values, real, self.device)
