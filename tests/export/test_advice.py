@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import tintype
+from tests import own_exceptions, sources_stay
 from tintype import Dim, RefusedSizesWarning, TrainingModeWarning
 
 
@@ -20,7 +21,12 @@ def warned_of(export: Callable[[], Any]) -> list[str]:
         warnings.simplefilter("always")
         export()
     ours = [warning for warning in caught if issubclass(warning.category, (TrainingModeWarning, RefusedSizesWarning))]
-    assert all(warning.filename == __file__ for warning in ours)
+    callers = {
+        __file__,
+        own_exceptions.__file__,
+        sources_stay.__file__,
+    }  # the suite stands around methods of programs
+    assert all(warning.filename in callers for warning in ours)
     return [str(warning.message) for warning in ours]
 
 
@@ -104,3 +110,31 @@ def test_that_nothing_is_refused_is_no_promise_without_a_smallest_size() -> None
 
     assert warned_of(lambda: export(Dim("n"))) == []
     assert warned_of(lambda: export(Dim("n", min=1))) == []
+
+
+def by_halves(x: torch.Tensor) -> torch.Tensor:
+    """A decomposition that looks at a size."""
+    return x.clamp(min=0) if x.shape[0] > 3 else x * (x > 0)
+
+
+@pytest.mark.parametrize("dim", [Dim("n"), Dim.AUTO])
+def test_decompositions_that_need_more_of_the_sizes(dim: Any) -> None:
+    program = tintype.export(torch.nn.ReLU(), (torch.randn(5),), dynamic_shapes={"input": {0: dim}})
+    table = {torch.ops.aten.relu.default: by_halves}
+    (message,) = warned_of(lambda: program.run_decompositions(table))
+    assert "the decomposed program refuses sizes that the program took" in message
+    assert ">= 4" in message and "test_advice.py" in message and "preserve=" in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        core = program.run_decompositions(table)
+    x = torch.randn(7)
+    torch.testing.assert_close(core.module()(x), x.relu())
+    with pytest.raises((tintype.RuntimeAssertionError, tintype.InputMismatchError)):
+        core.module()(torch.randn(3))
+    assert warned_of(program.run_decompositions) == []
+
+
+def test_a_decomposition_that_the_promise_covers() -> None:
+    shapes = {"input": {0: Dim("n", min=4)}}
+    program = tintype.export(torch.nn.ReLU(), (torch.randn(5),), dynamic_shapes=shapes)
+    assert warned_of(lambda: program.run_decompositions({torch.ops.aten.relu.default: by_halves})) == []

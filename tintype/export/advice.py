@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from tintype.errors import RefusedSizesWarning, TrainingModeWarning
-from tintype.export.constraints import refused_promises
+from tintype.export.constraints import narrowing, refused_promises
 from tintype.export.module import ProgramModule
 from tintype.ir.graph import location_of, subgraphs
+from tintype.symbolic.environment import Guard
 from tintype.symbolic.location import levels_to_the_user
 
 if TYPE_CHECKING:
@@ -52,6 +53,21 @@ def warn_of_refused_sizes(program: ExportedProgram) -> None:
         f"[{RefusedSizesWarning.id}] the program refuses some of the sizes that dynamic_shapes promises, for which "
         f"the model fails too:{lines}\n  What to do: promise what the model takes, by Dim(name, min=..., max=...) or "
         "a multiple of a Dim; or nothing, since calls of other sizes are refused",
+        RefusedSizesWarning,
+        stacklevel=levels_to_the_user(),
+    )
+
+
+def warn_of_narrowed_contract(program: ExportedProgram, learned: Sequence[Guard]) -> None:
+    """Say which sizes a decomposed program refuses that the program took before."""
+    refused = narrowing(program.context.environment, program.dynamic_sizes, learned)
+    if not refused:
+        return
+    lines = "".join(f"\n  - it needs {text}" + (f"  # {line}" if line else "") for text, line in refused)
+    warnings.warn(
+        f"[{RefusedSizesWarning.id}] the decomposed program refuses sizes that the program took:{lines}\n"
+        "  What to do: keep the operator whole, run_decompositions(preserve=[...]), or give another decomposition of "
+        "it; or nothing, since calls of other sizes are refused",
         RefusedSizesWarning,
         stacklevel=levels_to_the_user(),
     )

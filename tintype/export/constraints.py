@@ -125,6 +125,19 @@ def refused_promises(environment: Environment, sizes: Sequence[DynamicSize]) -> 
     That 0 or 1 is refused where nobody spoke of a smallest size is nothing to speak of."""
     if not environment.guards:
         return []
+    standing = _Names(sizes).standing
+    asked = [
+        guard
+        for guard in complex_guards(environment, sizes)
+        if all(standing.get(symbol) is Standing.NAMED for symbol in guard.condition.symbols)
+    ]
+    return narrowing(environment, sizes, asked)
+
+
+def narrowing(
+    environment: Environment, sizes: Sequence[DynamicSize], guards: Sequence[Guard]
+) -> list[tuple[str, Location | None]]:
+    """Those guards that refuse more than sizes of 0 and 1 that nobody spoke of, as text with their lines."""
     names = _Names(sizes)
     scratch = Environment()
 
@@ -135,9 +148,9 @@ def refused_promises(environment: Environment, sizes: Sequence[DynamicSize]) -> 
         return parameter_of(scratch, max(environment.hint(symbol), int(lower)), Range(lower, upper))
 
     refused: dict[tuple[str, Location | None], None] = {}
-    for guard in complex_guards(environment, sizes):
+    for guard in guards:
         symbols = guard.condition.symbols
-        if all(names.standing.get(symbol) is Standing.NAMED for symbol in symbols) and not is_implied(
+        if any(symbol.hint is None for symbol in symbols) or not is_implied(
             substitute(guard.condition, {symbol: promised(symbol) for symbol in symbols})
         ):
             refused[names.text(guard.condition), guard.location] = None

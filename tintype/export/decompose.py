@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import CaptureError, InvalidRequestError
+from tintype.export.advice import warn_of_narrowed_contract
 from tintype.export.default_dtype import default_dtype_observation
 from tintype.export.learned import assert_learned, contract_in
 from tintype.export.module_calls import put_signatures, root_signature, take_signatures, with_signatures
@@ -27,6 +28,7 @@ from tintype.ir.signature import (
     InputSpec,
     TensorArgument,
 )
+from tintype.symbolic.environment import Guard
 from tintype.trace.buffer_assignments import replaced_buffers
 from tintype.transforms.checked_decompositions import is_torchs
 from tintype.transforms.core_decompositions import composite_kernel, default_decompositions
@@ -88,24 +90,30 @@ def decompose_program(
     """A decomposed copy of a program; the program itself stays as it is."""
     for operator in preserve:
         _check_preservable(operator)
-    made = _decomposed_by(program, table, preserve)
+    learned: list[Guard] = []
+    made = _decomposed_by(program, table, preserve, learned)
     note_sources(program.graph, made.graph, "run_decompositions")
+    if learned:
+        warn_of_narrowed_contract(made, learned)
     return made
 
 
 def _decomposed_by(
-    program: ExportedProgram, table: Mapping[Any, Callable[..., Any]] | None, preserve: Sequence[Any]
+    program: ExportedProgram,
+    table: Mapping[Any, Callable[..., Any]] | None,
+    preserve: Sequence[Any],
+    learned: list[Guard],
 ) -> ExportedProgram:
     if table is None:
         with collector_paused():
-            return _decompose(program, None, preserve)
+            return _decompose(program, None, preserve, learned=learned)
     chosen = _by_overload(table)
     defaults = default_decompositions()
     of_user = frozenset(operator for operator, given in chosen.items() if defaults.get(operator) is not given)
     with collector_paused():
         if not of_user and len(chosen) == len(defaults):
             return _decompose(program, None, preserve)
-        return _decompose(program, chosen, preserve, of_user=of_user)
+        return _decompose(program, chosen, preserve, of_user=of_user, learned=learned)
 
 
 def decompose_partly(
@@ -132,7 +140,9 @@ def _decompose(
     preserve: Collection[Any],
     stage: Stage | None = None,
     of_user: frozenset[Any] | None = None,
+    learned: list[Guard] | None = None,
 ) -> ExportedProgram:
+    """``learned`` is given what the decomposition needs of sizes and the program did not."""
     graph = program.graph
     signature = program.graph_signature
     copy = WorkingCopy(program.context)
@@ -157,6 +167,8 @@ def _decompose(
     if of_dtype is not None and of_dtype.key not in {seen.key for seen in contract["observations"]}:
         contract["observations"] = [*contract["observations"], of_dtype]
     assert_learned(graph, copy, contract["dynamic_sizes"])
+    if learned is not None:
+        learned += copy.learned()
     signatures = take_signatures(graph)
     signature = _named_after(signature, graph)
     signatures[""] = root_signature(program.call_spec, signature)
