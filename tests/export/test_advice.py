@@ -25,7 +25,7 @@ def warned_of(export: Callable[[], Any]) -> list[str]:
         __file__,
         own_exceptions.__file__,
         sources_stay.__file__,
-    }  # the suite stands around methods of programs
+    }  # which call a program in this suite
     assert all(warning.filename in callers for warning in ours)
     return [str(warning.message) for warning in ours]
 
