@@ -11,8 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tintype
 from tests.view.models import Encoder, encoder_program, joint_program
+from tintype.ir.graph import graphs_of
 from tintype.symbolic import evaluate
-from tintype.view.costs import operations_of
+from tintype.view.costs import operations_of, operations_of_a_step
 from tintype.view.model_explorer import model_explorer_data
 from tintype.view.modules import folded, module_tree
 from tintype.view.pages import page_of
@@ -228,3 +229,23 @@ def test_sparse_weights(layout: torch.layout) -> None:
     names = page.data["programs"][0]["weights"]  # the parts that it consists of
     assert len(names) > 1 and all(name.startswith("matrix.") for name in names)
     assert "matrix." in str(program)
+
+
+def test_costs_of_branches_and_loops() -> None:
+    weight = torch.ones(3, 3)
+
+    def model(x: torch.Tensor) -> Any:
+        either = tintype.cond(x.sum() > 0, lambda x: x @ weight, lambda x: x + 1, (x,))
+        same = tintype.cond(x.sum() > 0, lambda x: x * 2, lambda x: x + 1, (x,))
+        rows = tintype.map(lambda row: row * 2 + 1, x)
+        _, kept = tintype.scan(lambda carry, row: (carry + row, carry @ weight), torch.zeros(3), x)
+        (grown,) = tintype.while_loop(lambda a: a.sum() < 10, lambda a: (a + 1,), (x,))
+        return either, same, rows, kept, grown
+
+    program = tintype.export(model, (torch.ones(4, 3),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+    nodes = [node for node in program.graph.nodes if node.op == "call_function" and graphs_of(node)]
+    assert [str(operations_of(node)) for node in nodes] == ["18*s0", "3*s0", "6*s0", "21*s0", "None"]
+    assert [str(operations_of_a_step(node)) for node in nodes] == ["None", "None", "None", "None", "6*s0 + 1"]
+    data = program.view().data["programs"][0]
+    (loop,) = (node for node in data["nodes"] if node.get("operator", "").endswith("while_loop"))
+    assert loop["operations"] is None and "step" in loop

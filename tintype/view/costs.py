@@ -3,12 +3,14 @@
 A multiplication with an addition is two operations, as everybody counts them. Matrix products, convolutions and
 attention are exact. What goes through tensors element by element is one operation for each element of its result,
 a reduction one for each element that it reads, softmax and normalizations as many for each element as they have
-steps. Moving data (views, copies, lookups) is none. An operator that is not listed has no formula: a page says how
-many of them there are rather than leaving them out.
+steps. Moving data (views, copies, lookups) is none. Of a branch on data it is the more expensive side, of a loop over
+rows all of its steps. An operator that is not listed, and a loop whose number of steps the data decide, has no
+formula: a page says how many of them there are rather than leaving them out.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
@@ -21,6 +23,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import NUMBER_FUNCTIONS, graphs_of
 from tintype.symbolic import Size
 from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.extrema import maximum
 
 # operations for each element: the steps of the operator's definition
 _SOFTMAX = 5  # maximum, difference, exp, sum, quotient
@@ -90,21 +93,47 @@ def operations_of(node: Node) -> Size | None:
     return None
 
 
-# operators that run the graph that they take, once; how often others run theirs, the data decide
+# operators that run the graph that they take, once
 _RUN_ONCE = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast", "invoke_subgraph"})
+# those that run it once for each row, and which of their arguments has the rows
+_RUN_FOR_ROWS = {"map_impl": 1, "scan": 2}
 
 
 def _operations_inside(node: Node) -> Size | None:
-    if getattr(node.target, "__name__", "") not in _RUN_ONCE:
+    """Of a branch the more expensive side, of a loop over rows all steps; of other loops, the data decide how many
+    steps there are."""
+    name = getattr(node.target, "__name__", "")
+    inside = _operations_of_graphs(node)
+    if inside is None:
         return None
-    total: Size = 0
+    if name in _RUN_ONCE:
+        return sum(inside, start=0)
+    if name == "cond":
+        return functools.reduce(maximum, inside)
+    if name in _RUN_FOR_ROWS:
+        rows = node.args[_RUN_FOR_ROWS[name]]
+        sizes = sizes_of(rows[0]) if isinstance(rows, (list, tuple)) and rows else None
+        return sizes[0] * sum(inside, start=0) if sizes else None
+    return None
+
+
+def operations_of_a_step(node: Node) -> Size | None:
+    """How many arithmetic operations a step of ``while_loop`` makes, with its condition; None for other calls."""
+    if getattr(node.target, "__name__", "") != "while_loop":
+        return None
+    inside = _operations_of_graphs(node)
+    return None if inside is None else sum(inside, start=0)
+
+
+def _operations_of_graphs(node: Node) -> list[Size] | None:
+    """What running each of the graphs that a call takes costs, once."""
+    totals: list[Size] = []
     for _, subgraph in graphs_of(node):
-        for inner in subgraph.graph.nodes:
-            found = operations_of(inner) if inner.op == "call_function" else 0
-            if found is None:
-                return None
-            total = total + found
-    return total
+        found = [operations_of(inner) for inner in subgraph.graph.nodes if inner.op == "call_function"]
+        if any(each is None for each in found):
+            return None
+        totals.append(sum((each for each in found if each is not None), start=0))
+    return totals
 
 
 def _is_about_numbers(value: Any) -> bool:

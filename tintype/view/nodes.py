@@ -18,7 +18,7 @@ from tintype.ir.printing import describe_value, spell, spell_target
 from tintype.ir.signature import InputKind
 from tintype.symbolic import Expr, named_text
 from tintype.symbolic.bridge import from_torch
-from tintype.view.costs import bytes_of, named_arguments, operations_of, sizes_of
+from tintype.view.costs import bytes_of, named_arguments, operations_of, operations_of_a_step, sizes_of
 from tintype.view.expressions import expression_data
 from tintype.view.sources import Lines
 
@@ -109,6 +109,9 @@ class GraphData:
             record["arguments"] = [[name, self._argument(value)] for name, value in named_arguments(node).items()]
             operations = operations_of(node)
             record["operations"] = None if operations is None else self.formula(operations)
+            step = operations_of_a_step(node)
+            if step is not None:
+                record["step"] = self.formula(step)
         elif node.op == "output":
             record["arguments"] = [["", self._argument(node.args[0])]]
         record.update(self._origin(node))

@@ -30,7 +30,8 @@ function nodePanel(app, program, selected) {
     app.view !== "graph" && button("Show in the graph", () => app.openNumber(program, node.number), { class: "quiet" }),
     node.kind !== "output" && entry("Value", sizeText(app, program, program.typeOf(node)), bytesNote(app, program, node)),
     node.kind === "call" && entry("Module", breadcrumb(app, program, node.module)),
-    node.operations !== undefined && entry("Operations", node.operations === null
+    node.step !== undefined && entry("Operations", formulaText(app, program, node.step), " for each step"),
+    node.operations !== undefined && node.step === undefined && entry("Operations", node.operations === null
       ? element("span", { class: "warn" }, "no formula for this operator") : formulaText(app, program, node.operations)),
     node.arguments && entry("Arguments", element("table", { class: "arguments" }, node.arguments.map(([name, value]) => argumentRow(app, program, node, name, value)))),
     node.users.length > 0 && entry(`Used by ${node.users.length}`, element("div", { class: "references" }, node.users.slice(0, 60).map((user) => nodeLink(app, program, user)))),
