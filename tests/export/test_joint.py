@@ -434,6 +434,20 @@ def test_the_gradient_of_a_batch_norm_without_elements_is_no_crash() -> None:
         joint(torch.randn(0, 3))
 
 
+def test_the_gradient_of_an_evaluated_batch_norm_without_elements_is_no_crash() -> None:
+    norm = nn.BatchNorm1d(3).eval()
+    program = tintype.export(norm, (torch.randn(4, 3),), dynamic_shapes=({0: tintype.Dim("n")},))
+    for module in (norm, program.module(), program.run_decompositions().module(), tintype.unflatten(program)):
+        x = torch.randn(0, 3, requires_grad=True)
+        result = module(x)
+        gradients = torch.autograd.grad(result.sum(), [x, *module.parameters()])
+        assert [tuple(gradient.shape) for gradient in gradients] == [(0, 3), (3,), (3,)]
+        assert not any(gradient.any() for gradient in gradients)
+    model = Model(lambda m, x: m.norm(x).sum(), norm=norm).eval()
+    joint = tintype.export_joint(model, (torch.randn(4, 3),), dynamic_shapes="auto").module()
+    assert [gradient.tolist() for gradient in joint(torch.randn(0, 3))[1].values()] == [[0, 0, 0], [0, 0, 0]]
+
+
 VARIANCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "method": lambda x: x.var(),
     "deviation": lambda x: x.std(),

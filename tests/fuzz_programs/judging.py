@@ -404,9 +404,11 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
 
 def _is_autograds(program: Program, text: str) -> bool:
     """Whether autograd refuses what it refuses in eager mode, too, as soon as somebody uses the tensor (an integer
-    that something with a gradient was written to) or it has elements (a leaf that is written to), or notices a
-    write that it does not notice there."""
+    that something with a gradient was written to) or it has elements (a leaf that is written to, a tensor that is
+    written to after it was saved), or notices a write that it does not notice there."""
     if re.search("Autograd not support dtype|a leaf Variable that requires grad", text):
+        return True
+    if re.search(r"modified by an inplace operation: \[torch\.\w+ \[(\d+, )*0[],]", text):
         return True
     if "output of a function that returns multiple views" in text and "tintype.cond(" in program.source():
         return True  # what a branch returns has a gradient if that of the other one has

@@ -60,8 +60,29 @@ def _batch_norm_without_statistics(tensor: torch.Tensor, weight: Any, bias: Any,
     return _of_nothing(tensor, weight, bias)
 
 
+def _batch_norm_in_evaluation(
+    tensor: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, *options: Any
+) -> Any:
+    """The gradient of torch's kernel divides by the number of rows, which ends the process where there are none."""
+    if type(tensor) is FakeTensor or tensor.numel():
+        return _in_evaluation(tensor, weight, bias, mean, variance, *options)
+    result, *_ = _of_nothing(tensor, weight, bias)
+    return result, tensor.new_empty(0), tensor.new_empty(0)
+
+
+def _batch_norm_backward(gradient: torch.Tensor, tensor: torch.Tensor, weight: Any, *options: Any) -> Any:
+    """The same gradient, where it is an operator of a joint graph."""
+    if type(tensor) is FakeTensor or tensor.numel():
+        return _gradient_of_batch_norm(gradient, tensor, weight, *options)
+    channels = tensor.new_zeros(tensor.shape[1]) if weight is None else torch.zeros_like(weight)
+    found = (torch.empty_like(tensor), channels, channels.clone())
+    return tuple(value if is_wanted else None for value, is_wanted in zip(found, options[-1], strict=True))
+
+
 _with_statistics = aten._native_batch_norm_legit_functional.default._op
 _without_statistics = aten._native_batch_norm_legit.no_stats._op
+_in_evaluation = aten._native_batch_norm_legit_no_training.default._op
+_gradient_of_batch_norm = aten.native_batch_norm_backward.default._op
 
 
 def _of_nothing(tensor: torch.Tensor, weight: Any, bias: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -84,5 +105,7 @@ RUN_INSTEAD: dict[Any, Callable[..., Any]] = {
     aten._assert_tensor_metadata.default: _assert_tensor_metadata,
     aten._native_batch_norm_legit_functional.default: _batch_norm_with_statistics,
     aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm_in_evaluation,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.kron.default: _kron,
 }
