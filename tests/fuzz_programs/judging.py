@@ -166,6 +166,7 @@ def cases_of(program: Program, chance: random.Random) -> list[Case]:
     ways = can_share(program, example)
     if ways:
         cases.append(Case(example, shared=chance.choice(ways), seed=5))
+    cases.append(Case(example, layouts=other_layouts(program, chance), gradients="leaf", seed=6))
     return cases
 
 

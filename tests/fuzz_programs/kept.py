@@ -398,6 +398,16 @@ KEPT = [
          "tintype.scan(lambda a0, a1: (a1.std(0) * 1, a1.clone()), torch.ones(()), x0)[0]"),
     Kept("a convolution of channels that may be none", auto(n=3), (x("x0", "3", "n", "3"),),
          "v0 = torch.nn.functional.conv1d(x0, torch.ones(2, x0.shape[1], 1))\n(v0, torch.ones(v0.shape))"),
+    Kept("a copy that is a view at another size", dim(n=3), (N3,),
+         "v0 = x0 + 0\nv1 = v0.t().contiguous()\nv1.zero_()\n(v0, v1)"),
+    Kept("what is a view in one layout is written to", static(), (x("x0", "2", "3"),),
+         "v0 = x0 * 1\nv0.reshape(-1).mul_(2)\nv1 = x0 + 1\nv1.contiguous().mul_(2)\n"
+         "v2 = x0 - 1\nv2.ravel().mul_(2)\n(v0, v1, v2)"),
+    Kept("what is a copy in one layout is written to", static(), (x("x0", "2", "3", layout="transposed"),),
+         "v0 = x0 * 1\nv0.flatten().mul_(2)\nv1 = x0 + 1\nv1.contiguous().mul_(2)\nv2 = x0 - 1\nv2.ravel().mul_(2)\n"
+         "(v0, v1, v2)"),
+    Kept("without gradients, a copy in one layout only", static(), (x("x0", "2", "3"),),
+         "v0 = x0 * 1\nwith torch.no_grad():\n    v1 = v0.contiguous()\nv1 * x0"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("conversions that change nothing", dim(n=3), (N,),

@@ -44,6 +44,7 @@ def every_case(program: Program) -> list[Case]:
         cases += [Case(sizes, seed=2), Case(sizes, gradients="leaf", seed=3)]
     cases += [Case(example, other_layouts(program, chance), seed=4) for _ in range(4)]
     cases += [Case(example, shared=shared, seed=5) for shared in can_share(program, example)]
+    cases += [Case(example, other_layouts(program, chance), gradients="leaf", seed=6) for _ in range(2)]
     return cases
 
 

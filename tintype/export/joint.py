@@ -11,7 +11,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
-from tintype.errors import InvalidRequestError
+from tintype.errors import InvalidRequestError, raise_all
 from tintype.export.call_spec import CallSpec
 from tintype.export.exporting import capture_program
 from tintype.export.learned import assert_learned, contract_in
@@ -28,8 +28,10 @@ from tintype.ir.signature import (
 )
 from tintype.trace.state import StateEntry
 from tintype.trace.subclasses import gradient_parts
+from tintype.trace.views_or_copies import NotedCalls
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, joint_of, scalar_loss, tidy_joint_graph
+from tintype.transforms.joint_layouts import settle_views_or_copies
 from tintype.transforms.working_copy import WorkingCopy
 from tintype.tree.sparse import is_sparse
 
@@ -115,6 +117,7 @@ class LossCapture(JointCapture):
     def __init__(self, *args: Any, loss_index: int, **options: Any) -> None:
         super().__init__(*args, **options)
         self.loss_index = loss_index
+        self.recorder.noted_calls = NotedCalls()
         self.gradient_specs: list[tuple[OutputKind, str]] = []
 
     def lift_constant(self, value: Any) -> Any:
@@ -166,6 +169,8 @@ class LossCapture(JointCapture):
             if gradient is not None
         ]
         self.returned = [(given, (0, *place)) for given, place in self.returned]
+        assert self.recorder.noted_calls is not None
+        raise_all(settle_views_or_copies(self.graph, self.recorder.noted_calls.calls, self.recorder.context))
         return [*specs, *gradients], structure_with_gradients(out_spec, gradients)
 
 

@@ -28,6 +28,7 @@ from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
+from tintype.trace.views_or_copies import VIEWS_OR_COPIES
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -56,14 +57,20 @@ class SymbolicFunctionMode(TorchFunctionMode):
             if result is not NotImplemented:
                 return result
         function = callable_of(func)
+        if self._recorder.below_autograd or func not in VIEWS_OR_COPIES:
+            return self._called(function, args, kwargs)
+        # which of the two it is must be the example's answer, and the program's from then on
+        tensor = args[0] if args else kwargs.get("input")
+        if isinstance(tensor, FakeTensor) and not tensor.info.is_contiguous():
+            decide_small_sizes(self._recorder, [tensor])
+        result = self._called(function, args, kwargs)
+        noted = self._recorder.noted_calls
+        return result if noted is None else noted.note(func, tensor, result, kwargs)
+
+    def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         environment = self._recorder.context.environment
         if not environment.symbols:
             return function(*args, **kwargs)
-        if not self._recorder.below_autograd and func in _VIEWS_OR_COPIES:
-            # which of the two it is must be the example's answer, and the program's from then on
-            tensor = args[0] if args else kwargs.get("input")
-            if isinstance(tensor, FakeTensor) and not tensor.info.is_contiguous():
-                decide_small_sizes(self._recorder, [tensor])
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
@@ -74,16 +81,9 @@ class SymbolicFunctionMode(TorchFunctionMode):
 
 
 aten = torch.ops.aten
+
+
 # In a joint graph their kernels decide themselves, before the recorder gets to see anything.
-_VIEWS_OR_COPIES = frozenset(
-    {
-        torch.Tensor.reshape, torch.Tensor.reshape_as, torch.Tensor.flatten, torch.Tensor.contiguous,
-        torch.Tensor.ravel, torch.reshape, torch.flatten, torch.ravel, aten.contiguous.default,
-        aten.reshape.default, aten.flatten.using_ints,
-    }
-)  # fmt: skip
-
-
 def _may_be_repeated(function: Any) -> bool:
     """Whether a function is one of torch's that writes to nothing."""
     if getattr(function, "__module__", "") in ("torch.functional", "torch.nn.functional"):

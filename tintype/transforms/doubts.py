@@ -53,7 +53,7 @@ def find_doubts(graph: Graph, written: Collection[Storage]) -> dict[Node, Doubt]
     calls = [node for node in graph.nodes if node.target in VIEWS_OR_COPIES]
     if not calls:
         return {}
-    reached = _may_share(calls, written)
+    reached = may_share([(call.args[0], call) for call in calls], written)  # type: ignore[misc]
     layouts = Layouts()
     doubts: dict[Node, Doubt] = {}
     for call in calls:
@@ -64,11 +64,11 @@ def find_doubts(graph: Graph, written: Collection[Storage]) -> dict[Node, Doubt]
     return doubts
 
 
-def _may_share(calls: list[Node], written: Collection[Storage]) -> set[Storage]:
-    """The storages that may be, in some layout, the same as one that is written to."""
+def may_share(calls: Iterable[tuple[Node, Node]], written: Collection[Storage]) -> set[Storage]:
+    """The storages that may be, in some layout, the same as one that is written to; ``calls`` are what may be views
+    of each other."""
     neighbours: dict[Storage, list[Storage]] = {}
-    for call in calls:
-        base: Any = call.args[0]
+    for base, call in calls:
         for first in storages_of(call):
             for second in storages_of(base):
                 neighbours.setdefault(first, []).append(second)
@@ -85,14 +85,23 @@ def _may_share(calls: list[Node], written: Collection[Storage]) -> set[Storage]:
 def doubt_about(call: Node, layouts: Layouts, reason: str = "") -> Doubt | None:
     """What it rests on whether a call copies; None if that is certain."""
     base: Any = call.args[0]
+    memory_format: Any = call.kwargs.get("memory_format", torch.contiguous_format)
+    if call.target is aten.to.dtype:
+        memory_format = call.args[4]
+    return doubt_between(base, call, None if call.target in RESHAPES else memory_format, layouts, reason)
+
+
+def doubt_between(base: Node, call: Node, memory_format: Any, layouts: Layouts, reason: str = "") -> Doubt | None:
+    """What it rests on whether a value is a copy of another one: in a memory format, or in other sizes."""
     before, after = info_of(base), info_of(call)
     assert before is not None and after is not None
-    if call.target in RESHAPES and before.storage is after.storage and only_splits(before.sizes, after.sizes):
+    is_reshaped = memory_format is None
+    if is_reshaped and before.storage is after.storage and only_splits(before.sizes, after.sizes):
         return None
     sources = [] if layouts.is_certain(base) else layouts.sources(base)
     conditions: list[Any] = []
     if before.storage is not after.storage:
-        conditions = _conditions_of_copy(call, before, after)
+        conditions = _conditions_of_copy(before, after, memory_format)
     return Doubt(call, sources, conditions, reason) if sources or conditions else None
 
 
@@ -114,13 +123,10 @@ class _Noted(GeneralQuestions):
         return False
 
 
-def _conditions_of_copy(call: Node, before: TensorInfo, after: TensorInfo) -> list[Any]:
+def _conditions_of_copy(before: TensorInfo, after: TensorInfo, memory_format: Any) -> list[Any]:
     """What must be true of sizes for a copy to be one: at other sizes there may be a view."""
     noted = _Noted()
-    if call.target not in RESHAPES:
-        memory_format: Any = call.kwargs.get("memory_format", torch.contiguous_format)
-        if call.target is aten.to.dtype:
-            memory_format = call.args[4]
+    if memory_format is not None:
         is_view = lies_in(before, strides_for_format(before, memory_format), noted)
     else:
         sizes = infer_size(after.sizes, product(before.sizes))

@@ -1,0 +1,63 @@
+"""Calls that are a view or a copy, in joint graphs: they stand in the graph as themselves where it matters which.
+
+Functionalization asserts then what it rests on, as in any other program (:mod:`tintype.transforms.doubts`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph
+
+from tintype.errors import MutationError
+from tintype.fake.context import FakeContext
+from tintype.trace.views_or_copies import ViewOrCopy
+from tintype.transforms.doubts import doubt_between, may_share, write_doubts
+from tintype.transforms.layouts import Layouts
+from tintype.transforms.memory import storages_of, written_storages
+
+aten = torch.ops.aten
+
+_VIEWS = (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default)
+
+
+def settle_views_or_copies(graph: Graph, calls: list[ViewOrCopy], context: FakeContext) -> list[MutationError]:
+    """Let noted calls be operators of a graph if memory that they may share is written to; returns what can't be
+    captured."""
+    reached = may_share([(call.base, call.result) for call in calls], written_storages(graph))
+    layouts = Layouts()
+    doubts = []
+    for call in calls:
+        is_written = not reached.isdisjoint((*storages_of(call.base), *storages_of(call.result)))
+        if is_written and _stands_for_itself(call):
+            continue
+        if is_written or call.keeps_history:
+            memory_format = None if call.operator is aten.reshape.default else call.memory_format
+            reason = "what is returned without gradients is a copy only" if call.keeps_history else ""
+            doubts.append(doubt_between(call.base, call.result, memory_format, layouts, reason))
+        if call.result.target is aten.alias.default and call.result.args[0] is call.base:
+            call.result.replace_all_uses_with(call.base)
+            graph.erase_node(call.result)
+    return write_doubts(graph, [doubt for doubt in doubts if doubt is not None], context.environment)
+
+
+def _stands_for_itself(call: ViewOrCopy) -> bool:
+    """Let the node of a call's result be the call; False where it is not known how that was made."""
+    result = call.result
+    if result is call.base or not result.args:
+        return False
+    source: Any = result.args[0]
+    sizes = list(result.args[1:2])
+    if result.target in _VIEWS and source.target is aten.clone.default:
+        source = source.args[0]
+    elif result.target not in (*_VIEWS, aten.alias.default, aten.clone.default):
+        return False
+    if source is not call.base or (call.operator is aten.reshape.default and result.target not in _VIEWS):
+        return False
+    result.target = call.operator
+    result.args = (source, *sizes) if call.operator is aten.reshape.default else (source,)
+    result.kwargs = {}
+    if call.operator is aten.contiguous.default and call.memory_format is not torch.contiguous_format:
+        result.kwargs = {"memory_format": call.memory_format}
+    return True
