@@ -8,6 +8,7 @@ import contextvars
 import copy
 import itertools
 import operator
+import os
 import random
 import sys
 import threading
@@ -248,6 +249,22 @@ def module_that_the_function_imports() -> Any:
 def bound_method_of_a_container() -> Any:
     get = {"a": 1.0}.get
     return lambda x: x * get("a"), lambda: get.__self__.update(a=3.0)  # type: ignore[attr-defined]
+
+
+@case
+def environment() -> Any:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * float(os.environ.get("TINTYPE_TEST_READS", "1"))
+
+    return function, lambda: os.environ.__setitem__("TINTYPE_TEST_READS", "3")
+
+
+@case
+def environment_by_getenv() -> Any:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * float(os.getenv("TINTYPE_TEST_GETENV", "1"))
+
+    return function, lambda: os.environ.__setitem__("TINTYPE_TEST_GETENV", "3")
 
 
 @case

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import collections
 import functools
+import os
 import pickle
 import random
 import sys
@@ -127,6 +128,8 @@ class Walk:
             if self._reads_unnamed:
                 for table in self._objects:
                     self._read_all(table)
+            if not self.names.isdisjoint(("environ", "getenv")):  # of a library, which is not followed
+                self.visit(os.environ)
 
     # --- tables --------------------------------------------------------------------------------------------
 
@@ -165,6 +168,8 @@ class Walk:
         _refuse_consumed(value)
         if isinstance(value, torch.Tensor):
             self._open_tensor(value)
+        elif value is os.getenv:
+            self.visit(os.environ)
         elif isinstance(value, FunctionType):
             self._open_function(value)
         elif isinstance(value, (MethodType, BuiltinMethodType)):
@@ -304,6 +309,8 @@ class Walk:
             self.probes.append((value.tobytes, value.tobytes()))
         elif isinstance(value, random.Random):
             self.probes.append((value.getstate, value.getstate()))
+        elif value is os.environ:
+            self.probes.append((_look_at_environment, _look_at_environment()))
         elif isinstance(value, threading.local):
             for name, content in vars(value).items():
                 self.slots.append((value, name, content))
@@ -349,6 +356,10 @@ class Walk:
 
 def _is_read_whole(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in _READ_WHOLE
+
+
+def _look_at_environment() -> tuple[tuple[str, str], ...]:
+    return tuple(os.environ.items())
 
 
 def _look_at_array(value: Any) -> tuple[Any, ...]:
