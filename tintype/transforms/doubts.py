@@ -53,7 +53,7 @@ def find_doubts(graph: Graph, written: Collection[Storage]) -> dict[Node, Doubt]
     calls = [node for node in graph.nodes if node.target in VIEWS_OR_COPIES]
     if not calls:
         return {}
-    reached = may_share([(call.args[0], call) for call in calls], written)  # type: ignore[misc]
+    reached = may_share([(call.args[0], call) for call in calls], written)
     layouts = Layouts()
     doubts: dict[Node, Doubt] = {}
     for call in calls:
