@@ -88,6 +88,8 @@ class Recorder(Answers, TorchDispatchMode):
     below_autograd = True
     # whether a conversion that changes nothing is recorded, so that the program can be moved to another device
     keeps_conversions = True
+    # calls that are a view or a copy, where autograd takes them apart and somebody wants to know
+    noted_calls: NotedCalls | None = None
     # answers from the example, where the capture is a draft
     example: ExampleAnswers | None = None
     is_in_kernel = False  # whether a class of tensors is at work below autograd
@@ -146,8 +148,6 @@ class Recorder(Answers, TorchDispatchMode):
         self.kept: list[Any] = []  # what must live as long as the recorder does
         # those that changed nothing; see tintype.trace.conversions
         self.conversions: list[Conversion] = []
-        # calls that are a view or a copy, where autograd takes them apart and somebody wants to know
-        self.noted_calls: NotedCalls | None = None
         self.observer = Observer()
         # what this is part of, for who wants to suspend it
         self.recording: Recording | None = None
