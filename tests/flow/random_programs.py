@@ -189,6 +189,8 @@ def judged(seed: int) -> tuple[str, str]:
         module = tintype.export(function, inputs[0], dynamic_shapes=ROWS).module()
     except TooLongError:
         return "refused", f"it takes longer than {LIMIT} seconds"
+    except tintype.VerificationError:  # a graph that we made ourselves
+        return "crash", f"{source}\n{traceback.format_exc(limit=-8)}"
     except tintype.TintypeError as error:
         return "refused", "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
     except BaseException:

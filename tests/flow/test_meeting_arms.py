@@ -27,3 +27,38 @@ def test_dimensions_that_differ_where_arms_meet(value: float, strict: bool) -> N
     x[0, 0] = -0.5
     program = tintype.export(Filtering(), (torch.ones(2, 3),), strict=strict)
     torch.testing.assert_close(program.module()(x), Filtering()(x))
+
+
+def leaves_a_loop_on_either_of_two(a, b):
+    steps = 1
+    if a.sum() > 1:
+        steps += 1
+        if b.sum() > 1:
+            steps = steps + 1
+    else:
+        for _ in range(2):
+            a = torch.sin(b)
+            if b.max() < 0 or steps > 2:
+                return b - b, a
+    if 0 < a.sum() < 5:
+        a = a + steps
+    return a, b * steps
+
+
+def leaves_loops_in_loops(a, b):
+    for _ in range(2):
+        for shift in (1, 2):
+            if a.sum() > 3 or b.sum() + shift > 3:
+                return a * shift, b
+            a = a + 1
+        b = b + 1
+    return a, b
+
+
+@pytest.mark.parametrize("function", [leaves_a_loop_on_either_of_two, leaves_loops_in_loops])
+def test_arms_that_meet_in_different_steps_of_a_loop(function) -> None:
+    module = tintype.export(function, (torch.ones(3), torch.ones(3))).module()
+    for first in (-1.0, 0.1, 0.5, 2.0):
+        for second in (-1.0, 0.1, 0.7, 3.0):
+            given = torch.full((3,), first), torch.full((3,), second)
+            torch.testing.assert_close(module(*given), function(*given))

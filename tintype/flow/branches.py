@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from tintype.flow.ends import (
     number_of,
     refuse,
 )
-from tintype.flow.iterators import NotCopiedError, copied_iterator, progress_of
+from tintype.flow.iterators import LostIterator, NotCopiedError, copied_iterator, progress_of
 from tintype.flow.journal import Notes
 from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
@@ -28,6 +29,7 @@ from tintype.interpret.policy import Outcome
 from tintype.ops.cond import capture_arms
 from tintype.ops.subgraphs import set_aside
 from tintype.trace.inner import InnerRecorder
+from tintype.trace.iterators import is_iterator
 from tintype.trace.places import ContentPlace, GlobalPlace, Place
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.trace.tensor_rows import TensorRows
@@ -92,6 +94,7 @@ class Arm:
             return End(frozenset({END}))
         if isinstance(self.start, End):
             labels, selector = self.start
+            drop_above(arm, labels)
             recorder = recording()
             assert isinstance(recorder, InnerRecorder)
             return End(labels, None if selector is None else recorder.own(selector))
@@ -100,6 +103,7 @@ class Arm:
             if end.label is None or end.label == END or end.label in self.stops:
                 return end
             return self.policy.run_region(arm, end.label, self.stops)
+        drop_above(arm, (self.start,))
         return self.policy.run_region(arm, self.start, self.stops)
 
     def _give_back_iterators(self, begun: list[tuple[Any, Any]]) -> None:
@@ -145,6 +149,14 @@ def copied_frame(frame: Frame) -> Frame:
             except NotCopiedError:
                 continue
     return arm
+
+
+def drop_above(frame: Frame, labels: Iterable[int]) -> None:
+    """Let a frame that stands at one of several operations have the stack that is needed there: one that has left a
+    loop may come from where others are in it still."""
+    height = flow_of(frame.code).height_at(labels)
+    if height is not None:
+        del frame.stack[height:]
 
 
 def leaves_of(value: Any) -> list[Any]:
@@ -276,6 +288,7 @@ class Branch:
             for slot, builder in locals_.items():
                 frame.locals[slot] = builder(results)
             frame.stack[:] = [part(results) for part in stack]
+            drop_above(frame, labels)
             for place, part in places:
                 write_merged(policy, place, part(results))
             if result is not None:
@@ -323,12 +336,19 @@ class Branch:
             return [_always(value) for value in self.frame.stack]
         if first.end.label == END or second.end.label == END:  # one leaves: the other's stack is what counts
             return [_always(value) for value in (other if first.end.label == END else one)]
-        if len(one) != len(other):
-            common = min(len(one), len(other))
-            if first.end.label == second.end.label:
-                raise refuse("the arms of a branch leave different stacks behind", self.location)
-            one, other = one[:common], other[:common]
-        return [self._merged(a, b, "the value is", first, second) for a, b in zip(one, other, strict=True)]
+        if len(one) != len(other) and first.end.label == second.end.label:
+            raise refuse("the arms of a branch leave different stacks behind", self.location)
+        # at different places, one of them inside of a loop: what only that one has is looked at there alone
+        pairs = zip_longest(one, other, fillvalue=ABSENT)
+        return [self._merged_on_stack(a, b, first, second) for a, b in pairs]
+
+    def _merged_on_stack(self, one: Any, other: Any, first: Arm, second: Arm) -> Builder:
+        try:
+            return self._merged(one, other, "the value is", first, second)
+        except Refused as refused:
+            if not is_iterator(one) or not is_iterator(other):
+                raise
+            return _always(LostIterator(refused))  # of a loop that may only be left
 
     def _merge_places(self, first: Arm, second: Arm) -> list[tuple[Place, Builder]]:
         found = []

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import CellType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from tintype.flow.ends import location_of, refuse
+from tintype.flow.ends import Refused, location_of, refuse
 from tintype.interpret import Frame
 from tintype.interpret.generators import frame_of
 
@@ -32,6 +32,21 @@ _COPYABLE = (*_ADAPTERS, *(type(iter(values)) for values in _SEQUENCES))
 
 class NotCopiedError(Exception):
     """An iterator that can't be gone through twice."""
+
+
+class LostIterator:
+    """Stands for two iterators of which only the data decide which one it is: whoever wants an element is refused."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self, refused: Refused) -> None:
+        self.refused = refused
+
+    def __iter__(self) -> LostIterator:
+        return self
+
+    def __next__(self) -> Any:
+        raise self.refused
 
 
 def _reduced(iterator: Any) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tintype.interpret import Frame
-from tintype.interpret.depths import stack_depths
 from tintype.interpret.flow import END, Flow, Loop
 from tintype.interpret.machine import stop
 
@@ -19,7 +18,7 @@ class LoopExits:
         self.frame = frame
         self.flow = flow
         self.loop = loop
-        self._depths = stack_depths(frame.code)
+        self._depths = flow.depths
         header = self._depths[loop.header]
         assert header is not None
         self._outside = header - (flow.name_of(loop.header) == "for_iterator")

@@ -15,10 +15,12 @@ Everything is by the index of operations. ``END`` stands for leaving the functio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from types import CodeType
 from typing import NamedTuple
 
 from tintype.interpret.decode import Decoded, decode
+from tintype.interpret.depths import stack_depths
 
 END = -1
 
@@ -47,6 +49,7 @@ class Flow:
     """The control flow of one code object."""
 
     def __init__(self, code: CodeType, decoded: Decoded) -> None:
+        self.code = code
         self.shared = {*code.co_cellvars, *code.co_freevars}
         self.operations = decoded.operations
         self.names = decoded.names
@@ -59,6 +62,16 @@ class Flow:
         self._joins: list[int | None] | None = None
         self._live: list[int] | None = None
         self._loops: list[Loop] | None = None
+
+    @cached_property
+    def depths(self) -> list[int | None]:
+        """How high the stack is before every operation; None for one that nothing leads to."""
+        return stack_depths(self.code)
+
+    def height_at(self, indices: Iterable[int]) -> int | None:
+        """The stack that is needed to go on at any of some operations; None where the function is left at all."""
+        known = [self.depths[index] for index in indices if index != END]
+        return max((depth for depth in known if depth is not None), default=None)
 
     def name_of(self, index: int) -> str:
         return self.operations[index][0]
