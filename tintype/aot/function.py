@@ -203,11 +203,7 @@ class CompiledFunction:
         objects += [attached_to(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and attached_to(leaf)]
         reads = Reads(self._function, self._root, objects)
         compiled, merged = self._compile(leaves, spec, labels, reads)
-        if (
-            key not in self._with_offsets
-            and not isinstance(key[-1], Offsets)
-            and _depends_on_offsets(compiled, reads)
-        ):
+        if key not in self._with_offsets and not isinstance(key[-1], Offsets) and depends_on_offsets(compiled, reads):
             if len(self._with_offsets) >= self._cache_size:
                 self._with_offsets.clear()  # then it turns out again for each of them
             self._with_offsets.add(key)
@@ -247,7 +243,7 @@ class CompiledFunction:
     # --- making them ---------------------------------------------------------------------------------------
 
     def _compile(
-        self, leaves: list[Any], spec: tree.TreeSpec, labels: Labels, reads: Reads
+        self, leaves: list[Any], spec: tree.TreeSpec, labels: Labels, reads: Reads, sizes: Any = None
     ) -> tuple[CompiledGraphs, list[list[int]]]:
         for leaf in leaves:
             _check_leaf(leaf)
@@ -258,8 +254,9 @@ class CompiledFunction:
                 root = EntryPoint(self._entry(arguments, spec, labels), self._root)
                 try:
                     with reads.caches_kept_clean(holds_fake):
+                        gradients = torch.is_grad_enabled()
                         recording = record(
-                            root, arguments, with_gradients=torch.is_grad_enabled(), functions=reads.functions
+                            root, arguments, with_gradients=gradients, functions=reads.functions, sizes=sizes
                         )
                     break
                 except SharedMemoryError as error:
@@ -347,7 +344,7 @@ def _compile_graph(graph: Graph, compiler: Compiler) -> Callable[..., Any]:
 _OFFSETS = frozenset({"storage_offset", "sym_storage_offset", "as_strided", "as_strided_", "untyped_storage"})
 
 
-def _depends_on_offsets(compiled: CompiledGraphs, reads: Reads) -> bool:
+def depends_on_offsets(compiled: CompiledGraphs, reads: Reads) -> bool:
     """Whether it matters where in its memory an input begins: somebody may have asked, or as_strided counts from the
     start of the memory."""
     if not _OFFSETS.isdisjoint(reads.names):

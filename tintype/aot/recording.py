@@ -14,7 +14,9 @@ from torch.fx import Graph, Node
 from tintype.aot.arguments import Arguments, SharedMemoryError
 from tintype.aot.function_capture import FunctionCapture, bases_of_view
 from tintype.aot.recorded_function import GeometryChange, InputWrite, OutputPlan, RecordedFunction
+from tintype.aot.sizes import SizesThatVary
 from tintype.errors import CaptureError, MutationError
+from tintype.fake.context import FakeContext
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node, placeholders
@@ -42,12 +44,26 @@ aten = torch.ops.aten
 
 
 def record(
-    root: torch.nn.Module, arguments: Arguments, *, with_gradients: bool, functions: Sequence[FunctionType]
+    root: torch.nn.Module,
+    arguments: Arguments,
+    *,
+    with_gradients: bool,
+    functions: Sequence[FunctionType],
+    sizes: SizesThatVary | None = None,
 ) -> RecordedFunction:
     """Record a module that takes the inputs of ``arguments`` and may call the given functions of the user's."""
+    options: dict[str, Any] = {}
+    if sizes is not None:
+        options.update(context=FakeContext(sizes.environment), sizes_of=sizes.sizes_of)
     with one_at_a_time:
         capture = FunctionCapture(
-            root, tuple(arguments.inputs), {}, with_gradients=with_gradients, arguments=arguments, functions=functions
+            root,
+            tuple(arguments.inputs),
+            {},
+            with_gradients=with_gradients,
+            arguments=arguments,
+            functions=functions,
+            **options,
         )
         captured = capture.run()
     inputs = placeholders(captured.graph)

@@ -147,7 +147,7 @@ class Capture(Reads):
             source = source_of_value(expression)
         arguments = tuple(args[1:])
         if not inline or (source.root.kind == "value" and id(tensor) not in self.unsettled):
-            if read in SIZES and self.varying.any_size(tensor) and not self.whole_graphs:
+            if read in SIZES and self._vary(tensor, source):
                 # what was done already has rested on the answer, and goes on to do so
                 is_replayed = len(self.calls) < len(self.given)
                 if not is_replayed or (read, arguments, source.path) not in self.given_answers:
@@ -157,9 +157,20 @@ class Capture(Reads):
         made = source.root.kind == "value" and id(tensor) not in self.unsettled
         if self.whole_graphs and made and self.follows and not (self.has_writes and read[1:] in known.HISTORY):
             self.guard("assumed", source, (read, arguments, answer, len(self.calls)))
-        elif not self.whole_graphs or inline or read.lstrip(".") in known.NOT_DESCRIBED:  # else it is checked
+        elif not self.whole_graphs or inline or self._is_untold(read.lstrip("."), source):  # else it is checked
             self.guard("answer", source, (read, arguments, answer), inline)
         return answer
+
+    def _vary(self, tensor: torch.Tensor, source: Source) -> bool:
+        """Whether some sizes of a tensor may."""
+        if not self.whole_graphs:
+            return self.varying.any_size(tensor)
+        made = source.root.kind == "value" and bool(self.of_free_sizes) and self.varying.any_size(tensor)
+        return made or source.path in self.of_free_sizes
+
+    def _is_untold(self, read: str, source: Source) -> bool:
+        """Whether the guard of a tensor that graphs get says nothing about some metadata."""
+        return read in known.NOT_DESCRIBED or (source.path in self.of_free_sizes and read in known.BY_SIZES)
 
     def _sizes(self, read: str, arguments: tuple[Any, ...], tensor: torch.Tensor, source: Source) -> Any:
         """Sizes of a tensor, of which some vary."""

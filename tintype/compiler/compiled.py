@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from tintype.compiler.backends import backend_of
+from tintype.compiler.backends import aot_eager, backend_of
 from tintype.compiler.capture import Capture
 from tintype.compiler.contract import contract_of
 from tintype.compiler.dropping import drop_unused
 from tintype.compiler.explaining import Explanation, explained
-from tintype.compiler.graphs import make_graphs
+from tintype.compiler.graphs import make_graphs, of_free_sizes
 from tintype.compiler.history import Captured, Failed, History, failed_guards
 from tintype.compiler.logs import log_capture
 from tintype.compiler.making import NotMadeError
@@ -198,7 +198,12 @@ class Engine:
             if given or self.program.count == known_runs:
                 self.varying.note([item.guard for item in failed], args, kwargs, given)
                 capture = Capture(
-                    args, kwargs, whole_graphs=self.options.whole_graphs, given=given, varying=self.varying
+                    args,
+                    kwargs,
+                    whole_graphs=self.options.whole_graphs,
+                    frees_sizes=self.options.frees_sizes,
+                    given=given,
+                    varying=self.varying,
                 )
                 try:
                     return self._capture(capture, place.path, shapes, failed, is_kept)
@@ -349,7 +354,8 @@ class Engine:
             return f"runs eagerly: {problem}"
         self.codes[items[-1]] = list(codes)
         if self.options.make is not None and capture.reason is None:
-            make_graphs(new.items, self.options.make, capture.value_of, ahead=self.options.fullgraph)
+            free = of_free_sizes(items)
+            make_graphs(new.items, self.options.make, capture.value_of, free, ahead=self.options.fullgraph)
         if self.program.count > MOST_RUNS:
             drop_unused(self.program, new)
         self.entry = self.program.compiled()
@@ -387,6 +393,7 @@ class Options:
         self.fullgraph = fullgraph
         self.make = backend_of(backend, options, mode)
         self.whole_graphs = self.make is not None
+        self.frees_sizes = self.make is aot_eager
         # called with the guards that failed, before a function is captured again
         self.listeners: list[Callable[[list[Guard]], None]] = []
 

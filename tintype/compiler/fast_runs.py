@@ -17,24 +17,37 @@ import torch
 from tintype import tree
 from tintype.aot.function import CachedGraphs, CompiledFunction
 from tintype.aot.runtime import CompiledFunctionNode, StateAccess
+from tintype.aot.sizes import SizesThatVary
+from tintype.aot.varying import graphs_for_sizes
 from tintype.compiler.cuda_graphs import Replay
 from tintype.compiler.reads import TENSORS
-from tintype.compiler.sources import description
+from tintype.compiler.sources import contiguous_strides, description
+from tintype.errors import TintypeError
 from tintype.ir.call_description import Offsets
 from tintype.ir.signature import StateWrite
 
 # how many kinds of inputs are known by their descriptions
 MOST_KINDS = 64
+# how many graphs with symbols for sizes are made, and calls remembered to find out which sizes vary
+MOST_SIZES = 4
 
 
 class FastRun:
-    """Runs a compiled function on tensors; ``unchecked`` are positions of inputs that guards say nothing about."""
+    """Runs a compiled function on tensors; ``unchecked`` are positions of inputs that guards say nothing about, or
+    nothing about some of their sizes. ``sizes_vary``: it will be called with several sizes.
 
-    def __init__(self, function: CompiledFunction, unchecked: Sequence[int]) -> None:
+    Graphs are made for the sizes of a call. When others come, graphs are made in which those that changed are
+    symbols, for all sizes that the function treats alike."""
+
+    def __init__(self, function: CompiledFunction, unchecked: Sequence[int], sizes_vary: bool = False) -> None:
         self.function = function
         self.unchecked = tuple(unchecked)
+        self.sizes_vary = sizes_vary
         self._known: dict[Any, Callable[..., Any]] = {}
         self._only: Callable[..., Any] | None = None
+        # the kinds of inputs for which there are graphs of one size, and graphs for several sizes
+        self._fixed: list[Any] = []
+        self._varying: list[tuple[Any, SizesThatVary, Callable[..., Any]]] = []
         # what there is to be done beside the graphs, where the function has to do it
         self.why_slow: str | None = None
 
@@ -49,13 +62,57 @@ class FastRun:
         key = tuple(_described(inputs[position]) for position in self.unchecked)
         run = self._known.get(key)
         if run is None:
-            run = self._find(inputs)
+            run = self._run_for_sizes(key, inputs) or self._find(inputs)
             if len(self._known) >= MOST_KINDS:
                 self._known.clear()
             self._known[key] = run
             if not self.unchecked:
                 self._only = run
         return run
+
+    def _run_for_sizes(self, key: tuple[Any, ...], inputs: tuple[Any, ...]) -> Callable[..., Any] | None:
+        """Graphs for several sizes, if there are or can be some that fit."""
+        kind = tuple(map(_without_sizes, key))
+        for other, sizes, run in self._varying:
+            if other == kind and sizes.fit(inputs):
+                return run
+        dims = self._dims_that_vary(key, kind)
+        self._fixed = [*self._fixed[-MOST_SIZES:], key]
+        if not dims or len(self._varying) >= MOST_SIZES or not self._is_simple(inputs):
+            return None
+        try:
+            found = graphs_for_sizes(self.function, inputs, dims)
+        except (TintypeError, RuntimeError):  # a function that can't be recorded so may be for each size
+            return None
+        if found is None:
+            return None
+        entry, symbols = found
+        made = simple_run(self.function._function, entry, inputs)
+        if isinstance(made, str):
+            self.why_slow = made
+            return None
+        self._varying.append((kind, symbols, made))
+        return made
+
+    def _dims_that_vary(self, key: tuple[Any, ...], kind: tuple[Any, ...]) -> dict[int, set[int]]:
+        """Dimensions that are other than at a call before; all, where it is known that sizes vary."""
+        found: dict[int, set[int]] = {}
+        before = [known for known in self._fixed if tuple(map(_without_sizes, known)) == kind]
+        for number, position in enumerate(self.unchecked):
+            if not _is_description(key[number]):
+                continue
+            shape = key[number][2]
+            chosen = {dim for known in before for dim, size in enumerate(shape) if known[number][2][dim] != size}
+            if self.sizes_vary:
+                chosen = set(range(len(shape)))
+            if chosen:
+                found[position] = chosen
+        return found
+
+    def _is_simple(self, inputs: tuple[Any, ...]) -> bool:
+        """Whether each input is a tensor of its own."""
+        is_each_once = len({id(value) for value in inputs}) == len(inputs)
+        return is_each_once and all(type(value) in TENSORS and value.layout is torch.strided for value in inputs)
 
     def prepare(self, inputs: Sequence[Any]) -> None:
         """Make the graphs for inputs like these."""
@@ -73,6 +130,19 @@ class FastRun:
             self.why_slow = fast
             return self.function
         return fast
+
+
+def _is_description(described: Any) -> bool:
+    return isinstance(described, tuple) and len(described) > 2 and isinstance(described[2], torch.Size)
+
+
+def _without_sizes(described: Any) -> Any:
+    """What is said of a tensor but for its sizes, and how it lies in memory if that follows from them."""
+    if not _is_description(described):
+        return described
+    shape, strides = described[2], described[3]
+    is_contiguous = strides == contiguous_strides(shape)
+    return (*described[:2], len(shape), None if is_contiguous else (shape, strides), *described[4:])
 
 
 def _described(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -45,10 +45,21 @@ class CallsAsGraph:
         return found[0], end
 
 
+def of_free_sizes(items: Sequence[Item]) -> set[Any]:
+    """The paths of tensors of which guards of a run leave sizes open."""
+    guards = [item for item in items if isinstance(item, Guard) and item.kind == "tensor"]
+    return {guard.source.path for guard in guards if None in guard.expected[2]}
+
+
 def make_graphs(
-    items: list[Item], backend: Backend, value_of: Callable[[Expression], Any], ahead: bool = False
+    items: list[Item],
+    backend: Backend,
+    value_of: Callable[[Expression], Any],
+    free: Collection[Any] = (),
+    ahead: bool = False,
 ) -> None:
-    """Give the first call of each group its graph. ``value_of`` are the tensors of the run that was recorded.
+    """Give the first call of each group its graph. ``value_of`` are the tensors of the run that was recorded;
+    ``free`` are those of which some sizes vary (see :func:`of_free_sizes`).
 
     ``ahead``: graphs of ``aot`` are made now, and an error is raised where there are none; else when they first run,
     and calls of which no graph can be made are done one by one."""
@@ -69,7 +80,7 @@ def make_graphs(
                 break
             end += 1
         if calls:
-            calls[0].graph = made = graph_of(calls, items[end:], backend, value_of)
+            calls[0].graph = made = graph_of(calls, items[end:], backend, value_of, free)
             if ahead and isinstance(made.run, FastRun):
                 made.run.prepare([value_of(expression) for expression in made.inputs])
         start = max(end, start + 1)
@@ -99,7 +110,14 @@ def _is_plain(expression: Expression) -> bool:
     return expression[0] in ("constant", "value", "part", "source")
 
 
-def graph_of(calls: list[Call], later: list[Item], backend: Backend, value_of: Callable[[Expression], Any]) -> Any:
+def graph_of(
+    calls: list[Call],
+    later: list[Item],
+    backend: Backend,
+    value_of: Callable[[Expression], Any],
+    free: Collection[Any],
+) -> CallsAsGraph:
+    """Calls as one graph, in the hands of a backend."""
     graph = Graph()
     nodes: dict[Any, Node] = {}
     inputs: list[Expression] = []
@@ -142,11 +160,22 @@ def graph_of(calls: list[Call], later: list[Item], backend: Backend, value_of: C
     graph.output(tuple(nodes[("value", number)] for number in outputs))
     module = GraphModule(torch.nn.Module(), graph)
     # what comes from calls before it is no business of the guards that were asked at the start
-    module.meta["unchecked_inputs"] = tuple(n for n, expression in enumerate(inputs) if values_in(expression))
-    run = backend(module, [value_of(expression) for expression in inputs])
-    if isinstance(run, CompiledFunction):
-        run = FastRun(run, module.meta["unchecked_inputs"])
+    module.meta["unchecked_inputs"] = tuple(
+        n
+        for n, expression in enumerate(inputs)
+        if values_in(expression) or (expression[0] == "source" and expression[1].path in free)
+    )
+    module.meta["sizes_vary"] = bool(free)
+    run = run_of(backend, module, [value_of(expression) for expression in inputs])
     return CallsAsGraph(calls, inputs, outputs, run)
+
+
+def run_of(backend: Backend, module: GraphModule, examples: list[Any]) -> Callable[..., Any]:
+    """What runs a graph; graphs of ``aot`` without asking what guards have asked."""
+    run = backend(module, examples)
+    if isinstance(run, CompiledFunction):
+        return FastRun(run, module.meta["unchecked_inputs"], module.meta["sizes_vary"])
+    return run
 
 
 def outputs_of(calls: list[Call], later: list[Item]) -> list[int]:

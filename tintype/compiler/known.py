@@ -211,6 +211,8 @@ METADATA_METHODS = frozenset(
 NOT_DESCRIBED = frozenset(
     ["is_leaf", "is_nested", "names", "retains_grad", "storage_offset", "is_inference", "is_shared", "is_pinned"]
 )
+# metadata that follow from sizes
+BY_SIZES = frozenset(["stride", "nbytes", "is_contiguous"])
 # metadata that a write to another tensor may change
 HISTORY = frozenset({"requires_grad", "is_leaf", "retains_grad", "grad_fn"})
 

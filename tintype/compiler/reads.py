@@ -18,7 +18,7 @@ from tintype.compiler.calls import without_modes
 from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
-from tintype.compiler.sources import Guard, Source, description, item_of
+from tintype.compiler.sources import Guard, Source, contiguous_strides, description, item_of, with_free_sizes
 from tintype.compiler.trace import Call, Segment
 from tintype.compiler.varying import Varying
 from tintype.errors import Location
@@ -50,6 +50,7 @@ class Reads:
         kwargs: dict[str, Any],
         *,
         whole_graphs: bool,
+        frees_sizes: bool = False,
         given: list[Any] | None = None,
         varying: Varying | None = None,
     ) -> None:
@@ -59,6 +60,9 @@ class Reads:
         self.shadows: dict[tuple[int, Any], Any] = {}  # numbers stored in what was there before, plain there
         # whether graphs go to a backend that may rest on all of their inputs' metadata
         self.whole_graphs = whole_graphs
+        # whether these graphs take tensors of several sizes, and which tensors have some that nothing is checked of
+        self.frees_sizes = frees_sizes
+        self.of_free_sizes: set[Any] = set()
         self.given = [] if given is None else given
         # answers of questions about tensors in the part that was done already, in order
         self.given_answers: dict[Any, collections.deque[Any]] = {}
@@ -226,9 +230,22 @@ class Reads:
         if kind not in TENSORS:
             self.give_up(f"a tensor of the class {kind.__name__}")
         elif self.whole_graphs:
-            self.guard("tensor", source, without_modes(description, (value,), {}))
+            described = without_modes(description, (value,), {})
+            free = self._free_sizes(source, value, described)
+            if free:
+                self.of_free_sizes.add(source.path)
+                self.follows = False
+                described = with_free_sizes(described, free)
+            self.guard("tensor", source, described)
         else:
             self.guard("type", source, kind)
+
+    def _free_sizes(self, source: Source, tensor: torch.Tensor, described: tuple[Any, ...]) -> list[int]:
+        """Dimensions of an input of graphs that vary: of tensors that lie in memory as their sizes say."""
+        if not self.frees_sizes or described[3] != contiguous_strides(described[2]) or source.root.kind == "value":
+            return []
+        shape = Source("attribute", "shape", source)
+        return [dim for dim in range(tensor.dim()) if self.varying.size(tensor, shape, dim, made=False)]
 
     def _guard_function(self, source: Source, value: FunctionType) -> None:
         if is_library(value.__module__) and not value.__closure__:

@@ -22,7 +22,7 @@ import torch
 from tintype.compiler.code_hashes import LiveCode, code_hash
 from tintype.compiler.decoding import Decoder
 from tintype.compiler.encoding import Encoder
-from tintype.compiler.graphs import make_graphs
+from tintype.compiler.graphs import make_graphs, of_free_sizes, run_of
 from tintype.compiler.named_objects import NotNamedError
 from tintype.compiler.trace import Eagerly, Item, Return
 from tintype.compiler.tree_of_runs import DivergedError, Node
@@ -232,7 +232,7 @@ def _add(engine: Engine, run: Run, saved: Saved, decoder: Decoder) -> str | None
     codes = [(saved.codes[number][0], decoder.live_code(saved.codes[number])) for number in run.codes]
     engine.codes[items[-1]] = [(module, code) for module, code in codes if code is not None]
     if engine.options.make is not None:
-        make_graphs(new.items, deferred(engine.options.make), lambda expression: None)
+        make_graphs(new.items, deferred(engine.options.make), lambda expression: None, of_free_sizes(items))
     return None
 
 
@@ -255,5 +255,5 @@ class MadeLater:
 
     def __call__(self, *inputs: Any) -> Any:
         if self.run is None:
-            self.run = self.backend(self.graph_module, list(inputs))
+            self.run = run_of(self.backend, self.graph_module, list(inputs))
         return self.run(*inputs)

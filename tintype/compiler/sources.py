@@ -8,7 +8,7 @@ answer that the recorded program rests on.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -334,25 +334,41 @@ def _tensor_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any]
         f"type({name}) is {bind(kind)}",
         f"{name}.layout is {bind(layout)}",
         f"{name}.dtype is {bind(dtype)}",
-        f"{name}.shape == {bind(shape)}",
+        _shape_condition(name, shape, bind),
         f"{name}.requires_grad is {requires_grad}",
         f"{name}.is_cpu" if device.type == "cpu" else f"{name}.device == {bind(device)}",
     ]
-    if layout is torch.strided:
+    if strides is None:  # sizes vary
+        conditions.append(f"{name}.is_contiguous()")
+    elif layout is torch.strided:
         # where all sizes are more than one, there is one way to lie in memory without gaps and in order
-        is_told = all(size > 1 for size in shape) and strides == _contiguous_strides(shape)
+        is_told = all(size > 1 for size in shape) and strides == contiguous_strides(shape)
         conditions.append(f"{name}.is_contiguous()" if is_told else f"{name}.stride() == {bind(strides)}")
     flipped = f"{name}.is_neg()" if not dtype.is_complex else f"({name}.is_conj() or {name}.is_neg())"
     conditions.append(flipped if is_flipped else f"not {flipped}")
     return " and ".join(conditions)
 
 
-def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
+def _shape_condition(name: str, shape: Sequence[int | None], bind: Callable[[Any], str]) -> str:
+    if None not in shape:
+        return f"{name}.shape == {bind(shape)}"
+    fixed = [f"{name}.shape[{dim}] == {size}" for dim, size in enumerate(shape) if size is not None]
+    return " and ".join([f"{name}.ndim == {len(shape)}", *fixed])
+
+
+def with_free_sizes(described: tuple[Any, ...], free: Collection[int]) -> tuple[Any, ...]:
+    """The description of a contiguous tensor of which some sizes don't matter: those are None, and so are strides."""
+    shape = tuple(None if dim in free else size for dim, size in enumerate(described[2]))
+    return (*described[:2], shape, None, *described[4:])
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor that lies in memory without gaps and in order."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= size
+        step *= max(size, 1)
     return tuple(reversed(strides))
 
 
@@ -433,7 +449,10 @@ def differences(expected: tuple[Any, ...], found: Any) -> str:
     """In words, what of a tensor is not as it was."""
     if not isinstance(found, torch.Tensor):
         return f"is a {type(found).__name__}"
-    pairs = zip(_PARTS, expected, description(found), strict=True)
+    described = description(found)
+    if expected[3] is None and len(expected[2]) == found.dim() and found.is_contiguous():
+        described = with_free_sizes(described, [dim for dim, size in enumerate(expected[2]) if size is None])
+    pairs = zip(_PARTS, expected, described, strict=True)
     return ", ".join(f"{part} is {now}, not {was}" for part, was, now in pairs if was != now)
 
 

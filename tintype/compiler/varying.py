@@ -71,6 +71,11 @@ class Varying:
                     self.has_sizes = True
             elif guard.kind == "answer" and guard.expected[0] in _SIZES and isinstance(found, torch.Tensor):
                 self._note_sizes(guard, found)
+            elif guard.kind == "tensor" and isinstance(found, torch.Tensor) and found.dim() == len(guard.expected[2]):
+                shape = Source("attribute", "shape", guard.source)
+                changed = [dim for dim, size in enumerate(guard.expected[2]) if size not in (None, found.shape[dim])]
+                self.paths.update(Source("item", dim, shape).path for dim in changed)
+                self.has_sizes = self.has_sizes or bool(changed)
 
     def _note_sizes(self, guard: Guard, tensor: torch.Tensor) -> None:
         read, arguments, answer = guard.expected

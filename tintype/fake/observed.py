@@ -43,9 +43,13 @@ class ObservedTensor(torch.Tensor):
     is_own_buffer = False
     # whether the program wants to keep its gradient
     keeps_gradient = False
-    # the attributes that are ours, not what the program attached to a tensor
+    # the attributes that are ours, or torch's own notes of symbolic sizes, not what the program attached to a tensor
     names_of_fakes = frozenset(
-        {"context", "has_own_gradient_flag", "info", "is_own_buffer", "is_own_parameter", "keeps_gradient", "node"}
+        {
+            *("context", "has_own_gradient_flag", "info", "is_own_buffer", "is_own_parameter", "keeps_gradient"),
+            *("node", "_sym_sizes_capsule", "_sym_sizes_capsule_len"),
+            *("_sym_strides_capsule", "_sym_strides_capsule_len"),
+        }
     )
 
     def _ask(self, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
