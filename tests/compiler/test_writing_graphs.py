@@ -233,3 +233,14 @@ def test_metadata_that_no_description_tells(name: str, backend: str) -> None:
     assert not torch.equal(program(first), program(second))
     for x in (first, first, second, second, first):
         assert torch.equal(compiled(x), program(x))
+
+
+def test_writes_to_what_nothing_uses_later() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        lost = x.clone()
+        lost.mul_(2).add_(1)
+        return x + 1
+
+    compiled = tintype.compile(program, backend="aot_eager")
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))

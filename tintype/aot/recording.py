@@ -52,19 +52,11 @@ def record(
     sizes: SizesThatVary | None = None,
 ) -> RecordedFunction:
     """Record a module that takes the inputs of ``arguments`` and may call the given functions of the user's."""
-    options: dict[str, Any] = {}
+    given: dict[str, Any] = {"with_gradients": with_gradients, "arguments": arguments, "functions": functions}
     if sizes is not None:
-        options.update(context=FakeContext(sizes.environment), sizes_of=sizes.sizes_of)
+        given.update(context=FakeContext(sizes.environment), sizes_of=sizes.sizes_of)
     with one_at_a_time:
-        capture = FunctionCapture(
-            root,
-            tuple(arguments.inputs),
-            {},
-            with_gradients=with_gradients,
-            arguments=arguments,
-            functions=functions,
-            **options,
-        )
+        capture = FunctionCapture(root, tuple(arguments.inputs), {}, **given)
         captured = capture.run()
     inputs = placeholders(captured.graph)
     mutations = _make_functional(captured, inputs)

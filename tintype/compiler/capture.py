@@ -33,7 +33,7 @@ from tintype.compiler.calls import (
 )
 from tintype.compiler.expressions import Expression, evaluated, expression_key
 from tintype.compiler.making import NotMadeError, expression_of_new
-from tintype.compiler.numbers import Number, copied, holds_number, number, replace_in_objects
+from tintype.compiler.numbers import Number, copied, holds_number, number, replace_in_objects, settled
 from tintype.compiler.reads import ITSELF, TENSORS, Reads
 from tintype.compiler.sources import Guard, Raised, Source
 from tintype.compiler.trace import Call, Effect, flattened
@@ -131,8 +131,13 @@ class Capture(Reads):
                 return self._metadata("." + attribute, function, args, kwargs)
         elif name in known.METADATA_METHODS and args and isinstance(args[0], torch.Tensor):
             if all(type(value) in PLAIN for value in args[1:]) and not kwargs:
-                return self._metadata(name, function, args, kwargs)
+                found = self._metadata(name, function, args, kwargs)
+                return settled(found) if name == "__len__" else found  # len() makes a plain number of it
         return self.call(canonical(function), args, kwargs)
+
+    def length_of(self, tensor: torch.Tensor) -> Any:
+        """``len(tensor)``, which may vary."""
+        return without_modes(self._metadata, ("__len__", torch.Tensor.__len__, (tensor,), {}), {})
 
     def _metadata(self, read: str, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         tensor = args[0]
@@ -377,6 +382,9 @@ class Capture(Reads):
     def _note_parts(self, expression: Expression, source: Source, values: Any, is_given_back: bool) -> None:
         if isinstance(values, tuple):
             self._note_value(expression, values)
+        is_told = self.whole_graphs and self.follows
+        if type(values) in (tuple, list) and not is_told and id(self.calls[-1].function[1]) not in known.FIXED_COUNT:
+            self.guard("length", source, len(values))
         for position, value in enumerate(values):
             part = ("part", expression, position)
             place = Source("item", position, source)

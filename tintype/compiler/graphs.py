@@ -127,7 +127,7 @@ def graph_of(
         if expression[0] == "constant":
             return expression[1]
         if expression[0] == "make":
-            return made(expression)
+            return _made(expression[1], [argument(part) for part in expression[2]])
         key = expression_key(expression)
         if key not in nodes and expression[0] == "part" and expression_key(expression[1]) in nodes:
             nodes[key] = graph.call_function(operator.getitem, (nodes[expression_key(expression[1])], expression[2]))
@@ -135,16 +135,6 @@ def graph_of(
             nodes[key] = graph.placeholder(f"input_{len(inputs)}")
             inputs.append(expression)
         return nodes[key]
-
-    def made(expression: Expression) -> Any:
-        parts = [argument(part) for part in expression[2]]
-        match expression[1]:
-            case "dict":
-                return dict(zip(parts[::2], parts[1::2], strict=True))
-            case "slice":
-                return slice(*parts)
-            case how:
-                return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[how](parts)
 
     # placeholders come first
     for call in calls:
@@ -159,15 +149,25 @@ def graph_of(
     outputs = outputs_of(calls, later)
     graph.output(tuple(nodes[("value", number)] for number in outputs))
     module = GraphModule(torch.nn.Module(), graph)
-    # what comes from calls before it is no business of the guards that were asked at the start
-    module.meta["unchecked_inputs"] = tuple(
-        n
-        for n, expression in enumerate(inputs)
-        if values_in(expression) or (expression[0] == "source" and expression[1].path in free)
-    )
+    module.meta["unchecked_inputs"] = tuple(n for n, value in enumerate(inputs) if _is_unchecked(value, free))
     module.meta["sizes_vary"] = bool(free)
     run = run_of(backend, module, [value_of(expression) for expression in inputs])
     return CallsAsGraph(calls, inputs, outputs, run)
+
+
+def _made(how: str, parts: list[Any]) -> Any:
+    """A container among the arguments of a call, of nodes and constants."""
+    match how:
+        case "dict":
+            return dict(zip(parts[::2], parts[1::2], strict=True))
+        case "slice":
+            return slice(*parts)
+    return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[how](parts)
+
+
+def _is_unchecked(expression: Expression, free: Collection[Any]) -> bool:
+    """Whether guards leave something open of an input: it comes from calls before the graph, or its sizes vary."""
+    return bool(values_in(expression)) or (expression[0] == "source" and expression[1].path in free)
 
 
 def run_of(backend: Backend, module: GraphModule, examples: list[Any]) -> Callable[..., Any]:

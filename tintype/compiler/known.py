@@ -211,6 +211,17 @@ METADATA_METHODS = frozenset(
 NOT_DESCRIBED = frozenset(
     ["is_leaf", "is_nested", "names", "retains_grad", "storage_offset", "is_inference", "is_shared", "is_pinned"]
 )
+# functions that give a tuple of so many tensors, whatever the sizes
+FIXED_COUNT = frozenset(
+    map(
+        id,
+        (
+            *(torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu, torch.lstm_cell, torch.std_mean, torch.var_mean),
+            *(torch.native_layer_norm, torch.native_batch_norm, torch.native_group_norm, torch.native_dropout),
+            *(torch._C._nn.max_pool2d_with_indices, torch._C._nn.max_pool3d_with_indices),
+        ),
+    )
+)
 # metadata that follow from sizes
 BY_SIZES = frozenset(["stride", "nbytes", "is_contiguous"])
 # metadata that a write to another tensor may change

@@ -11,12 +11,14 @@ from torch.nn.modules import module as module_calls
 from torch.overrides import TorchFunctionMode
 
 from tintype.compiler import known
+from tintype.compiler.calls import without_modes
 from tintype.compiler.capture import Capture
 from tintype.compiler.markers import is_allowed, is_disabled, original_of
 from tintype.compiler.native_calls import NativeCalls
 from tintype.compiler.numbers import (
     stripped,
 )
+from tintype.compiler.reads import TENSORS
 from tintype.compiler.sources import Source
 from tintype.interpret import Frame
 from tintype.interpret.calling import call_class, call_object
@@ -114,6 +116,10 @@ class CapturePolicy(NativeCalls):
         return machine.begin(frame, module.forward, arguments, keywords)
 
     def call_len(self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
+        tensor: Any = arguments[0] if len(arguments) == 1 else None
+        if self.capture.is_noting and type(tensor) in TENSORS and without_modes(torch.Tensor.dim, (tensor,), {}):
+            frame.stack.append(self.capture.length_of(tensor))
+            return None
         return self._call_special(frame, called, "__len__", arguments, keywords)
 
     def call_bool(self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tintype.compiler import undoing
-from tintype.compiler.expressions import Expression
+from tintype.compiler.expressions import Expression, values_in
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Raised, Source
 from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Item, Return
 from tintype.compiler.tree_of_runs import (
@@ -473,10 +473,12 @@ class Writer:
                     self.emit(f"if type(v{item.source.key}) is _Raised: {self.miss}")
             self.defined = defined
             self._depth -= 1
+        inside = {call.number for call in graph.calls}.difference(graph.outputs)
         for call_in_graph in graph.calls:
             name = f"v{call_in_graph.number}"
             if call_in_graph.alias is not None:
-                self.emit(f"{name} = {self.expression(call_in_graph.alias)}")
+                if position < self.safe_from or inside.isdisjoint(values_in(call_in_graph.alias)):
+                    self.emit(f"{name} = {self.expression(call_in_graph.alias)}")
             elif call_in_graph.number not in graph.outputs and position < self.safe_from:
                 self.emit(f"{name} = _gone")  # a miss hands over all results so far
             self.defined.add(name)

@@ -60,13 +60,10 @@ class Reads:
         self.shadows: dict[tuple[int, Any], Any] = {}  # numbers stored in what was there before, plain there
         # whether graphs go to a backend that may rest on all of their inputs' metadata
         self.whole_graphs = whole_graphs
-        # whether these graphs take tensors of several sizes, and which tensors have some that nothing is checked of
-        self.frees_sizes = frees_sizes
-        self.of_free_sizes: set[Any] = set()
+        self.frees_sizes, self.of_free_sizes = frees_sizes, set[Any]()  # whether sizes may be left open; of whom
         self.given = [] if given is None else given
-        # answers of questions about tensors in the part that was done already, in order
+        # answers about tensors in the part that was done already, in order, and sizes by the source of the shape
         self.given_answers: dict[Any, collections.deque[Any]] = {}
-        # the same for sizes that vary, by the source of the shape
         self.given_shapes: dict[Any, torch.Size] = {}
         self.machine: Machine | None = None
         self.is_over, self.heard = False, 0  # what dies then is no business of the program's; what torch told of
@@ -90,8 +87,7 @@ class Reads:
         self._looked_into: set[int] = set()
         self._gone: list[int] = []
         self._making: set[int] = set()
-        self._shares = False
-        self._tokens: dict[int, int] = {}
+        self._shares, self._tokens = False, dict[int, int]()
         # new objects that went into an effect or a step, and what they were then
         self._given_away: list[tuple[Any, Expression, Any, int]] = []
         self._steps_done = 0
