@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 import tintype
 from tests.sweep.programs import Case, seed
 from tintype.errors import CaptureError, InvalidRequestError, TintypeError
+from tintype.export.codegen import callable_for
 from tintype.tree.sparse import SparseParts, is_sparse
 
 CORRECT, REFUSED, ERROR, WRONG = "correct", "refused", "error", "wrong"
@@ -225,7 +226,7 @@ def check_metadata(program: Any, inputs: tuple[torch.Tensor, ...]) -> None:
     for node in program.graph.nodes:
         if node.op == "call_function":
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), found.__getitem__)
-            found[node] = node.target(*args, **kwargs)
+            found[node] = callable_for(node.target)(*args, **kwargs)
             check_node(node, found[node])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import get_world_size
 from torch.utils._pytree import tree_map
 
 import tintype
@@ -281,6 +282,20 @@ def compare_gradients() -> None:
         assert gradient(tintype.aot.function(loss, partitioner=partitioner)) == wanted
 
 
+def compare_questions() -> None:
+    """Which process it is, asked of a function that the program holds itself: part of the contract."""
+    held = dist.get_rank
+
+    def asked(x: torch.Tensor) -> torch.Tensor:
+        return x + held() * get_world_size()
+
+    program = tintype.export(asked, (torch.ones(2),))
+    torch.testing.assert_close(program.module()(torch.zeros(2)), asked(torch.zeros(2)))
+    contract = str(program.contract())
+    assert f"number of this process in the group '0' = {dist.get_rank()}" in contract, contract
+    assert f"number of processes of the group '0' = {dist.get_world_size()}" in contract, contract
+
+
 def main(rank: int, size: int, path: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -289,6 +304,7 @@ def main(rank: int, size: int, path: str) -> None:
     compare_state()
     compare_other_sizes()
     compare_gradients()
+    compare_questions()
     dist.barrier()
     dist.destroy_process_group()
 

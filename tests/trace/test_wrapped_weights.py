@@ -265,6 +265,17 @@ def test_gradients_that_an_exported_program_has_not_are_named() -> None:
         tintype.export(Loss(Both), (torch.ones(3, 4),))
 
 
+@pytest.mark.parametrize("form", [tintype.ExportedProgram.module, tintype.unflatten])
+def test_inputs_whose_gradients_a_program_does_not_have_are_refused(form: Any) -> None:
+    """What the gradient of such a tensor is only its class can tell."""
+    module = form(tintype.export(lambda v: (v * 2).sin(), (both(3),)))
+    with pytest.raises(tintype.InputMismatchError, match=r"requires_grad to be False.*Both.*\n.*x\.detach"):
+        module(both(3).requires_grad_())
+    with torch.no_grad():
+        module(both(3).requires_grad_())
+    module(both(3).requires_grad_().detach())
+
+
 class Mute(torch.Tensor):
     """Does not say what it consists of."""
 

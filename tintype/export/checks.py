@@ -32,6 +32,8 @@ from tintype.symbolic.expression import Symbol
 from tintype.symbolic.ranges import INFINITY
 from tintype.trace.given_tensors import changes_operators
 from tintype.trace.recorder import active_recorder
+from tintype.tree.jagged import is_jagged
+from tintype.tree.subclasses import is_wrapper, with_parts
 
 _modes_active = torch._C._len_torch_dispatch_stack
 
@@ -136,6 +138,25 @@ class Expectation:
 
 
 # Classes of torch's that stand for plain tensors: in its own captures, and on several devices.
+def call_in_parts(call: Any) -> Any:
+    """A call with the tensors taken apart that consist of others. What such a tensor's gradient is only its class can
+    tell, from the operators that the program has taken apart."""
+    if torch.is_grad_enabled():
+        for path, leaf in tree.flatten_with_paths(call)[0]:
+            if not isinstance(leaf, torch.Tensor) or not leaf.requires_grad or not is_wrapper(type(leaf)):
+                continue
+            if is_jagged(leaf):  # whose values have the gradient
+                continue
+            kind = type(leaf)
+            raise InputMismatchError(
+                f"Expected input at {place_in_call(path)}.requires_grad to be False, but got True: it is a "
+                f"{kind.__module__}.{kind.__qualname__}, and the program computes with the tensors that it consists of",
+                remedy="pass it detached (x.detach()), or call the program below torch.no_grad(); "
+                "tintype.export_joint makes a program with gradients of such parameters",
+            )
+    return with_parts(call)
+
+
 _STAND_FOR_TENSORS = ("torch._subclasses.", "torch.distributed.", "tintype.")
 
 

@@ -12,7 +12,7 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
 from tintype.errors import InputMismatchError, InvalidRequestError, TintypeError
-from tintype.export.checks import InputChecks, flatten_call
+from tintype.export.checks import InputChecks, call_in_parts, flatten_call
 from tintype.export.codegen import (
     Writer,
     build_container,
@@ -42,7 +42,7 @@ from tintype.ir.writing import spell, variable
 from tintype.symbolic.location import replaying
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.trace.replaying import replay_graph
-from tintype.tree.subclasses import has_parts, with_parts, with_tensors
+from tintype.tree.subclasses import has_parts, with_tensors
 
 _modes_active = torch._C._len_torch_dispatch_stack
 _eval_frame = torch._C._dynamo.eval_frame
@@ -550,7 +550,7 @@ def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
 def write_parts(writer: Writer, in_spec: tree.TreeSpec) -> None:
     """Take tensors among the arguments apart that consist of others, where the program takes some."""
     if has_parts(in_spec):
-        writer.line(f"_args, _kwargs = {writer.bind(with_parts)}((_args, _kwargs))")
+        writer.line(f"_args, _kwargs = {writer.bind(call_in_parts)}((_args, _kwargs))")
 
 
 def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: str) -> None:

@@ -103,11 +103,32 @@ def returned() -> tintype.ExportedProgram:
     return tintype.export(function, (torch.randn(2), Memory(torch.randn(3))), dynamic_shapes="auto")
 
 
+class Parts(torch.nn.Module):
+    """Sparse and nested tensors as inputs, weights and results: files hold what they consist of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.eye(3).to_sparse())
+
+    def forward(self, rows: torch.Tensor, compressed: torch.Tensor, nested: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        dense = torch.ones(3, 2)
+        scaled = nested * 2
+        return (self.mask @ dense + rows @ dense, compressed @ dense, scaled.values(), scaled.offsets())
+
+
+def parts() -> tintype.ExportedProgram:
+    torch.manual_seed(0)
+    values = torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0], [0.0, 0.0, 4.0]])
+    nested = torch.nested.nested_tensor_from_jagged(torch.arange(10.0).reshape(5, 2), torch.tensor([0, 2, 5]))
+    return tintype.export(Parts(), (values.to_sparse(), values.to_sparse_csr(), nested))
+
+
 PROGRAMS: dict[str, Callable[[], tintype.ExportedProgram]] = {
     "branches": branches,
     "core": core,
     "everything": everything,
     "observed": observed,
+    "parts": parts,
     "returned": returned,
     "small": small,
     "symbolic": symbolic,
