@@ -149,8 +149,8 @@ def call_in_parts(call: Any) -> Any:
                 continue
             kind = type(leaf)
             raise InputMismatchError(
-                f"Expected input at {place_in_call(path)}.requires_grad to be False, but got True: it is a "
-                f"{kind.__module__}.{kind.__qualname__}, and the program computes with the tensors that it consists of",
+                f"Expected input at {place_in_call(path)}.requires_grad to be False, but got True: the program "
+                f"computes with the tensors that a {kind.__module__}.{kind.__qualname__} consists of",
                 remedy="pass it detached (x.detach()), or call the program below torch.no_grad(); "
                 "tintype.export_joint makes a program with gradients of such parameters",
             )

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from tintype import tree
 from tintype.errors import InputStructureError
 from tintype.tree.jagged import EXTREMES, JaggedParts
+from tintype.tree.modules import ModuleParts
 from tintype.tree.sparse import SparseParts
 from tintype.tree.subclasses import SubclassParts
 
@@ -140,11 +141,20 @@ def _kind(spec: tree.TreeSpec) -> str:
         return f"a nested tensor, jagged in dimension {dimension}, with offsets number {number} of the call{knows}"
     if spec.type is SubclassParts:
         return f"a tensor of the class {spec.context[1][0]}"
+    if spec.type is ModuleParts:
+        return f"a module of the class {spec.context[1][0][1]}"
     return f"a {spec.type.__name__} of {spec.num_children}"
 
 
 def _settings(expected: tree.TreeSpec, given: tree.TreeSpec) -> str:
-    """What a tensor that consists of others is made with besides them, where that differs."""
+    """What a tensor that consists of others, or a module, is made with besides its parts, where that differs."""
+    if expected.type is ModuleParts:
+        pairs = zip(expected.context[1], given.context[1], strict=False)
+        (path, kind, wanted), (_, other, found) = next(pair for pair in pairs if pair[0] != pair[1])
+        if kind != other:
+            return f": {path or 'it'} is a {kind}, but got a {other}"
+        changed = sorted(set(wanted) - set(found))
+        return f": in {path or 'it'} {dict(changed)}, but got {dict(entry for entry in found if entry not in wanted)}"
     if expected.type is not SubclassParts or expected.context[1][0] != given.context[1][0]:
         return ""
     return f": {expected.context[1][1:]}, but got {given.context[1][1:]}"

@@ -18,6 +18,7 @@ from tintype.tree import distributed_tensors
 from tintype.tree.distributed_tensors import is_distributed
 from tintype.tree.flattening import leaves, map_leaves
 from tintype.tree.jagged import JaggedParts, is_jagged
+from tintype.tree.modules import ModuleParts
 from tintype.tree.registration import register_container
 from tintype.tree.sparse import SparseParts, is_sparse
 
@@ -119,7 +120,7 @@ def consists_of_others(tensor: torch.Tensor) -> bool:
 def as_parts(value: Any, offsets: list[Any] | None = None) -> Any:
     """A leaf as the program takes it; ``offsets`` are those of the nested tensors before it."""
     if not isinstance(value, torch.Tensor):
-        return value
+        return ModuleParts.of(value) if isinstance(value, torch.nn.Module) else value
     if is_wrapper(type(value)):
         if is_jagged(value):
             return JaggedParts.of(value, [] if offsets is None else offsets)
@@ -132,15 +133,22 @@ def as_tensor(value: Any, offsets: dict[int, Any] | None = None) -> Any:
     """The opposite."""
     if isinstance(value, JaggedParts):
         return value.tensor({} if offsets is None else offsets)
+    if isinstance(value, ModuleParts):
+        return value.module()
     return value.tensor() if _are_parts(value) else value
 
 
 def with_parts(tree: Any) -> Any:
-    """A tree with all tensors that consist of others taken apart; the tree itself where there are none."""
-    if not any(isinstance(leaf, torch.Tensor) and consists_of_others(leaf) for leaf in leaves(tree)):
+    """A tree with all tensors that consist of others, and modules, taken apart; the tree itself where there are
+    none."""
+    if not any(map(_is_taken_apart, leaves(tree))):
         return tree
     offsets: list[Any] = []
     return map_leaves(lambda leaf: as_parts(leaf, offsets), tree)
+
+
+def _is_taken_apart(leaf: Any) -> bool:
+    return consists_of_others(leaf) if isinstance(leaf, torch.Tensor) else isinstance(leaf, torch.nn.Module)
 
 
 def with_tensors(tree: Any) -> Any:
@@ -151,7 +159,7 @@ def with_tensors(tree: Any) -> Any:
     return pytree.tree_map(lambda leaf: as_tensor(leaf, offsets), tree, is_leaf=_are_parts)
 
 
-_PARTS = (SubclassParts, SparseParts, JaggedParts)
+_PARTS = (SubclassParts, SparseParts, JaggedParts, ModuleParts)
 
 
 def _are_parts(value: Any) -> bool:
