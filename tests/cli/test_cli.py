@@ -185,3 +185,5 @@ def test_convert_to_onnx(model: Path) -> None:
     expected = tintype.load(model).module()(x)
     torch.testing.assert_close(tintype.onnx.load(output)(x), expected.detach())
     assert "opset 9 is none of those" in refused("convert", model, output, "--opset", 9)
+    assert "not verified" in call("convert", model, output, "--no-verify", "--functions")
+    assert tintype.onnx.load(output).model.functions

@@ -275,6 +275,7 @@ def test_shifts(dtype: torch.dtype) -> None:
 def test_kernels_that_are_missing() -> None:
     check(lambda x: -x, torch.tensor([1, 255, 0], dtype=torch.uint8))
     check(lambda x: torch.where(x > 0, x, 0), torch.tensor([-1, 255], dtype=torch.int16))
+    check(lambda x: torch.nn.functional.pad(x, (1, 2)), torch.tensor([[-1, 255]], dtype=torch.int16))
 
 
 def test_drawing_without_replacement() -> None:

@@ -384,9 +384,15 @@ def convert(
     entry: Entry = None,
     opset: Annotated[int | None, typer.Option("--opset", help="To ONNX: the opset, 18 to 24.")] = None,
     optimize: Annotated[bool, typer.Option("--optimize", help="To ONNX: onnxscript's optimizer as well.")] = False,
+    functions: Annotated[
+        bool, typer.Option("--functions", help="To ONNX: a function for each kind of module.")
+    ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="To ONNX: compare with the program on ONNX Runtime.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify", help="To ONNX: compare with the program on ONNX Runtime (up to 500 MB by itself)."
+        ),
+    ] = None,
     external_data: Annotated[
         bool, typer.Option("--external-data", help="To ONNX: weights in a file of their own, whatever their size.")
     ] = False,
@@ -396,7 +402,10 @@ def convert(
     with _told_plainly():
         from tintype.cli.convert import convert_file
 
-        onnx_options = {"opset": opset, "optimize": optimize, "verify": verify, "external_data": external_data}
+        onnx_options = {
+            "opset": opset, "optimize": optimize, "functions": functions, "verify": verify,
+            "external_data": external_data,
+        }  # fmt: skip
         convert_file(
             source,
             target,

@@ -18,7 +18,8 @@ def write_onnx(
     *,
     opset: int | None,
     optimize: bool,
-    verify: bool,
+    functions: bool,
+    verify: bool | None,
     external_data: bool,
 ) -> None:
     """Make an ONNX model of a program, compare the two, write it, and say what is in it."""
@@ -27,7 +28,7 @@ def write_onnx(
     options: dict[str, Any] = {} if opset is None else {"opset": opset}
     if optimize:
         options["optimize"] = "full"
-    made = export(program, verify=verify, progress=tell, **options)
+    made = export(program, verify=verify, functions=functions, progress=tell, **options)
     tell(f"writing {output.name}")
     made.save(output, external_data=external_data or None, progress=tell)
     Console().print(str(made.report), markup=False, highlight=False, soft_wrap=True)

@@ -32,7 +32,7 @@ def _table() -> dict[str, dict[ir.DataType, ir.DataType]]:
     compute("Unique OneHot", (_BOOL, _INT32), _INT64)
     compute("Unique", _SMALL, _INT64)
     compute("CumSum Einsum MatMul Pow ReduceL1 ReduceL2 ReduceMean ReduceProd ReduceSum Trilu", _SMALL, _INT32)
-    compute("ArgMax ArgMin Clip Max Min ReduceMax ReduceMin", (DataType.INT16,), _INT32)
+    compute("ArgMax ArgMin Clip Max Min Pad ReduceMax ReduceMin", (DataType.INT16,), _INT32)
     compute("Neg", (DataType.UINT8, DataType.UINT16), _INT32)
     compute("NonZero", (DataType.DOUBLE, DataType.INT8, DataType.INT16), _BOOL)
     compute("MaxPool", (_INT64, _INT32), DataType.DOUBLE)

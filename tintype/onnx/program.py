@@ -25,6 +25,7 @@ from tintype.onnx.libraries import ir, onnx
 from tintype.onnx.report import Report
 from tintype.onnx.runtime import LARGEST_MESSAGE, Session, weight_bytes
 from tintype.onnx.weights import check_data, replace_weights
+from tintype.onnx.widening import has_bfloat16
 
 _ALIGNMENT = 65536  # so that weights can be mapped into memory from where they lie
 
@@ -161,7 +162,8 @@ class ONNXProgram:
             raise OnnxRequestError(
                 f"{Path(self._path).name} was changed after it was loaded", remedy="tintype.onnx.load() it again"
             )
-        source = self.model if self._path is None else self._path
+        # a file with bfloat16 does not run as it is where there are no kernels for that
+        source = self.model if self._path is None or has_bfloat16(self.model) else self._path
         self._session = Session(source, providers, session_options)
         return self
 

@@ -58,8 +58,8 @@ class Session:
                 remedy=f"available here: {', '.join(library.get_available_providers())}",
             )
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        if providers == ["CPUExecutionProvider"]:
-            source = _for_the_processor(source)
+        if providers == ["CPUExecutionProvider"] and not isinstance(source, str):
+            source = with_wide_operators(source)
         try:
             self.session = library.InferenceSession(
                 self._content(source), options, providers=providers, enable_fallback=0
@@ -121,13 +121,6 @@ class Session:
                 binding.bind_output(name)
         self.session.run_with_iobinding(binding)
         return binding.get_outputs()
-
-
-def _for_the_processor(source: ir.Model | str) -> ir.Model | str:
-    """A model whose operators all have kernels there."""
-    model = ir.load(source) if isinstance(source, str) else source
-    widened = with_wide_operators(model)
-    return source if widened is model else widened
 
 
 def weight_bytes(model: ir.Model) -> int:

@@ -13,12 +13,17 @@ _NARROW, _WIDE = ir.DataType.BFLOAT16, ir.DataType.FLOAT
 _LEFT_ALONE = frozenset({"Cast", "CastLike", "Constant", "Identity", "If", "Loop", "Scan", "Shape", "Size"})
 
 
+def has_bfloat16(model: ir.Model) -> bool:
+    """Whether a model has such values."""
+    if any(value.dtype is _NARROW for value in (*model.graph.inputs, *model.graph.initializers.values())):
+        return True
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    return any(value.dtype is _NARROW for node in nodes for value in node.outputs)
+
+
 def with_wide_operators(model: ir.Model) -> ir.Model:
     """The model itself if it has no bfloat16, else one like it that computes in float32 and rounds."""
-    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
-    values = [*model.graph.inputs, *model.graph.initializers.values()]
-    values += [value for node in nodes for value in node.outputs]
-    if not any(value.dtype is _NARROW for value in values):
+    if not has_bfloat16(model):
         return model
     copy = model.clone()
     if copy.functions:
