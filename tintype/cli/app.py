@@ -42,6 +42,13 @@ def _main(
 ProgramFile = Annotated[Path, typer.Argument(help="A file that tintype.save wrote.", metavar="MODEL.tt")]
 
 
+Functions = Annotated[bool, typer.Option("--functions", help="To ONNX: a function for each kind of module.")]
+Verify = Annotated[
+    bool | None,
+    typer.Option(
+        "--verify/--no-verify", help="To ONNX: compare with the program on ONNX Runtime (up to 500 MB by itself)."
+    ),
+]
 Entry = Annotated[
     str | None, typer.Option("--entry", "-e", help="Which program, if the file holds several.", metavar="NAME")
 ]
@@ -384,15 +391,8 @@ def convert(
     entry: Entry = None,
     opset: Annotated[int | None, typer.Option("--opset", help="To ONNX: the opset, 18 to 24.")] = None,
     optimize: Annotated[bool, typer.Option("--optimize", help="To ONNX: onnxscript's optimizer as well.")] = False,
-    functions: Annotated[
-        bool, typer.Option("--functions", help="To ONNX: a function for each kind of module.")
-    ] = False,
-    verify: Annotated[
-        bool | None,
-        typer.Option(
-            "--verify/--no-verify", help="To ONNX: compare with the program on ONNX Runtime (up to 500 MB by itself)."
-        ),
-    ] = None,
+    functions: Functions = False,
+    verify: Verify = None,
     external_data: Annotated[
         bool, typer.Option("--external-data", help="To ONNX: weights in a file of their own, whatever their size.")
     ] = False,
