@@ -402,10 +402,7 @@ def convert(
     with _told_plainly():
         from tintype.cli.convert import convert_file
 
-        onnx_options = {
-            "opset": opset, "optimize": optimize, "functions": functions, "verify": verify,
-            "external_data": external_data,
-        }  # fmt: skip
+        onnx_options = {"opset": opset, "optimize": optimize, "functions": functions, "verify": verify}
         convert_file(
             source,
             target,
@@ -414,7 +411,7 @@ def convert(
             entry=entry,
             method=method,
             trust=trust,
-            onnx_options=onnx_options,
+            onnx_options={**onnx_options, "external_data": external_data},
         )
 
 
