@@ -86,6 +86,7 @@ _HOMES = {
     "BranchMismatchError": "tintype.errors",
     "StateChangedError": "tintype.errors",
     "VerificationError": "tintype.errors",
+    "WrongFakeWarning": "tintype.errors",
     "FileVersionError": "tintype.errors",
     "CaptureReport": "tintype.errors",
     "NoDerivativeError": "tintype.transforms.joint",

@@ -37,6 +37,7 @@ from tintype.errors import UnsavableError as UnsavableError
 from tintype.errors import UnsupportedInputError as UnsupportedInputError
 from tintype.errors import UnsupportedOperatorError as UnsupportedOperatorError
 from tintype.errors import VerificationError as VerificationError
+from tintype.errors import WrongFakeWarning as WrongFakeWarning
 from tintype.export import ExportedProgram as ExportedProgram
 from tintype.export import Stage as Stage
 from tintype.export import export as export

@@ -341,6 +341,26 @@ class RefusedSizesWarning(UserWarning):
     id = "refused-sizes"
 
 
+class WrongFakeWarning(UserWarning):
+    """The fake kernel of a custom operator says something else of its results than the operator gives. The warning
+    names the operator, both, and the line that calls it.
+
+    >>> import warnings, torch, tintype
+    >>> @torch.library.custom_op("tintype_examples::halves", mutates_args=())
+    ... def halves(x: torch.Tensor) -> torch.Tensor:
+    ...     return x[::2].clone()
+    >>> _ = halves.register_fake(lambda x: torch.empty_like(x))
+    >>> module = tintype.export(lambda x: halves(x), (torch.ones(4),)).module()
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     result = module(torch.ones(4))
+    >>> [warning.category.id for warning in caught]
+    ['wrong-fake']
+    """
+
+    id = "wrong-fake"
+
+
 class StateChangedError(CaptureError):
     """The program assigned a tensor to an attribute that is not a registered buffer.
 

@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tintype.cli.convert import described_input, described_tensor, dynamic_shape
 from tintype.cli.inputs import read_value, users_code
 from tintype.cli.progress import progress
 from tintype.comparison.comparing import compare
-from tintype.errors import CaptureReport, InvalidRequestError, TintypeError
+from tintype.errors import CaptureReport, InvalidRequestError, TintypeError, WrongFakeWarning
 from tintype.export.exporting import export
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
@@ -82,20 +83,20 @@ def wrong_fakes(program: ExportedProgram, kwargs: dict[str, Any]) -> list[str]:
     """The operators whose results are not what was known of them without running them, as lines of text."""
     from tintype.comparison.sides import copies
     from tintype.comparison.steps import run_steps
+    from tintype.export.fake_claims import agrees
     from tintype.ir.printing import describe_value
 
     lines: list[str] = []
 
     def seen(step: Any, value: torch.Tensor) -> None:
         said = step.node.meta["val"]
-        sizes = zip(said.shape, value.shape)
-        fits = said.dim() == value.dim() and all(a == b for a, b in sizes if isinstance(a, int))
-        if not fits or said.dtype is not value.dtype:
+        if not agrees(said, value):
             lines.append(
                 f"{step.operator} gives {describe_value(value)}, but its fake kernel says {describe_value(said)}"
             )
 
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", WrongFakeWarning)  # all of them are told at once
         run_steps(program, (), copies(kwargs), seen)
     return lines
 

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 from torch.fx import GraphModule, Node
 
 from tintype.export.direct_calls import DIRECT_CALLS, spelled
+from tintype.export.fake_claims import held_against_claims, is_of_the_user
 from tintype.export.run_instead import RUN_INSTEAD
 from tintype.ir import writing
 from tintype.ir.graph import placeholders
@@ -73,7 +74,8 @@ def write_call(writer: Writer, node: Node, condition: str = "") -> None:
     if expression is not None:
         writer.line(f"{condition}{variable(node)} = {expression}")
         return
-    function = writer.bind(callable_for(node.target), "_f")
+    called = callable_for(node.target)
+    function = writer.bind(held_against_claims(called, node) if is_of_the_user(node.target) else called, "_f")
     writer.line(f"{condition}{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
 
 
