@@ -513,7 +513,6 @@ def bad_inputs() -> dict[str, tuple[Any, str]]:
         "nested": (torch.nested.nested_tensor([X[0], X[1]]), "nested"),
         "object": (object(), "object"),
         "function": (len, "builtin_function_or_method"),
-        "module": (nn.Linear(2, 2), "Linear"),
         "generator": (torch.Generator(), "Generator"),
     }
 

@@ -151,8 +151,8 @@ def call_in_parts(call: Any) -> Any:
             raise InputMismatchError(
                 f"Expected input at {place_in_call(path)}.requires_grad to be False, but got True: the program "
                 f"computes with the tensors that a {kind.__module__}.{kind.__qualname__} consists of",
-                remedy="pass it detached (x.detach()), or call the program below torch.no_grad(); "
-                "tintype.export_joint makes a program with gradients of such parameters",
+                remedy="pass it detached (x.detach()); tintype.export_joint makes a program with gradients of such "
+                "parameters",
             )
     return with_parts(call)
 
