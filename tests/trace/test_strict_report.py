@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import collections
+import logging
 import os
+import pathlib
+import queue
+import random
 import time
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +22,14 @@ CALLS = 0
 SEEN: list[Any] = []
 TABLE: dict[str, Any] = {}
 RECENT: collections.deque[Any] = collections.deque()
+
+
+ARRAY = np.zeros(2)
+BYTES = bytearray(b"abc")
+GENERATOR = np.random.default_rng(0)
+DRAWS = random.Random(0)
+QUEUE: queue.Queue[int] = queue.Queue()
+SIMPLE_QUEUE: queue.SimpleQueue[int] = queue.SimpleQueue()
 
 
 class Options:
@@ -118,6 +131,81 @@ def prints(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
+def draw_from_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * GENERATOR.normal()
+
+
+def draw_by_class(x: torch.Tensor) -> torch.Tensor:
+    return x * random.Random.random(DRAWS)
+
+
+def log_to_root(x: torch.Tensor) -> torch.Tensor:
+    logging.warning("called")  # noqa: LOG015
+    return x + 1
+
+
+def set_attribute_of_input(x: torch.Tensor) -> torch.Tensor:
+    x.foo = 3  # type: ignore[attr-defined]
+    return x + 1
+
+
+def set_attribute_of_result(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    setattr(y, "foo", 3)  # noqa: B010
+    return y
+
+
+def write_array(x: torch.Tensor) -> torch.Tensor:
+    ARRAY[0] += 1
+    return x + 1
+
+
+def write_array_by_function(x: torch.Tensor) -> torch.Tensor:
+    np.add(ARRAY, 1, out=ARRAY)
+    return x + 1
+
+
+def write_array_by_method(x: torch.Tensor) -> torch.Tensor:
+    ARRAY.fill(1)
+    return x + 1
+
+
+def write_bytes(x: torch.Tensor) -> torch.Tensor:
+    BYTES[0] = 65
+    return x + 1
+
+
+def put_into_queue(x: torch.Tensor) -> torch.Tensor:
+    QUEUE.put(1)
+    return x + 1
+
+
+def put_into_simple_queue(x: torch.Tensor) -> torch.Tensor:
+    SIMPLE_QUEUE.put(1)
+    return x + 1
+
+
+def write_file(x: torch.Tensor) -> torch.Tensor:
+    with open(os.devnull, mode="a") as file:
+        file.write("called")
+    return x + 1
+
+
+def write_path(x: torch.Tensor) -> torch.Tensor:
+    pathlib.Path(os.devnull).write_text("called")
+    return x + 1
+
+
+def set_environment(x: torch.Tensor) -> torch.Tensor:
+    os.environ["TINTYPE_TEST"] = "1"
+    return x + 1
+
+
+def set_environment_by_method(x: torch.Tensor) -> torch.Tensor:
+    os.environ.pop("TINTYPE_TEST", None)
+    return x + 1
+
+
 def run_operator_natively(x: torch.Tensor) -> torch.Tensor:
     return (Amount(x) + Amount(x)).value
 
@@ -137,6 +225,20 @@ TOLD = {
     read_environment: ("read", "the program reads the environment (os.environ)", 'os.environ["PATH"]'),
     read_environment_by_method: ("read", "the program reads the environment (os.environ)", "os.environ.get"),
     prints: ("output", "the program prints", 'print("called")'),
+    draw_from_numpy: ("read", "draws a random number (normal)", "GENERATOR.normal()"),
+    draw_by_class: ("read", "draws a random number (random)", "random.Random.random"),
+    log_to_root: ("output", "writes to a log (warning)", "logging.warning"),
+    set_attribute_of_input: ("write", "sets the attribute 'foo' of a tensor", "x.foo = 3"),
+    set_attribute_of_result: ("write", "sets the attribute 'foo' of a tensor", "setattr(y"),
+    write_array: ("write", "a ndarray: array([0., 0.]) became array([1., 0.])", "ARRAY[0] += 1"),
+    write_array_by_function: ("write", "a ndarray: array([0., 0.]) became array([1., 1.])", "np.add"),
+    write_array_by_method: ("write", "a ndarray: array([0., 0.]) became array([1., 1.])", "ARRAY.fill"),
+    write_bytes: ("write", "a bytearray: b'abc' became b'Abc'", "BYTES[0] = 65"),
+    put_into_simple_queue: ("output", "changes a queue (put)", "SIMPLE_QUEUE.put"),
+    write_file: ("output", "writes to files (open)", "open("),
+    write_path: ("output", "writes to files (write_text)", "write_text"),
+    set_environment: ("write", "writes to the environment (os.environ)", "os.environ["),
+    set_environment_by_method: ("write", "writes to the environment (os.environ)", "os.environ.pop"),
     run_operator_natively: ("native", "in Amount.__add__, which native code calls", "Amount(x) + Amount(x)"),
 }
 
@@ -148,6 +250,9 @@ def as_before() -> Any:
     for container in (SEEN, TABLE, RECENT):
         container.clear()
     Options.level = 0
+    ARRAY.fill(0)
+    BYTES[:] = b"abc"
+    os.environ.pop("TINTYPE_TEST", None)
     for options in (OPTIONS, HIDDEN["inner"]["options"]):
         vars(options).clear()
 
@@ -172,6 +277,15 @@ def test_what_is_told(function: Any) -> None:
     assert finding.text in line.text and line.location == finding.location
 
 
+def test_what_methods_of_the_standard_library_write() -> None:
+    program, told = strictly(put_into_queue, torch.ones(2))
+    texts = [finding.text for finding in program.report.findings]
+    assert "a deque: deque([]) became deque([1])" in texts and len(told) == 1
+    assert any("'unfinished_tasks' of a Queue: 0 became 1" in text for text in texts)
+    assert all("QUEUE.put" in finding.location.source_line() for finding in program.report.findings)
+    QUEUE.queue.clear()
+
+
 def plain(x: torch.Tensor) -> torch.Tensor:
     items = [x]
     items.append(x * 2)
@@ -190,6 +304,15 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     inner()
     copied = dict(HIDDEN)
     copied["other"] = {}
+    array = np.zeros(2)
+    array[0] = 1
+    array += ARRAY
+    octets = bytearray(ARRAY.nbytes)
+    octets[0] = 1
+    waiting: queue.Queue[int] = queue.Queue()
+    waiting.put(1)
+    between = x * 2
+    between.foo = 3  # type: ignore[attr-defined]
     amount = Amount(x) * Amount(x)
     return items[1] + table["b"] + made["a"][0] + amount.value * count
 

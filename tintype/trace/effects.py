@@ -12,7 +12,7 @@ import collections
 import dis
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -20,21 +20,24 @@ from typing import Any, NamedTuple
 import torch
 
 from tintype.errors import Location
-from tintype.interpret import Frame
+from tintype.fake.tensor import FakeTensor
+from tintype.interpret import NULL, Frame
 from tintype.interpret.lookup import find_in_class
 from tintype.interpret.tracebacks import original_code
 from tintype.symbolic.location import is_internal
 from tintype.trace.changed_state import in_words
 from tintype.trace.findings import Finding
-from tintype.trace.outside_world import WRITERS, output_of, reading_of
+from tintype.trace.outside_world import WRITERS, environment_write_of, output_of, reading_of
 from tintype.trace.places import (
     CONTAINERS,
     AttributePlace,
     CellPlace,
     ContentPlace,
     GlobalPlace,
+    MemoryPlace,
     Place,
     attribute_set_by,
+    is_memory,
 )
 from tintype.trace.reachable import PLAIN, found_from, held_by_function, namespace_of
 from tintype.trace.snapshot import Change
@@ -42,6 +45,8 @@ from tintype.trace.tensor_rows import TensorRows
 from tintype.trace.users_code import MISSING, names_in
 
 _MOST_COPIED = 10_000  # items of a container; a vocabulary is not what a call writes to
+_MOST_BYTES = 1 << 26  # of memory, likewise
+_AROUND = "do it around the call of the program"
 _RETURN = "return it and let the caller keep it, or keep it in a registered buffer"
 _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE"}) | {
     f"DELETE_{kind}" for kind in ("GLOBAL", "ATTR", "SUBSCR")
@@ -59,6 +64,7 @@ class Effects:
         self.changes: list[Change] = []  # of what is neither the program's nor the model's
         self._made: dict[int, Any] = {}  # what the call itself has made: writes to it are nobody else's affair
         self._written: dict[Any, tuple[Place, Any]] = {}
+        self._on_tensors: dict[Any, tuple[Any, str, Finding]] = {}
         self._told: dict[Any, Finding] = {}
         self._natively: dict[CodeType, bool] = {}
 
@@ -88,6 +94,21 @@ class Effects:
     def note_content(self, frame: Frame, owner: Any) -> None:
         if issubclass(type(owner), CONTAINERS):
             self.note(ContentPlace, owner, None, frame)
+        elif is_memory(type(owner)) and getattr(owner, "nbytes", 0) <= _MOST_BYTES:
+            self.note(MemoryPlace, owner, None, frame)
+
+    def note_object(self, frame: Frame, owner: Any) -> None:
+        """A method that is not interpreted may write to its object."""
+        for name, value in list(namespace_of(owner).items()):
+            self.note(AttributePlace, owner, name, frame)
+            self.note_content(frame, value)
+
+    def note_attribute(self, frame: Frame, owner: Any, name: str) -> None:
+        if not issubclass(type(owner), torch.Tensor):
+            self.note(AttributePlace, owner, name, frame)
+        elif find_in_class(type(owner), name) is NULL:  # else it is torch's: the recorder hears of it
+            text = f"the program sets the attribute {name!r} of a tensor"
+            self._on_tensors[id(owner), name] = owner, name, Finding("write", text, location_in(frame), _RETURN)
 
     def lines(self) -> dict[tuple[int, Any], Location]:
         """The lines that wrote, by owner and name."""
@@ -128,29 +149,34 @@ class Effects:
 
     # --- calls -----------------------------------------------------------------------------------------------
 
-    def note_call(self, frame: Frame, callable: Any, owner: Any, arguments: Sequence[Any]) -> bool:
+    def note_call(
+        self, frame: Frame, callable: Any, owner: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> bool:
         """A native call is about to be done, of a function or of a method of ``owner``; says whether it may read or
         write what is not the program's."""
         name = callable.__name__
         attribute = attribute_set_by(callable, arguments)
         if attribute is not None:
-            self.note(AttributePlace, *attribute, frame)
+            self.note_attribute(frame, *attribute)
             return True
         if id(owner) in self._made:
             return False
+        of_environment = environment_write_of(callable, owner, name)
+        if of_environment is not None:
+            self.note_environment(frame)
+            return True
+        written = output_of(callable, owner, name, arguments, keywords)
+        if written is not None:
+            self._tell("output", f"{written}, which a captured program does not", frame, _AROUND)
+            return True
         read = reading_of(callable, owner, name)
         if read is not None:
             self._tell("read", f"{read}, which is another one in every call", frame, "pass it as an argument")
-            return True
-        written = output_of(callable, owner, name)
-        if written is not None:
-            self._tell(
-                "output",
-                f"{written}, which a captured program does not",
-                frame,
-                "do it around the call of the program",
-            )
-        return written is not None
+        return read is not None
+
+    def note_environment(self, frame: Frame) -> None:
+        text = "writes to the environment (os.environ), which a captured program does not"
+        self._tell("write", text, frame, _AROUND)
 
     def note_read(self, frame: Frame, what: str) -> None:
         self._tell("read", f"{what}, which may be another one in a later call", frame, "pass it as an argument")
@@ -205,7 +231,8 @@ class Effects:
 
         writes = [told("write", change) for change in self.changes]
         own = [told("note", change) for change in of_model]
-        return [*writes, *own, *self._told.values()]
+        on_tensors = [told for tensor, _, told in self._on_tensors.values() if _is_seen_outside(tensor)]
+        return [*writes, *own, *on_tensors, *self._told.values()]
 
 
 def location_in(frame: Frame) -> Location:
@@ -236,6 +263,8 @@ def _length(container: Any) -> int:
 def _differ(before: Any, after: Any) -> bool:
     if before is after:
         return False
+    if is_memory(type(before)):
+        return before.shape != after.shape or before.tobytes() != after.tobytes()
     if type(before) is not type(after) or not issubclass(type(before), CONTAINERS):
         return not (type(before) in PLAIN and type(before) is type(after) and before == after)
     if issubclass(type(before), set):
@@ -245,6 +274,12 @@ def _differ(before: Any, after: Any) -> bool:
         one is not other and not (isinstance(one, tuple) and all(a is b for a, b in zip(one, other)))
         for one, other in pairs
     )
+
+
+def _is_seen_outside(tensor: torch.Tensor) -> bool:
+    """Whether who calls the model may see what is written on a tensor: it is an argument, a result or the model's."""
+    node = tensor.node if type(tensor) is FakeTensor else None
+    return node is None or node.op == "placeholder" or any(user.op == "output" for user in node.users)
 
 
 class Written(NamedTuple):

@@ -6,12 +6,17 @@ import datetime
 import io
 import logging
 import os
+import pathlib
+import queue
 import random
 import secrets
 import sys
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
 
 # methods of containers that change them
 WRITERS = frozenset(
@@ -30,7 +35,14 @@ _DRAWS = (
     os.urandom, uuid.uuid1, uuid.uuid4, secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe,
     secrets.randbits, secrets.randbelow, secrets.choice,
 )  # fmt: skip
-_FILES = (open, os.listdir, os.scandir, os.stat, os.getcwd)
+_FILES = (open, os.open, os.listdir, os.scandir, os.stat, os.getcwd)
+_WRITING_FILES = (
+    os.mkdir, os.makedirs, os.remove, os.unlink, os.rename, os.replace, os.rmdir, os.truncate, os.write, os.system,
+    torch.save,
+)  # fmt: skip
+_WRITING_PATHS = frozenset({"mkdir", "rename", "replace", "rmdir", "touch", "unlink", "write_bytes", "write_text"})
+_READING_PATHS = frozenset({"exists", "glob", "is_dir", "is_file", "iterdir", "read_bytes", "read_text", "stat"})
+_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _READS: dict[int, str] = {
     **{id(function): f"reads a clock ({function.__name__})" for function in _CLOCKS},
     **{id(function): f"draws a random number ({function.__name__})" for function in _DRAWS},
@@ -43,6 +55,8 @@ _LEVELS = {
     "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
     "critical": logging.CRITICAL, "exception": logging.ERROR,
 }  # fmt: skip
+_ROOTS_LOGS = {id(getattr(logging, name)): name for name in _LEVELS}
+_OF_ENVIRONMENT = frozenset({"__setitem__", "__delitem__", "clear", "pop", "popitem", "setdefault", "update"})
 
 
 def reading_of(callable: Any, owner: Any, name: str) -> str | None:
@@ -57,12 +71,25 @@ def reading_of(callable: Any, owner: Any, name: str) -> str | None:
         return "reads the environment (os.environ)"
     if issubclass(type(owner), type) and issubclass(owner, datetime.date) and name in ("now", "today", "utcnow"):
         return f"reads a clock ({name})"
+    if issubclass(type(owner), pathlib.Path) and name in _READING_PATHS:
+        return f"looks at files ({name})"
     return None
 
 
 def is_of_outside_world(kind: type) -> bool:
     """Whether methods of a class may read or write something outside of the program."""
-    return issubclass(kind, (random.Random, ENVIRONMENT, io.IOBase, logging.Logger, *_numpys_generators()))
+    return issubclass(
+        kind,
+        (
+            random.Random,
+            ENVIRONMENT,
+            io.IOBase,
+            logging.Logger,
+            pathlib.Path,
+            queue.SimpleQueue,
+            *_numpys_generators(),
+        ),
+    )
 
 
 def _numpys_generators() -> tuple[Any, ...]:
@@ -70,10 +97,35 @@ def _numpys_generators() -> tuple[Any, ...]:
     return () if numpy is None else (numpy.random.RandomState, numpy.random.Generator)
 
 
-def output_of(callable: Any, owner: Any, name: str) -> str | None:
+def environment_write_of(callable: Any, owner: Any, name: str) -> str | None:
+    """What a call does to the environment; None for one that leaves it alone."""
+    is_method = issubclass(type(owner), ENVIRONMENT) and name in _OF_ENVIRONMENT
+    return "writes to the environment" if is_method or callable in (os.putenv, os.unsetenv) else None
+
+
+def opens_to_write(callable: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Whether a call opens a file that may be written to."""
+    if callable is not open and callable is not os.open:
+        return False
+    name = "mode" if callable is open else "flags"
+    mode = arguments[1] if len(arguments) > 1 else keywords.get(name, "r")
+    return bool(mode & _WRITING_FLAGS) if isinstance(mode, int) else not set("wax+").isdisjoint(mode)
+
+
+def output_of(
+    callable: Any, owner: Any, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> str | None:
     """What a call does that somebody outside of the program hears of; None if nobody does."""
     if callable is print:
         return "prints"
+    if callable in _WRITING_FILES or opens_to_write(callable, arguments, keywords):
+        return f"writes to files ({name})"
+    if id(callable) in _ROOTS_LOGS and logging.getLogger().isEnabledFor(_LEVELS[name]):
+        return f"writes to a log ({name})"
+    if issubclass(type(owner), pathlib.Path) and name in _WRITING_PATHS:
+        return f"writes to files ({name})"
+    if issubclass(type(owner), queue.SimpleQueue) and name.startswith(("put", "get")):
+        return f"changes a queue ({name})"
     if issubclass(type(owner), io.IOBase) and name.startswith("write"):
         return "writes to a file"
     if issubclass(type(owner), logging.Logger) and owner.isEnabledFor(_LEVELS.get(name, logging.CRITICAL + 1)):

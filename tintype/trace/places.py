@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import sys
 from collections import deque
 from collections.abc import Sequence
 from types import CellType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, WrapperDescriptorType
@@ -13,6 +15,14 @@ from tintype.errors import Location
 from tintype.trace.users_code import MISSING
 
 CONTAINERS = (list, dict, set, deque)
+
+
+def is_memory(kind: type) -> bool:
+    """Whether objects of a class are plain memory that Python writes to: a bytearray, an array of NumPy's."""
+    if issubclass(kind, (bytearray, array.array)):
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, numpy.ndarray)
 
 
 class Place:
@@ -101,6 +111,21 @@ class ContentPlace(Place):
         else:
             self.owner.clear()
             (self.owner.extend if isinstance(self.owner, deque) else self.owner.update)(value)
+
+
+class MemoryPlace(Place):
+    """All that is in plain memory."""
+
+    def read(self) -> Any:
+        is_numpys = hasattr(type(self.owner), "nbytes")
+        return self.owner.copy() if is_numpys else bytes(self.owner)
+
+    def write(self, value: Any) -> None:
+        if isinstance(value, bytes):
+            del self.owner[:]  # its size may be another one
+            (self.owner.extend if isinstance(self.owner, bytearray) else self.owner.frombytes)(value)
+        else:
+            self.owner[...] = value
 
 
 class RowsPlace(Place):

@@ -28,6 +28,7 @@ from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.iterators import Progress, is_iterator
+from tintype.trace.places import MemoryPlace, is_memory
 from tintype.trace.users_code import CONTAINERS, MISSING, Place, home_of
 
 
@@ -291,7 +292,9 @@ class Snapshot:
 
 def put_outside(owner: Any, name: str | None, value: Any) -> None:
     """Put a value into a place outside of a model, or values into a container without a name."""
-    if name is None:
+    if name is None and is_memory(type(owner)):
+        MemoryPlace(owner, None, None).write(value)
+    elif name is None:
         values = list(value.items()) if isinstance(value, dict) else list(value)
         owner.clear()
         (owner.update if isinstance(owner, (dict, set)) else owner.extend)(values)
@@ -310,6 +313,9 @@ def put_outside(owner: Any, name: str | None, value: Any) -> None:
 def make_again(change: Change) -> None:
     """Change a model's attribute or container as a program did that was captured."""
     owner, name, _, after = change
+    if is_memory(type(owner)):
+        MemoryPlace(owner, None, None).write(after)
+        return
     if isinstance(owner, (list, set, collections.deque)):
         if name is None:
             owner.clear()

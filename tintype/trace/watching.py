@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from contextlib import AbstractContextManager
 from sys import getrefcount
 from types import (
@@ -23,7 +24,7 @@ from tintype.interpret.policy import Policy
 from tintype.trace.effects import Effects
 from tintype.trace.interpreted import TorchPolicy
 from tintype.trace.outside_world import ENVIRONMENT, WRITERS, is_of_outside_world
-from tintype.trace.places import CONTAINERS, AttributePlace, CellPlace, GlobalPlace
+from tintype.trace.places import CONTAINERS, CellPlace, GlobalPlace, is_memory
 from tintype.trace.reachable import LAZY, PLAIN, UsersClasses
 
 # whose functions that are not interesting once are never
@@ -32,6 +33,7 @@ _LASTING = (type, ModuleType, type(None))
 
 # operations that look into the items of containers
 _INTO_ITEMS = frozenset({"compare", "contains", "convert_value", "format_simply", "format_value", "binary_operator"})
+_INTO_ENVIRONMENT = frozenset({"store_subscript", "delete_subscript"})
 # native functions that run no code of the user's, whatever they are given
 _RUN_NOTHING = frozenset(map(id, (super, isinstance, issubclass, type, id, callable, inspect.signature)))
 
@@ -67,12 +69,13 @@ class Watching(Policy):
         super().on_write_global(frame, name, value)
 
     def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
-        if not issubclass(type(owner), torch.Tensor) and not self.effects.is_made(owner):
-            if find_setter(frame, owner, name, "__setattr__", "fset") is None:
-                self.effects.note(AttributePlace, owner, name, frame)
+        if not self.effects.is_made(owner) and find_setter(frame, owner, name, "__setattr__", "fset") is None:
+            self.effects.note_attribute(frame, owner, name)
         super().on_write_attribute(frame, owner, name, value)
 
     def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:
+        if issubclass(type(owner), ENVIRONMENT):
+            self.effects.note_environment(frame)
         self.effects.note_content(frame, owner)
         super().on_write_item(frame, owner, key, value)
 
@@ -96,7 +99,7 @@ class Watching(Policy):
             if type(value) not in PLAIN and operation != "is_operator":
                 if self._may_run(value, 4 if operation in _INTO_ITEMS else 0):
                     return self.effects.listening(frame)
-                if issubclass(type(value), ENVIRONMENT):
+                if issubclass(type(value), ENVIRONMENT) and operation not in _INTO_ENVIRONMENT:
                     self.effects.note_read(frame, "reads the environment (os.environ)")
         return None
 
@@ -112,7 +115,10 @@ class Watching(Policy):
 
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if id(callable) not in self._quiet:
-            self._look_at_call(frame, callable, arguments)
+            self._look_at_call(frame, callable, arguments, keywords)
+        for value in (*arguments, *keywords.values()):  # a ufunc writes to what it is given, as much other code does
+            if is_memory(type(value)):
+                self.effects.note_content(frame, value)
         if id(callable) not in _RUN_NOTHING and self._users.are_called(callable, (*arguments, *keywords.values())):
             with self.effects.listening(frame):
                 value = super().on_native_call(frame, callable, arguments, keywords)
@@ -123,7 +129,7 @@ class Watching(Policy):
             self.effects.note_made(value)
         return value
 
-    def _look_at_call(self, frame: Frame, callable: Any, arguments: list[Any]) -> None:
+    def _look_at_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> None:
         """Find out whether a native call reads or writes what is not the program's; most do not, which must be quick
         to see."""
         kind = type(callable)
@@ -132,15 +138,28 @@ class Watching(Policy):
             if issubclass(type(owner), CONTAINERS):
                 if callable.__name__ in WRITERS:
                     self.effects.note_content(frame, owner)
+            elif is_memory(type(owner)):
+                self.effects.note_content(frame, owner)
             elif type(owner) in _LASTING or self._is_of_outside_world(type(owner)):
-                if not self.effects.note_call(frame, callable, owner, arguments):
+                if not self.effects.note_call(frame, callable, owner, arguments, keywords):
                     self._quiet[id(callable)] = callable
         elif kind is FunctionType:  # a method too, with what it is a method of as its first argument
-            owner = arguments[0] if arguments and self._is_of_outside_world(type(arguments[0])) else None
-            if not self.effects.note_call(frame, callable, owner, arguments) and "." not in callable.__qualname__:
+            owner = self._outside_world_in(arguments)
+            told = self.effects.note_call(frame, callable, owner, arguments, keywords)
+            if not told and "." not in callable.__qualname__:
                 self._quiet[id(callable)] = callable
+            elif not told and owner is None and arguments and _is_method_of_python(callable, arguments[0]):
+                self.effects.note_object(frame, arguments[0])
         elif kind is MethodWrapperType or kind is WrapperDescriptorType:
-            self.effects.note_call(frame, callable, None, arguments)
+            self.effects.note_call(frame, callable, None, arguments, keywords)
+        else:  # a method that is called by its class, or one of Cython's, which NumPy's generators have
+            owner = self._outside_world_in(arguments)
+            if owner is not None and isinstance(getattr(callable, "__name__", None), str):
+                self.effects.note_call(frame, callable, owner, arguments, keywords)
+
+    def _outside_world_in(self, arguments: list[Any]) -> Any:
+        """What a method belongs to, if its methods may read or write something outside of the program."""
+        return arguments[0] if arguments and self._is_of_outside_world(type(arguments[0])) else None
 
     def _is_of_outside_world(self, kind: type) -> bool:
         found = self._outside.get(kind)
@@ -150,7 +169,18 @@ class Watching(Policy):
 
 
 def _can_be_written(value: Any) -> bool:
-    return issubclass(type(value), CONTAINERS) or type(value).__dictoffset__ != 0  # no question for its __getattr__
+    kind = type(value)  # no question for its __getattr__
+    return issubclass(kind, CONTAINERS) or kind.__dictoffset__ != 0 or is_memory(kind)
+
+
+def _is_method_of_python(function: FunctionType, owner: Any) -> bool:
+    """Whether a function of the standard library's is called as a method of an object that it may change."""
+    if function.__globals__.get("__name__", "").partition(".")[0] not in sys.stdlib_module_names:
+        return False
+    kind = type(owner)
+    return kind.__dictoffset__ != 0 and not issubclass(
+        kind, (type, ModuleType, FunctionType, torch.nn.Module, torch.Tensor)
+    )
 
 
 class Telling(TorchPolicy):
