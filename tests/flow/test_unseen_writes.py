@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import queue
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -197,3 +199,58 @@ def test_code_that_writes_to_nothing_is_captured(function: Any) -> None:
     module = tintype.export(function, (torch.ones(3),)).module()
     for x in (torch.ones(3), -torch.ones(3)):
         torch.testing.assert_close(module(x), function(x))
+
+
+def write_array(x: torch.Tensor) -> torch.Tensor:
+    held = np.zeros(2, dtype=np.float32)
+    if x.sum() > 0:
+        held[0] = 1
+    return x * torch.from_numpy(held)
+
+
+def fill_array(x: torch.Tensor) -> torch.Tensor:
+    held = np.zeros(2, dtype=np.float32)
+    if x.sum() > 0:
+        np.add(held, 1, out=held)
+    return x * torch.from_numpy(held)
+
+
+def write_octets(x: torch.Tensor) -> torch.Tensor:
+    held = bytearray(2)
+    if x.sum() > 0:
+        held[0] = 1
+    return x * held[0]
+
+
+def count_in_array(x: torch.Tensor) -> torch.Tensor:
+    held = np.zeros(2)
+    for row in x:
+        if row.sum() > 0:
+            held[0] += 1
+    return x * float(held[0])
+
+
+def put_into_queue(x: torch.Tensor) -> torch.Tensor:
+    held: queue.Queue[int] = queue.Queue()
+    if x.sum() > 0:
+        held.put(1)
+    return x * held.qsize()
+
+
+@pytest.mark.parametrize("function", [write_array, fill_array, write_octets, count_in_array, put_into_queue])
+def test_memory_and_objects_that_one_arm_writes_to_are_refused(function: Any) -> None:
+    with pytest.raises(tintype.CaptureError, match="the content of a .* becomes something else in each arm"):
+        tintype.export(function, (torch.ones(2),))
+
+
+def test_memory_that_both_arms_only_read_is_taken() -> None:
+    held = np.ones(2, dtype=np.float32)
+    frozen = np.ones(2, dtype=np.float32)
+    frozen.flags.writeable = False
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.from_numpy(held) if x.sum() > 0 else x * float(np.max(frozen))
+
+    module = tintype.export(function, (torch.ones(2),)).module()
+    for x in (torch.ones(2), -torch.ones(2)):
+        assert torch.equal(module(x), function(x))

@@ -40,10 +40,14 @@ from tintype.trace.places import (
     CellPlace,
     ContentPlace,
     GlobalPlace,
+    MemoryPlace,
     RowsPlace,
     attribute_set_by,
+    is_memory,
+    is_written_memory,
+    may_change_itself,
 )
-from tintype.trace.reachable import UsersClasses
+from tintype.trace.reachable import UsersClasses, namespace_of
 from tintype.trace.snapshot import Change, contained
 from tintype.trace.tensor_rows import TensorRows
 from tintype.trace.watching import Watching
@@ -232,9 +236,17 @@ class FlowPolicy(TorchPolicy):
         self.note_content(frame, owner)
 
     def note_content(self, frame: Frame, owner: Any) -> None:
-        if self.journal and isinstance(owner, CONTAINERS):
+        if self.journal and is_written_memory(owner):
+            self.journal.note(MemoryPlace(owner, None, location_of(frame)))
+        elif self.journal and isinstance(owner, CONTAINERS):
             is_rows = type(owner) is TensorRows and owner.tensor is not None
             self.journal.note((RowsPlace if is_rows else ContentPlace)(owner, None, location_of(frame)))
+
+    def note_object(self, frame: Frame, owner: Any) -> None:
+        """A method that is not interpreted may write to its object."""
+        for name, value in list(namespace_of(owner).items()):
+            self.journal.note(AttributePlace(owner, name, location_of(frame)))
+            self.note_content(frame, value)
 
     def on_create(self, frame: Frame, value: Any) -> None:
         self.journal.note_made(value)
@@ -257,8 +269,10 @@ class FlowPolicy(TorchPolicy):
             self.watch(frame, [callable, *values])
         kind = type(callable)
         owner = getattr(callable, "__self__", None)
-        if kind is BuiltinFunctionType and isinstance(owner, CONTAINERS):
+        if kind is BuiltinFunctionType and (isinstance(owner, CONTAINERS) or is_memory(type(owner))):
             self.note_content(frame, owner)
+            for argument in filter(is_written_memory, values):
+                self.note_content(frame, argument)
         elif (attribute := attribute_set_by(callable, arguments)) is not None:
             self.note_attribute(frame, *attribute)
         elif callable is next:
@@ -266,7 +280,9 @@ class FlowPolicy(TorchPolicy):
                 "next() is called where only the data decide whether it is", location_of(frame), "loop with for"
             )
         else:
-            for argument in (*arguments, *keywords.values()):
+            if may_change_itself(callable, arguments):
+                self.note_object(frame, arguments[0])
+            for argument in values:
                 self.note_content(frame, argument)
         value = callable(*arguments, **keywords)
         if kind is type and type(value) is callable and is_made_anew(callable):

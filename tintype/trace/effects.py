@@ -37,7 +37,7 @@ from tintype.trace.places import (
     MemoryPlace,
     Place,
     attribute_set_by,
-    is_memory,
+    is_written_memory,
 )
 from tintype.trace.reachable import PLAIN, found_from, held_by_function, namespace_of
 from tintype.trace.snapshot import Change
@@ -45,7 +45,6 @@ from tintype.trace.tensor_rows import TensorRows
 from tintype.trace.users_code import MISSING, names_in
 
 _MOST_COPIED = 10_000  # items of a container; a vocabulary is not what a call writes to
-_MOST_BYTES = 1 << 26  # of memory, likewise
 _AROUND = "do it around the call of the program"
 _RETURN = "return it and let the caller keep it, or keep it in a registered buffer"
 _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE"}) | {
@@ -94,7 +93,7 @@ class Effects:
     def note_content(self, frame: Frame, owner: Any) -> None:
         if issubclass(type(owner), CONTAINERS):
             self.note(ContentPlace, owner, None, frame)
-        elif is_memory(type(owner)) and getattr(owner, "nbytes", 0) <= _MOST_BYTES:
+        elif is_written_memory(owner):
             self.note(MemoryPlace, owner, None, frame)
 
     def note_object(self, frame: Frame, owner: Any) -> None:
@@ -263,8 +262,8 @@ def _length(container: Any) -> int:
 def _differ(before: Any, after: Any) -> bool:
     if before is after:
         return False
-    if is_memory(type(before)):
-        return before.shape != after.shape or before.tobytes() != after.tobytes()
+    if issubclass(type(before), bytes):
+        return bool(before != after)
     if type(before) is not type(after) or not issubclass(type(before), CONTAINERS):
         return not (type(before) in PLAIN and type(before) is type(after) and before == after)
     if issubclass(type(before), set):

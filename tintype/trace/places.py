@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import array
+import logging
 import sys
 from collections import deque
 from collections.abc import Sequence
-from types import CellType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, WrapperDescriptorType
+from types import (
+    CellType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -15,14 +24,9 @@ from tintype.errors import Location
 from tintype.trace.users_code import MISSING
 
 CONTAINERS = (list, dict, set, deque)
-
-
-def is_memory(kind: type) -> bool:
-    """Whether objects of a class are plain memory that Python writes to: a bytearray, an array of NumPy's."""
-    if issubclass(kind, (bytearray, array.array)):
-        return True
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and issubclass(kind, numpy.ndarray)
+_MOST_BYTES = 1 << 26  # of memory that is copied to see what is written to it
+# loggers remember what they have been asked
+_NOT_NOTED = (type, ModuleType, FunctionType, logging.Logger, torch.nn.Module, torch.Tensor)
 
 
 class Place:
@@ -113,19 +117,59 @@ class ContentPlace(Place):
             (self.owner.extend if isinstance(self.owner, deque) else self.owner.update)(value)
 
 
+class ArrayContent(bytes):
+    """What is in an array of NumPy's: to be compared as it lies in memory, and shown as the array that it was."""
+
+    array: Any
+
+    def __repr__(self) -> str:
+        return repr(self.array)
+
+
 class MemoryPlace(Place):
     """All that is in plain memory."""
 
+    def __str__(self) -> str:
+        return f"the content of a {type(self.owner).__name__}"
+
     def read(self) -> Any:
-        is_numpys = hasattr(type(self.owner), "nbytes")
-        return self.owner.copy() if is_numpys else bytes(self.owner)
+        if isinstance(self.owner, (bytearray, array.array)):
+            return bytes(self.owner)
+        content = ArrayContent(self.owner.tobytes())
+        content.array = self.owner.copy()
+        return content
 
     def write(self, value: Any) -> None:
-        if isinstance(value, bytes):
+        if isinstance(value, ArrayContent):
+            self.owner[...] = value.array
+        elif self.read() != value:
             del self.owner[:]  # its size may be another one
             (self.owner.extend if isinstance(self.owner, bytearray) else self.owner.frombytes)(value)
-        else:
-            self.owner[...] = value
+
+
+def is_memory(kind: type) -> bool:
+    """Whether objects of a class are plain memory that Python writes to: a bytearray, an array of NumPy's."""
+    if issubclass(kind, (bytearray, array.array)):
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, numpy.ndarray)
+
+
+def is_written_memory(value: Any) -> bool:
+    """Whether a value is plain memory that may be written to, and not too much to be copied."""
+    if not is_memory(type(value)):
+        return False
+    return isinstance(value, (bytearray, array.array)) or (value.flags.writeable and value.nbytes <= _MOST_BYTES)
+
+
+def may_change_itself(function: Any, arguments: Sequence[Any]) -> bool:
+    """Whether a function of the standard library's is called as a method of an object that it may change."""
+    if type(function) is not FunctionType or not arguments or "." not in function.__qualname__:
+        return False
+    if function.__globals__.get("__name__", "").partition(".")[0] not in sys.stdlib_module_names:
+        return False
+    kind = type(arguments[0])
+    return kind.__dictoffset__ != 0 and not issubclass(kind, _NOT_NOTED)
 
 
 class RowsPlace(Place):

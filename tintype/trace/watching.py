@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from contextlib import AbstractContextManager
 from sys import getrefcount
 from types import (
@@ -16,15 +15,13 @@ from types import (
 )
 from typing import Any
 
-import torch
-
 from tintype.interpret import Frame
 from tintype.interpret.handlers.attributes import find_setter
 from tintype.interpret.policy import Policy
 from tintype.trace.effects import Effects
 from tintype.trace.interpreted import TorchPolicy
 from tintype.trace.outside_world import ENVIRONMENT, WRITERS, is_of_outside_world
-from tintype.trace.places import CONTAINERS, CellPlace, GlobalPlace, is_memory
+from tintype.trace.places import CONTAINERS, CellPlace, GlobalPlace, is_memory, may_change_itself
 from tintype.trace.reachable import LAZY, PLAIN, UsersClasses
 
 # whose functions that are not interesting once are never
@@ -148,7 +145,7 @@ class Watching(Policy):
             told = self.effects.note_call(frame, callable, owner, arguments, keywords)
             if not told and "." not in callable.__qualname__:
                 self._quiet[id(callable)] = callable
-            elif not told and owner is None and arguments and _is_method_of_python(callable, arguments[0]):
+            elif not told and owner is None and may_change_itself(callable, arguments):
                 self.effects.note_object(frame, arguments[0])
         elif kind is MethodWrapperType or kind is WrapperDescriptorType:
             self.effects.note_call(frame, callable, None, arguments, keywords)
@@ -171,16 +168,6 @@ class Watching(Policy):
 def _can_be_written(value: Any) -> bool:
     kind = type(value)  # no question for its __getattr__
     return issubclass(kind, CONTAINERS) or kind.__dictoffset__ != 0 or is_memory(kind)
-
-
-def _is_method_of_python(function: FunctionType, owner: Any) -> bool:
-    """Whether a function of the standard library's is called as a method of an object that it may change."""
-    if function.__globals__.get("__name__", "").partition(".")[0] not in sys.stdlib_module_names:
-        return False
-    kind = type(owner)
-    return kind.__dictoffset__ != 0 and not issubclass(
-        kind, (type, ModuleType, FunctionType, torch.nn.Module, torch.Tensor)
-    )
 
 
 class Telling(TorchPolicy):
