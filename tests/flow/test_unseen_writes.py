@@ -239,7 +239,7 @@ def put_into_queue(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("function", [write_array, fill_array, write_octets, count_in_array, put_into_queue])
 def test_memory_and_objects_that_one_arm_writes_to_are_refused(function: Any) -> None:
-    with pytest.raises(tintype.CaptureError, match="the content of a .* becomes something else in each arm"):
+    with pytest.raises(tintype.CaptureError, match=r"the content of a .* becomes something else in each arm"):
         tintype.export(function, (torch.ones(2),))
 
 
