@@ -798,3 +798,14 @@ def test_torchs_own_parts_that_want_plain_numbers() -> None:
     x = torch.randn(1, 2, 4, requires_grad=True)
     with pytest.raises(errors.DataDependentError, match="wants to know a number that varies"):
         tintype.export_joint(of_sizes, (x,), dynamic_shapes=({2: tintype.Dim("n", min=2)},))
+
+
+def test_a_branch_on_a_number_names_the_line_that_asked_for_it() -> None:
+    def function(value: torch.Tensor) -> torch.Tensor:
+        count = int(value.sum())
+        return value if count > 3 else value * 2
+
+    with pytest.raises(tintype.DataDependentError) as caught:
+        tintype.export(function, (X,), control_flow="refuse")
+    assert "in function: count = int(value.sum()))" in str(caught.value)
+    assert caught.value.location is not None and caught.value.location.source_line().startswith("return value if")

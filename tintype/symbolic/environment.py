@@ -99,6 +99,8 @@ class Environment(Table):
         self.assumptions: list[Guard] = []
         # what the capture could not do; a program that catches it and goes on is refused all the same
         self.refused: list[TintypeError] = []
+        # the lines that asked the data for numbers
+        self._made_at: dict[Symbol, Location | None] = {}
         # quotients that kernels compute and not the program: Python refuses to divide by zero, a kernel does not
         self.kernel_quotients: set[Expr] = set()
         self.facts = Facts()
@@ -169,15 +171,20 @@ class Environment(Table):
     def unbacked_int(self, *, lower: int | None = None, upper: int | None = None, source: object = None) -> Symbol:
         """A new symbol for an integer that only the data decide."""
         declared = Range(-INFINITY if lower is None else lower, INFINITY if upper is None else upper)
-        return self._new_symbol("int", self._next_name("u"), None, declared, source)
+        return self._new_unbacked("int", "u", declared, source)
 
     def unbacked_float(self, *, source: object = None) -> Symbol:
         """A new symbol for a float that only the data decide."""
-        return self._new_symbol("float", self._next_name("zuf"), None, EVERYTHING, source)
+        return self._new_unbacked("float", "zuf", EVERYTHING, source)
 
     def unbacked_bool(self, *, source: object = None) -> Symbol:
         """A new symbol for a truth value that only the data decide."""
-        return self._new_symbol("bool", self._next_name("ub"), None, Range(0, 1), source)
+        return self._new_unbacked("bool", "ub", Range(0, 1), source)
+
+    def _new_unbacked(self, kind: Kind, prefix: str, declared: Range, source: object) -> Symbol:
+        symbol = self._new_symbol(kind, self._next_name(prefix), None, declared, source)
+        self._made_at[symbol] = user_location()
+        return symbol
 
     def declare(self, name: str, kind: Kind, hint: int | None, declared: Range) -> Symbol:
         """A symbol with everything given: for an environment that is put together again from a file."""
@@ -479,7 +486,8 @@ class Environment(Table):
 
     def _data_dependent(self, condition: Expr, location: Location | None) -> DataDependentError:
         shown = self.facts.replace(condition)
-        names = ", ".join(sorted(str(part) for part in condition.symbols if part.hint is None))
+        unknown = sorted((part for part in condition.symbols if part.hint is None), key=str)
+        names = ", ".join(f"{part}{_line_text(self._made_at.get(part))}" for part in unknown)
         what = "whether it holds" if condition.kind == "bool" else "its value"
         error = DataDependentError(
             f"Could not guard on data-dependent expression {shown}: {what} is not known while the program is "
@@ -490,3 +498,11 @@ class Environment(Table):
         )
         self.refused.append(error)
         return error
+
+
+def _line_text(location: Location | None) -> str:
+    """Where a number comes from, for a message that names it."""
+    if location is None:
+        return ""
+    line = location.source_line()
+    return f" (from {location}{f': {line}' if line else ''})"
