@@ -184,3 +184,67 @@ def test_saved_compilations_keep_sizes_that_vary(tmp_path: Any) -> None:
         x = torch.randn(rows, 3)
         torch.testing.assert_close(loaded(x), transposed(x), check_stride=True)
     assert engine_of(loaded).captures == 0
+
+
+# --- marks ---------------------------------------------------------------------------------------------------------
+
+
+def marked(rows: int, low: int | None = None, high: int | None = None) -> torch.Tensor:
+    x = torch.ones(rows, 3)
+    tintype.compile.mark_dynamic(x, 0, min=low, max=high)
+    return x
+
+
+def marked_by_torch(rows: int, low: int | None = None, high: int | None = None) -> torch.Tensor:
+    x = torch.ones(rows, 3)
+    torch._dynamo.mark_dynamic(x, 0, min=low, max=high)
+    return x
+
+
+@pytest.mark.parametrize("mark", [marked, marked_by_torch])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_sizes_beyond_the_range_of_a_mark(backend: str, mark: Callable[..., torch.Tensor]) -> None:
+    compiled = tintype.compile(lambda x: x * x.shape[0], backend=backend)
+    with pytest.raises(tintype.ConstraintViolationError, match="is 10, which is not in the range"):
+        compiled(mark(10, 2, 8))
+    assert torch.equal(compiled(mark(5, 2, 8)), torch.full((5, 3), 5.0)) and compiled.engine.captures == 1
+    for rows in (2, 8, 7):
+        assert torch.equal(compiled(torch.ones(rows, 3)), torch.full((rows, 3), float(rows)))
+    assert compiled.engine.captures == 1
+    with pytest.raises(tintype.ConstraintViolationError, match="2 <= size <= 8"):
+        compiled(mark(1, 2, 8))
+    for rows in (9, 9, 12, 1, 0):  # those that promise nothing are another capture
+        assert torch.equal(compiled(torch.ones(rows, 3)), torch.full((rows, 3), float(rows)))
+    assert compiled.engine.captures <= 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_promised_size_that_the_program_fixes(backend: str) -> None:
+    def fixing(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] == 5 else x
+
+    compiled = tintype.compile(fixing, backend=backend)
+    for _ in range(2):
+        with pytest.raises(tintype.ConstraintViolationError, match="rests on its being 5") as caught:
+            compiled(marked(5))
+        assert "maybe_mark_dynamic" in str(caught.value)
+    x = torch.ones(5, 3)
+    tintype.compile.maybe_mark_dynamic(x, 0)
+    assert torch.equal(compiled(x), x * 2) and torch.equal(compiled(torch.ones(6, 3)), torch.ones(6, 3))
+
+
+def test_marks_that_make_no_sense_are_refused() -> None:
+    x: Any = torch.ones(2, 3)
+    with pytest.raises(tintype.InvalidRequestError, match="no dimension 7"):
+        tintype.compile.mark_dynamic(x, 7)
+    with pytest.raises(tintype.InvalidRequestError, match="no size from 8 to 2"):
+        tintype.compile.mark_dynamic(x, 0, min=8, max=2)
+    with pytest.raises(tintype.InvalidRequestError, match="not of a int"):
+        tintype.compile.mark_static(3, 0)
+    assert not x.__dict__
+
+
+def test_marks_win_over_dynamic_false() -> None:
+    compiled = tintype.compile(lambda x: x * x.shape[0], dynamic=False)
+    compiled(marked(5))
+    assert torch.equal(compiled(torch.ones(6, 3)), torch.full((6, 3), 6.0)) and compiled.engine.captures == 1

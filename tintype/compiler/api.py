@@ -13,7 +13,7 @@ from tintype.compiler.backends import register_backend
 from tintype.compiler.compiled import ENGINES, Engine, Options, is_capturing
 from tintype.compiler.markers import allow_in_graph, disable, graph_break
 from tintype.compiler.modules import CompiledModule, compile_module
-from tintype.compiler.varying import mark_dynamic, mark_static
+from tintype.compiler.varying import mark_dynamic, mark_static, maybe_mark_dynamic
 from tintype.errors import InvalidRequestError
 from tintype.ir.process_switches import collector_paused
 
@@ -133,6 +133,7 @@ compile.graph_break = graph_break  # type: ignore[attr-defined]
 compile.is_compiling = is_capturing  # type: ignore[attr-defined]
 compile.mark_dynamic = mark_dynamic  # type: ignore[attr-defined]
 compile.mark_static = mark_static  # type: ignore[attr-defined]
+compile.maybe_mark_dynamic = maybe_mark_dynamic  # type: ignore[attr-defined]
 compile.reset = reset  # type: ignore[attr-defined]
 compile.register_backend = register_backend  # type: ignore[attr-defined]
 compile.load = load  # type: ignore[attr-defined]

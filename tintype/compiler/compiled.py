@@ -277,6 +277,7 @@ class Engine:
             capture.is_over = True
             _thread.depth -= 1
         if is_kept:
+            capture.refuse_fixed_sizes()
             outcome = self._keep(capture, result, policy.codes)
             reasons = [item.words for item in failed]
             place = said(failed[0].guard.source) if failed else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import operator
 import types
 import weakref
 from contextvars import ContextVar
@@ -18,10 +19,10 @@ from tintype.compiler.calls import without_modes
 from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
-from tintype.compiler.sources import Guard, Source, contiguous_strides, description, item_of, with_free_sizes
+from tintype.compiler.sources import Guard, Source, contiguous_strides, description, item_of, said, with_free_sizes
 from tintype.compiler.trace import Call, Segment
-from tintype.compiler.varying import Varying
-from tintype.errors import Location
+from tintype.compiler.varying import Varying, promised_ranges, promised_sizes
+from tintype.errors import ConstraintViolationError, Location
 from tintype.interpret import Frame, Machine
 from tintype.ir.call_values import PLAIN, is_library
 from tintype.symbolic.location import is_internal
@@ -61,6 +62,7 @@ class Reads:
         # whether graphs go to a backend that may rest on all of their inputs' metadata
         self.whole_graphs = whole_graphs
         self.frees_sizes, self.of_free_sizes = frees_sizes, set[Any]()  # whether sizes may be left open; of whom
+        self.promised: dict[Any, tuple[Source, int]] = {}  # sizes that were marked to vary, by their paths
         self.given = [] if given is None else given
         # answers about tensors in the part that was done already, in order, and sizes by the source of the shape
         self.given_answers: dict[Any, collections.deque[Any]] = {}
@@ -84,9 +86,7 @@ class Reads:
         self.follows = True  # whether metadata of results follow from metadata of what went in
         self._state_set: dict[Any, Any] = {}  # modes that the program set, by who is asked for them
         self._seen, self._classes = set[Any](), set[type]()
-        self._looked_into: set[int] = set()
-        self._gone: list[int] = []
-        self._making: set[int] = set()
+        self._looked_into, self._making, self._gone = set[int](), set[int](), list[int]()
         self._shares, self._tokens = False, dict[int, int]()
         # new objects that went into an effect or a step, and what they were then
         self._given_away: list[tuple[Any, Expression, Any, int]] = []
@@ -235,6 +235,40 @@ class Reads:
             self.guard("tensor", source, described)
         else:
             self.guard("type", source, kind)
+        if value.__dict__:
+            self._note_marks(source, value)
+
+    def _note_marks(self, source: Source, tensor: torch.Tensor) -> None:
+        """Rest on the ranges that marks promise, and remember which sizes must not be fixed."""
+        shape = Source("attribute", "shape", source)
+        sizes = without_modes(getattr, (tensor, "shape"), {})
+        self.promised.update((Source("item", dim, shape).path, (source, dim)) for dim in promised_sizes(tensor))
+        for dim, (low, high) in promised_ranges(tensor).items():
+            place = Source("item", dim, shape)
+            for bound, compares, is_beyond in ((low, operator.ge, operator.lt), (high, operator.le, operator.gt)):
+                if bound is not None and is_beyond(sizes[dim], bound):
+                    raise ConstraintViolationError(
+                        f"size {dim} of {said(source)} is {sizes[dim]}, which is not in the range of its mark: "
+                        f"{'' if low is None else f'{low} <= '}size{'' if high is None else f' <= {high}'}. "
+                        "Pass such a size, or give mark_dynamic another min or max"
+                    )
+                if bound is not None:
+                    self.relate(compares, (("source", place), ("constant", bound)), True)
+
+    def refuse_fixed_sizes(self) -> None:
+        """Raise an error if the program rests on one value of a size that was marked to vary."""
+        for guard in (guard for segment in self.segments for guard in segment.guards):
+            if guard.kind != "relation" or guard.expected[0] is not operator.eq or guard.expected[2] is not True:
+                continue
+            sizes, constants = [sources_in(operand) for operand in guard.expected[1]]
+            found = self.promised.get(sizes[0].path) if len(sizes) == 1 and not constants else None
+            if found is not None:
+                source, dim = found
+                raise ConstraintViolationError(
+                    f"size {dim} of {said(source)} was marked to vary (mark_dynamic), and the program rests on its "
+                    f"being {guard.expected[1][1][1]}. Mark it with maybe_mark_dynamic, or let the program do the "
+                    "same for all sizes"
+                )
 
     def _free_sizes(self, source: Source, tensor: torch.Tensor, described: tuple[Any, ...]) -> list[int]:
         """Dimensions of an input of graphs that vary: of tensors that lie in memory as their sizes say."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Source
+from tintype.errors import InvalidRequestError
 
 _DYNAMIC, _STATIC = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices"), ("_dynamo_static_indices",)
 _SIZES = (".shape", "size", "numel", "nelement", "__len__")
@@ -40,9 +41,11 @@ class Varying:
 
     def size(self, tensor: torch.Tensor, shape: Source, dim: int, made: bool) -> bool:
         """Whether a size of a tensor varies; ``made``: the tensor is the result of a call."""
+        if dim in _marked(tensor, _DYNAMIC):
+            return True
         if self.dynamic is False or dim in _marked(tensor, _STATIC):
             return False
-        if dim in _marked(tensor, _DYNAMIC) or (self.has_sizes and made):
+        if self.has_sizes and made:
             return True
         if self.dynamic is True and shape.root.kind in _ARGUMENTS:
             return True
@@ -50,7 +53,7 @@ class Varying:
 
     def any_size(self, tensor: torch.Tensor) -> bool:
         """Whether anything is to be asked about the sizes of a tensor."""
-        return self.dynamic is not False and (self.has_sizes or bool(_marked(tensor, _DYNAMIC)))
+        return bool(_marked(tensor, _DYNAMIC)) or (self.dynamic is not False and self.has_sizes)
 
     def note(self, guards: Iterable[Guard], args: Any, kwargs: Any, values: Any) -> None:
         """These guards were asked in vain."""
@@ -69,6 +72,11 @@ class Varying:
                 self.paths.add(guard.source.path)
                 if any(step == ("attribute", (str, "shape")) for step in guard.source.path):
                     self.has_sizes = True
+            elif guard.kind == "relation" and any(
+                step == ("attribute", (str, "shape")) for step in guard.source.path
+            ):
+                self.paths.add(guard.source.path)  # a size beyond the range of a mark
+                self.has_sizes = True
             elif guard.kind == "answer" and guard.expected[0] in _SIZES and isinstance(found, torch.Tensor):
                 self._note_sizes(guard, found)
             elif guard.kind == "tensor" and isinstance(found, torch.Tensor) and found.dim() == len(guard.expected[2]):
@@ -103,10 +111,24 @@ def _marked(tensor: torch.Tensor, names: tuple[str, ...]) -> set[int]:
     return found
 
 
+def promised_sizes(tensor: torch.Tensor) -> set[int]:
+    """The dimensions that were marked with :func:`mark_dynamic`, ours or torch's."""
+    return _marked(tensor, _DYNAMIC[:1])
+
+
+def promised_ranges(tensor: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:
+    """The ranges that marks of a tensor, ours or torch's, name for its sizes."""
+    attributes = tensor.__dict__
+    ranges = {entry.dim: (entry.min, entry.max) for entry in attributes.get("_dynamo_dynamic_range", ())}
+    ranges.update(attributes.get("_tintype_ranges", {}))
+    return {dim: bounds for dim, bounds in ranges.items() if bounds != (None, None)}
+
+
 def mark_dynamic(
     tensor: torch.Tensor, dim: int | Iterable[int], min: int | None = None, max: int | None = None
 ) -> None:
-    """Say that a size of a tensor varies: the first capture serves other sizes too.
+    """Say that a size of a tensor varies, from ``min`` to ``max``: the first capture serves other sizes too. A size
+    of a marked tensor that is beyond its range, and a program that rests on one size, are errors.
 
     >>> import torch, tintype
     >>> x = torch.ones(3, 4)
@@ -115,11 +137,27 @@ def mark_dynamic(
     >>> rows(x).shape, rows(torch.ones(5, 4)).shape, rows.engine.captures
     (torch.Size([3, 4]), torch.Size([5, 4]), 1)
     """
+    dims = _dimensions(tensor, dim)
+    if min is not None and max is not None and min > max:
+        raise InvalidRequestError(f"there is no size from {min} to {max}", remedy="give a min that is at most max")
     marked: Any = tensor
-    dims = {dim} if isinstance(dim, int) else set(dim)
     marked._dynamo_dynamic_indices = getattr(tensor, "_dynamo_dynamic_indices", set()) | dims
     ranges = getattr(tensor, "_tintype_ranges", {})
     marked._tintype_ranges = {**ranges, **dict.fromkeys(dims, (min, max))}
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int]) -> None:
+    """The same without a promise: a program that rests on one size is captured for that one.
+
+    >>> import torch, tintype
+    >>> x = torch.ones(3, 4)
+    >>> tintype.compile.maybe_mark_dynamic(x, 0)
+    >>> tintype.compile(lambda x: x * 2 if x.shape[0] == 3 else x)(x).shape
+    torch.Size([3, 4])
+    """
+    marked: Any = tensor
+    dims = _dimensions(tensor, dim)
+    marked._dynamo_weak_dynamic_indices = getattr(tensor, "_dynamo_weak_dynamic_indices", set()) | dims
 
 
 def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
@@ -129,5 +167,18 @@ def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) ->
     >>> tintype.compile.mark_static(torch.ones(3, 4), 1)
     """
     marked: Any = tensor
-    dims = set(range(tensor.dim())) if dim is None else {dim} if isinstance(dim, int) else set(dim)
+    dims = set(range(tensor.dim())) if dim is None else _dimensions(tensor, dim)
     marked._dynamo_static_indices = getattr(tensor, "_dynamo_static_indices", set()) | dims
+
+
+def _dimensions(tensor: torch.Tensor, dim: int | Iterable[int]) -> set[int]:
+    if not isinstance(tensor, torch.Tensor):
+        raise InvalidRequestError(f"sizes of tensors are marked, not of a {type(tensor).__name__}")
+    given = {dim} if isinstance(dim, int) else set(dim)
+    wrong = [one for one in given if not -tensor.dim() <= one < tensor.dim()]
+    if wrong:
+        raise InvalidRequestError(
+            f"a tensor of {tensor.dim()} dimensions has no dimension {wrong[0]}",
+            remedy=f"name dimensions from 0 to {tensor.dim() - 1}",
+        )
+    return {one % tensor.dim() for one in given}
