@@ -196,6 +196,8 @@ def _mean(op: Builder, tensor: Any, sizes: Any, align_corners: bool, factors: An
         _refuse_same_sizes(op, axes)
     if antialias and axes[1].wanted == 1 and axes[0].wanted != 1:
         raise LoweringError("of images that become one pixel wide, torch's own antialias repeats the first row")
+    if antialias and align_corners and not all(axis.is_fixed and axis.size == axis.wanted for axis in axes):
+        raise LoweringError("ONNX Runtime aligns corners otherwise than torch where it antialiases")
     attributes: dict[str, Any] = {
         "mode": mode,
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
