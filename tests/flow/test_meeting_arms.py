@@ -55,7 +55,19 @@ def leaves_loops_in_loops(a, b):
     return a, b
 
 
-@pytest.mark.parametrize("function", [leaves_a_loop_on_either_of_two, leaves_loops_in_loops])
+def leaves_a_loop_that_calls(a, b):
+    for shift in range(3):
+        if a.sum() > 2:
+            if b.max() < 2:
+                return torch.sin(b), a
+            a = a - shift
+        a = torch.maximum(a, b if b.sum() > 0 else b + 1)
+    return a, b
+
+
+@pytest.mark.parametrize(
+    "function", [leaves_a_loop_on_either_of_two, leaves_loops_in_loops, leaves_a_loop_that_calls]
+)
 def test_arms_that_meet_in_different_steps_of_a_loop(function) -> None:
     module = tintype.export(function, (torch.ones(3), torch.ones(3))).module()
     for first in (-1.0, 0.1, 0.5, 2.0):

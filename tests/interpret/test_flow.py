@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from tintype.interpret import Machine, Policy
 from tintype.interpret.flow import END, flow_of
 
 
@@ -161,3 +164,53 @@ def test_a_condition_of_two_parts(word):
     exec(source, namespace)
     function = namespace["function"]
     assert all(join[1] == 5 for join in joins(function)[-1:])
+
+
+def busy(a):
+    out = []
+    for i in range(3):
+        with contextlib.suppress(KeyError):
+            out.append(a if i else a + 1)
+            table = {key: value for key, value in zip("ab", (1, 2), strict=True)}  # noqa: C416
+            if i == 1:
+                continue
+            make = lambda *given, **named: (given, named)  # noqa: E731
+            make(*out, **table, z=1)
+            make(1, 2, x=max(i, 3, key=abs))
+            a, *rest = out
+            table["a"] += len(rest)
+            try:
+                raise ValueError(i)
+            except ValueError as error:
+                out.append(str(error))
+            finally:
+                a = 1
+            if 0 < a < 5 < i:
+                return f"{a!r:>4}{i}"
+        while a > 0:
+            a -= 1
+            if a == 3:
+                break
+    return out[1:2], {**table}, [*out], a if a else 3
+
+
+def test_heights_are_those_of_the_machines_stack() -> None:
+    wrong = []
+
+    class Comparing(Policy):
+        def operations(self, code, bound):
+            flow = flow_of(code)
+
+            def compared(index, handler):
+                def compare(frame, argument):
+                    height = flow.height_at([index])
+                    if height is not None and height != len(frame.stack):
+                        wrong.append((code.co_name, flow.name_of(index), height, len(frame.stack)))
+                    return handler(frame, argument)
+
+                return compare
+
+            return [(compared(index, handler), argument) for index, (handler, argument) in enumerate(bound)]
+
+    assert Machine(Comparing()).call(busy, 1) == busy(1)
+    assert not wrong

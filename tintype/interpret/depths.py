@@ -44,12 +44,21 @@ def _depths_at(code: CodeType) -> dict[int, int]:
         found[offset] = depth
         index = position[offset]
         instruction = instructions[index]
-        argument = instruction.arg if instruction.opcode >= dis.HAVE_ARGUMENT else None
         if instruction.opcode in _JUMPS:
-            waiting.append((instruction.argval, depth + dis.stack_effect(instruction.opcode, argument, jump=True)))
+            waiting.append((instruction.argval, depth + _effect(instruction, jump=True)))
         if instruction.opname in _GOES_NOWHERE or instruction.opname in _ONLY_JUMPS:
             continue
         if index + 1 < len(instructions):
-            effect = dis.stack_effect(instruction.opcode, argument, jump=False)
-            waiting.append((instructions[index + 1].offset, depth + effect))
+            waiting.append((instructions[index + 1].offset, depth + _effect(instruction, jump=False)))
     return found
+
+
+def _effect(instruction: dis.Instruction, *, jump: bool) -> int:
+    """How much higher the stack is after an instruction."""
+    argument = instruction.arg if instruction.opcode >= dis.HAVE_ARGUMENT else None
+    if "PRECALL" in dis.opmap:  # is said to take the arguments that the call takes
+        if instruction.opname == "PRECALL":
+            return 0
+        if instruction.opname == "CALL":
+            return -(argument or 0) - 1
+    return dis.stack_effect(instruction.opcode, argument, jump=jump)

@@ -54,6 +54,8 @@ class Flow:
         self.operations = decoded.operations
         self.names = decoded.names
         count = len(self.operations)
+        # whether an operation is the first one of an instruction, whose height is known
+        self._begins = [index == 0 or at != decoded.offsets[index - 1] for index, at in enumerate(decoded.offsets)]
         self.successors: list[tuple[int, ...]] = [self.find_successors(index) for index in range(count)]
         # where an exception of an operation goes; END: out of the function
         entries = [decoded.handler_of(index) for index in range(count)]
@@ -70,7 +72,7 @@ class Flow:
 
     def height_at(self, indices: Iterable[int]) -> int | None:
         """The stack that is needed to go on at any of some operations; None where the function is left at all."""
-        known = [self.depths[index] for index in indices if index != END]
+        known = [self.depths[index] for index in indices if index != END and self._begins[index]]
         return max((depth for depth in known if depth is not None), default=None)
 
     def name_of(self, index: int) -> str:
