@@ -79,6 +79,16 @@ def test_the_module_that_is_given_stays_as_it_is() -> None:
     assert program.example_inputs[0][0].linear1.weight is given.linear1.weight
 
 
+def test_recurrent_modules() -> None:
+    def applied(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return layer(x)[0]
+
+    module = tintype.export(applied, (nn.LSTM(3, 2), torch.randn(4, 2, 3))).module()
+    for _ in range(2):
+        other, x = nn.LSTM(3, 2), torch.randn(4, 2, 3)
+        torch.testing.assert_close(module(other, x), applied(other, x))
+
+
 OTHERS = {
     r"body is .*Sequential with other settings.*: in it \{'training': True\}": lambda: body().eval(),
     r"in 1 \{'eps': 1e-05\}, but got \{'eps': 0.5\}": lambda: body(eps=0.5),

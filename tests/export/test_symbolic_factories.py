@@ -245,3 +245,14 @@ def test_operators_that_return_numbers() -> None:
     # of a float, the kernel without data can't say that nobody knows it
     with pytest.raises(tintype.TintypeError, match=r"mean.*returns a float, which is only known when it runs"):
         tintype.export(lambda x: x * mean(x), (torch.randn(3),))
+
+
+def test_an_assertion_that_all_is_close() -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        torch._assert(torch.allclose(x, x.round()), "no whole numbers")
+        return x * 2
+
+    module = tintype.export(checked, (torch.ones(3),)).module()
+    assert torch.equal(module(torch.full((3,), 4.0)), torch.full((3,), 8.0))
+    with pytest.raises(tintype.TintypeError, match="Runtime assertion failed"):
+        module(torch.full((3,), 0.5))

@@ -197,11 +197,13 @@ def _from_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _asserted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch._assert`` of a tensor, which the program asserts when it runs."""
+    """``torch._assert`` of what only a run can tell, which the program asserts when it runs."""
 
     def check(condition: Any, message: Any) -> None:
         if type(condition) is FakeTensor and condition.dim() == 0 and _asking_recorder() is not None:
             torch.ops.aten._assert_async.msg(condition, str(message))
+        elif isinstance(condition, torch.SymBool):
+            torch._check(condition, lambda: str(message))
         else:
             function(condition, message)
 

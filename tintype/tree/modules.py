@@ -18,6 +18,7 @@ from tintype.tree.registration import register_container
 
 # What every module has.
 _OF_ALL = frozenset(vars(torch.nn.Module())) - {"training"}
+_OF_RECURRENT = frozenset({"_flat_weights", "_flat_weight_refs"})  # made of their parameters
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PLAIN = (bool, int, float, str, type(None))
 _BY_TEXT = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -52,6 +53,8 @@ class ModuleParts:
             vars(made)[kind] = state
         inner = {name: child and self._filled(child, f"{prefix}{name}.") for name, child in template._modules.items()}
         vars(made)["_modules"] = inner
+        if isinstance(made, torch.nn.RNNBase):
+            vars(made)["_flat_weights"] = [getattr(made, name) for name in made._flat_weights_names]
         return made
 
 
@@ -63,7 +66,8 @@ def _described(path: str, module: torch.nn.Module) -> Any:
             f"a {kind.__qualname__} among the arguments has hooks, which a program can't know of in the next call",
             remedy="let the model hold it: what it holds is captured with its hooks",
         )
-    own = [(name, _plain(value, name, kind)) for name, value in vars(module).items() if name not in _OF_ALL]
+    known = _OF_ALL | _OF_RECURRENT if isinstance(module, torch.nn.RNNBase) else _OF_ALL
+    own = [(name, _plain(value, name, kind)) for name, value in vars(module).items() if name not in known]
     return path, f"{kind.__module__}.{kind.__qualname__}", tuple(sorted(own, key=lambda entry: entry[0]))
 
 
