@@ -217,7 +217,9 @@ class Capture(Reads):
         except NotMadeError as error:
             self.give_up(f"{error} is given to {name_of(function)}")
             return perform(*args, **kwargs)
+        varies = False
         if self.has_numbers:
+            varies = holds_number(args) or holds_number(kwargs)
             args, kwargs = copied(tuple(args)), copied(kwargs)
         caught = self._is_caught()
         call = Call(number, callee, arguments, keywords, caught is not None, self.location(), step)
@@ -232,7 +234,7 @@ class Capture(Reads):
         self.calls.append(call)
         if self.whole_graphs:
             self.results.append(without_modes(_kept, (result,), {}))
-            self.follows = self.follows and step is None and known.gives_sizes_by_sizes(function, args)
+            self.follows = self.follows and step is None and not varies and known.gives_sizes_by_sizes(function, args)
         self.segments[-1].body.append(call)
         if type(result) is Raised:
             call.step = call.step or f"{name_of(function)} raises an exception"

@@ -83,7 +83,7 @@ class Looking(Policy):
         elif operation in ("compare", "contains", "binary_operator"):
             if is_mixed(values) or isinstance(values[0], (str, bytes)):
                 frame.stack[-len(values) :] = [settled(value) for value in values]
-        elif operation.startswith("match_") or operation == "is_operator":
+        elif operation.startswith("match_") or operation == "is_operator" or operation in _WRITING_TEXT:
             frame.stack[-len(values) :] = [settled(value) for value in values]
         return frame.stack[-len(values) :]
 
