@@ -205,10 +205,9 @@ class Capture(Reads):
         """Do a call, or take its result from what was done already, and note it.
 
         ``done_by`` does it where it isn't the function as it is."""
-        perform = function if done_by is None else done_by
+        perform, number = function if done_by is None else done_by, len(self.calls)
         if self.reason is not None:
             return perform(*args, **kwargs)
-        number = len(self.calls)
         make: Callable[[Any], Expression] = self._argument if step is None else self.expression_given_away
         try:
             callee = self._callee(function)
@@ -217,9 +216,8 @@ class Capture(Reads):
         except NotMadeError as error:
             self.give_up(f"{error} is given to {name_of(function)}")
             return perform(*args, **kwargs)
-        varies = False
-        if self.has_numbers:
-            varies = holds_number(args) or holds_number(kwargs)
+        varies = self.has_numbers and (holds_number(args) or holds_number(kwargs))
+        if varies:
             args, kwargs = copied(tuple(args)), copied(kwargs)
         caught = self._is_caught()
         call = Call(number, callee, arguments, keywords, caught is not None, self.location(), step)
