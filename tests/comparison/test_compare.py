@@ -190,3 +190,43 @@ def test_the_difference_of_programs(program: Any) -> None:
     batch = tintype.Dim("batch", max=8)
     varying = tintype.export(Model().eval(), (X,), dynamic_shapes={"x": {0: batch}})
     assert any("batch <= 8" in line for line in diff_programs(program, varying).contract)
+
+
+def writes(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x * 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "problem"),
+    [
+        (lambda x: {"a": x}, lambda x: {"b": x}, "what one side returns as a is b on the other"),
+        (lambda x: (x, [x]), lambda x: [x, (x,)], "one side returns a tuple where the other returns a list"),
+        (lambda x: (x, (x,)), lambda x: ((x, x),), "what one side returns as"),
+        (lambda x: x, lambda x: (x,), "what one side returns as result is [0] on the other"),
+    ],
+)
+def test_results_of_another_structure_differ(one: Any, other: Any, problem: str) -> None:
+    found = tintype.compare(one, other, (torch.ones(2),))
+    assert not found.agree and problem in str(found)
+    assert tintype.compare(one, tintype.export(one, (torch.ones(2),)), (torch.ones(2),)).agree
+
+
+def test_what_only_one_side_writes_differs() -> None:
+    given = (torch.ones(2),)
+    found = tintype.compare(writes, lambda x: x * 0, given)
+    assert not found.agree and "argument [0]: only one side writes to it" in str(found)
+    assert torch.equal(given[0], torch.ones(2))
+    same = tintype.compare(writes, tintype.export(writes, given), given)
+    assert same.agree and [written.name for written in same.written] == ["argument [0]"]
+
+
+@pytest.mark.filterwarnings("ignore::tintype.TrainingModeWarning")
+def test_running_statistics_that_end_up_different_differ() -> None:
+    one, other, x = nn.BatchNorm1d(2), nn.BatchNorm1d(2, momentum=0.9), torch.randn(4, 2)
+    found = tintype.compare(one, other, (x,))
+    assert not found.agree and {"buffer running_mean", "buffer running_var"} <= {
+        written.name for written in found.written if written.diverges
+    }
+    assert torch.equal(one.running_mean, torch.zeros(2))  # type: ignore[arg-type]
+    assert tintype.compare(one, tintype.export(one, (x,)), (x,)).agree

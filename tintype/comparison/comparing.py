@@ -10,7 +10,7 @@ import torch
 
 from tintype import tree
 from tintype.comparison.measuring import Difference, measure
-from tintype.comparison.sides import Side, captured, copies, same_random_numbers, side_of
+from tintype.comparison.sides import Called, Side, captured, copies, same_random_numbers, side_of
 from tintype.comparison.steps import Key, Step, run_steps
 from tintype.errors import InvalidRequestError
 from tintype.export.program import ExportedProgram
@@ -24,7 +24,8 @@ class Comparison:
 
     ``outputs`` are the results by their place, ``steps`` the values on the way that both sides have, in the order of
     the first; ``first`` is the first step that diverges, and ``between`` what only one side does since the last step
-    that agreed. ``seconds`` is how long a call takes on either side.
+    that agreed. ``written`` are arguments and buffers that a side writes to, as they are after the call.
+    ``seconds`` is how long a call takes on either side.
     """
 
     names: tuple[str, str]
@@ -33,11 +34,12 @@ class Comparison:
     between: list[str] = field(default_factory=list)
     seconds: tuple[float, float] = (0.0, 0.0)
     notes: list[str] = field(default_factory=list)
+    written: list[Difference] = field(default_factory=list)
 
     @property
     def agree(self) -> bool:
-        """Whether all results are the same, up to rounding."""
-        return not any(output.diverges for output in self.outputs)
+        """Whether all results are the same, up to rounding, and so is what calls write to."""
+        return not any(found.diverges for found in (*self.outputs, *self.written))
 
     @property
     def first(self) -> Difference | None:
@@ -65,6 +67,10 @@ class Comparison:
             yield f"  {output.name}: {output.problem or output.numbers()}"
         if len(self.outputs) > _MOST_ROWS:
             yield f"  and {len(self.outputs) - _MOST_ROWS} more"
+        if self.written:
+            yield "arguments and buffers that are written to, after the call:"
+        for written in self.written[:_MOST_ROWS]:
+            yield f"  {written.name}: {written.problem or written.numbers()}"
         first = self.first
         if first is not None:
             instead = "" if first.other_operator == first.operator else f" (in {other}: {first.other_operator})"
@@ -109,7 +115,8 @@ def compare(a: Any, b: Any, inputs: Any = None, *, tolerance: float | None = Non
     one, other = side_of(a, "a"), side_of(b, "b")
     args, kwargs = _arguments(inputs, one, other)
     results = one.call(args, kwargs), other.call(args, kwargs)
-    found = Comparison((one.name, other.name), _output_differences(results[0], results[1], tolerance))
+    outputs = _output_differences(results[0].result, results[1].result, tolerance)
+    found = Comparison((one.name, other.name), outputs, written=_written_differences(*results, tolerance))
     found.seconds = one.seconds(args, kwargs), other.seconds(args, kwargs)
     if steps:
         _compare_steps(found, one, other, args, kwargs, tolerance)
@@ -139,13 +146,47 @@ def _arguments(inputs: Any, *sides: Side) -> tuple[tuple[Any, ...], dict[str, An
 
 
 def _output_differences(one: Any, other: Any, tolerance: float | None) -> list[Difference]:
-    paths, one_leaves, other_leaves = [], tree.flatten_with_paths(one)[0], tree.flatten(other)[0]
-    paths = [tree.place_name(tree.path_text(path)) or "result" for path, _ in one_leaves]
-    if len(one_leaves) != len(other_leaves):
-        problem = f"there are {len(one_leaves)} values on one side and {len(other_leaves)} on the other"
+    (one_leaves, one_spec), (other_leaves, other_spec) = tree.flatten_with_paths(one), tree.flatten_with_paths(other)
+    paths, other_paths = _places(one_leaves), _places(other_leaves)
+    if len(paths) != len(other_paths):
+        problem = f"there are {len(paths)} values on one side and {len(other_paths)} on the other"
+        return [Difference("result", problem=problem)]
+    if paths != other_paths:
+        here, there = next(pair for pair in zip(paths, other_paths) if pair[0] != pair[1])
+        return [Difference("result", problem=f"what one side returns as {here} is {there} on the other")]
+    kinds = _other_kinds(one_spec, other_spec)
+    if kinds is not None:
+        problem = f"one side returns a {kinds[0].__name__} where the other returns a {kinds[1].__name__}"
         return [Difference("result", problem=problem)]
     pairs = zip(paths, one_leaves, other_leaves)
-    return [measure(path, leaf, other_leaf, tolerance) for path, (_, leaf), other_leaf in pairs]
+    return [measure(path, leaf, other_leaf, tolerance) for path, (_, leaf), (_, other_leaf) in pairs]
+
+
+def _places(leaves: list[Any]) -> list[str]:
+    return [tree.place_name(tree.path_text(path)) or "result" for path, _ in leaves]
+
+
+def _other_kinds(one: Any, other: Any) -> tuple[type, type] | None:
+    """The first two containers that are of Python's own kinds and not of the same; None if there are none. A class of
+    a library's may stand for one of them: a file can be loaded where the library is not."""
+    if one.type is not other.type and {one.type, other.type} <= {list, tuple, dict}:
+        return one.type, other.type
+    parts = (_other_kinds(mine, yours) for mine, yours in zip(one.children(), other.children()))
+    return next((found for found in parts if found is not None), None)
+
+
+def _written_differences(one: Called, other: Called, tolerance: float | None) -> list[Difference]:
+    """What either side writes to, where both have it."""
+    found = []
+    for name in dict.fromkeys([*one.written, *other.written]):
+        buffer = name.removeprefix("buffer ")
+        if buffer != name and not (buffer in one.buffers and buffer in other.buffers):
+            continue  # the state of another model
+        if name in one.written and name in other.written:
+            found.append(measure(name, one.written[name], other.written[name], tolerance))
+        else:
+            found.append(Difference(name, problem="only one side writes to it"))
+    return found
 
 
 def _compare_steps(

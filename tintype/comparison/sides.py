@@ -23,6 +23,15 @@ _SHORT = 0.2  # seconds: what takes less is timed again
 
 
 @dataclass
+class Called:
+    """What a call gave, and the arguments and buffers that it wrote to, by name."""
+
+    result: Any
+    written: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]  # as they were before
+
+
+@dataclass
 class Side:
     """Something that runs, and the program whose steps it takes; ``why_not`` says why there is none."""
 
@@ -32,11 +41,19 @@ class Side:
     model: torch.nn.Module | None = None
     why_not: str = ""
 
-    def call(self, args: Any, kwargs: Any) -> Any:
+    def call(self, args: Any, kwargs: Any) -> Called:
         """Call it on copies of the inputs, without gradients, as if it were for the first time."""
         with torch.no_grad(), same_random_numbers(), _buffers_kept(self.model):
-            args, kwargs = copies((args, kwargs))
-            return self.run(*args, **kwargs)
+            before = {name: buffer.clone() for name, buffer in _buffers(self.run).items()}
+            given_args, given_kwargs = copies((args, kwargs))
+            result = self.run(*given_args, **given_kwargs)
+            written = {
+                f"{what} {name}": after.detach().clone()
+                for what, names in (("argument", _by_place(given_args, given_kwargs)), ("buffer", _buffers(self.run)))
+                for name, after in names.items()
+                if not _is_same(after, (before if what == "buffer" else _by_place(args, kwargs)).get(name))
+            }
+            return Called(result, written, before)
 
     def seconds(self, args: Any, kwargs: Any) -> float:
         """How long a call takes, after those before: the shortest of a few."""
@@ -89,6 +106,25 @@ def captured(side: Side, args: Any, kwargs: Any) -> ExportedProgram | None:
         except TintypeError as error:
             side.why_not = f"it can't be captured: {error.fact}"
     return side.program
+
+
+def _buffers(run: Any) -> dict[str, torch.Tensor]:
+    return dict(run.named_buffers()) if isinstance(run, torch.nn.Module) else {}
+
+
+def _by_place(args: Any, kwargs: Any) -> dict[str, torch.Tensor]:
+    """The tensors among arguments, by where they are."""
+    leaves = [*tree.flatten_with_paths(args)[0], *tree.flatten_with_paths(kwargs)[0]]
+    return {tree.path_text(path): leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
+
+
+def _is_same(after: torch.Tensor, before: torch.Tensor | None) -> bool:
+    """Whether a tensor holds what it held, nan being nan."""
+    if before is None or after.shape != before.shape or after.dtype is not before.dtype:
+        return False
+    if after.layout is not torch.strided or after.is_quantized:
+        return True  # no numbers that could be compared
+    return bool(((after == before) | ((after != after) & (before != before))).all())
 
 
 def copies(value: Any) -> Any:
