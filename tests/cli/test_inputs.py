@@ -108,3 +108,14 @@ def test_compare_and_diff(tmp_path: Path) -> None:
     assert "- aten.linear.default (2 times)" in shown and "weights: the same" in shown and "addmm_1" in shown
     assert "addmm_1" not in call("diff", one, core, "--no-text", code=3)
     assert "1.bias: other values" in call("diff", one, other, code=3)
+
+
+def test_values_that_a_program_can_not_take_are_told(tmp_path: Path) -> None:
+    embedding = tmp_path / "embedding.tt"
+    tintype.save(tintype.export(torch.nn.Embedding(4, 2), (torch.tensor([1, 2]),)), embedding)
+    assert "float32[2, 2]" in call("run", embedding, "-i", "input=[1.0, 3]")
+    assert "which can't hold 1.5" in call("run", embedding, "-i", "input=[1.5, 2]", code=1)
+    assert "and no text: '2x3'" in call("run", embedding, "-i", "input=2x3", code=1)
+    told = call("run", embedding, "-i", "input=[1, 9]", code=1)
+    assert "embedding.tt can't be run on these inputs: IndexError: index out of range" in told
+    assert "token ids must be smaller" in told

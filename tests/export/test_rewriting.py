@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as functional
 
 import tintype
 from tintype.errors import InvalidRequestError
@@ -306,3 +307,57 @@ def test_validate_is_content_with_every_stage() -> None:
     program = _layers()
     for made in (program, program.run_decompositions(), program.rewrite(aten.relu.default, torch.sigmoid)):
         made.validate()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        torch.relu,
+        torch.Tensor.relu,
+        functional.relu,
+        torch.nn.ReLU(),
+        torch.nn.ReLU(inplace=True),
+        lambda x: functional.relu(x),
+        lambda x: functional.relu(x, inplace=True),
+    ],
+)
+def test_functions_of_torch_are_patterns(pattern: Any) -> None:
+    x = torch.randn(5, 3)
+    program = _program()
+    made = program.rewrite(pattern, lambda x, *_: x.clamp(min=0) + 1)
+    assert torch.equal(made.module()(x), program.module()(x) + 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: functional.silu(x),
+        lambda x: functional.softmax(x, dim=-1),
+        lambda x: functional.leaky_relu(x, 0.2),
+        lambda x: functional.relu6(x),
+        lambda x: functional.gelu(x, approximate="tanh"),
+    ],
+)
+def test_functions_with_arguments_of_pythons_own_are_found(function: Any) -> None:
+    x = torch.randn(3)
+    made = tintype.export(function, (x,)).rewrite(function, lambda x: x * 100)
+    assert torch.equal(made.module()(x), x * 100)
+
+
+def test_branches_and_steps_are_searched() -> None:
+    def branching(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) * 2 if x.sum() > 0 else torch.relu(-x)
+
+    made = tintype.export(branching, (torch.ones(2),)).rewrite(torch.relu, lambda x: x * 100).module()
+    for x in (torch.tensor([3.0, -1.0]), torch.tensor([-3.0, 1.0])):
+        assert torch.equal(made(x), x * 200 if x.sum() > 0 else -x * 100)
+
+
+def test_what_is_no_pattern_and_no_replacement() -> None:
+    program = _program()
+    with pytest.raises(InvalidRequestError, match=r"the replacement returned a NoneType, where aten\.relu\.default"):
+        program.rewrite(aten.relu.default, lambda x: None)
+    with pytest.raises(InvalidRequestError, match=r"no \*args or \*\*kwargs"):
+        program.rewrite(lambda *args: torch.relu(*args), functional.gelu)
+    with pytest.raises(InvalidRequestError, match=r"occurs nowhere in the program; it ends with aten.tanh"):
+        program.rewrite(torch.tanh, functional.gelu)

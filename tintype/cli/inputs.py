@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -220,7 +220,26 @@ def _as_expected(value: Any, expected: Any, name: str) -> Any:
         (value,) = value.values()  # a file with one tensor
     if not isinstance(expected, torch.Tensor) or isinstance(value, torch.Tensor):
         return value
+    what = f"the input {name!r} is {describe_value(expected)}"
+    if isinstance(value, str):
+        raise InvalidRequestError(
+            f"{what}, and no text: {value!r}", remedy=f"give a file or numbers: --input {name}=x.npy, '{name}=[1, 2]'"
+        )
     try:
-        return torch.tensor(value, dtype=expected.dtype, device=expected.device)
+        made = torch.tensor(value, dtype=expected.dtype, device=expected.device)
+        as_written = torch.tensor(value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InvalidRequestError(f"the input {name!r} is {describe_value(expected)}: {error}") from error
+        raise InvalidRequestError(f"{what}: {error}") from error
+    if as_written.is_floating_point() and not made.is_floating_point() and not made.is_complex():
+        lost = as_written[made.cpu() != as_written]
+        if lost.numel():
+            raise InvalidRequestError(f"{what}, which can't hold {lost[0].item():.6g}", remedy="give whole numbers")
+    return made
+
+
+def running(path: Path) -> AbstractContextManager[None]:
+    """Within it a program runs: what an operator refuses is told as something about the inputs."""
+    return users_code(
+        f"{path.name} can't be run on these inputs",
+        "look at their values: indices and token ids must be smaller than the table that they look into",
+    )

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tintype import tree
-from tintype.cli.inputs import given_inputs, load_one
+from tintype.cli.inputs import given_inputs, load_one, running
 from tintype.errors import InvalidRequestError
 
 
@@ -30,7 +30,7 @@ def run_program(
         raise InvalidRequestError(f"{output} is no place for the results", remedy="name a file: -o results.npz")
     program = load_one(path, entry, containers=containers)
     args, kwargs = given_inputs(program, given, example=example)
-    with torch.no_grad():
+    with torch.no_grad(), running(path):
         result = program.module()(*args, **kwargs)
     results = {
         "result" + tree.path_text(key_path): leaf for key_path, leaf in tree.flatten_with_paths(result)[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class StandIn:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, torch._ops.OpOverload):
             return StandIn(func, args, kwargs)
-        return StandIn(_packet(func.__name__), args, kwargs)
+        return StandIn(_packet(func.__name__), args, _for_operator(kwargs or {}))
 
     def __getitem__(self, index: int) -> StandIn:  # one of the results of an operator
         return StandIn(operator.getitem, (self, index))
@@ -68,27 +69,60 @@ def _packet(name: str) -> Any:
     return packet
 
 
+def _for_operator(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a function of torch.nn.functional, as its operator has them: that knows no ``inplace``."""
+    return {name: value for name, value in kwargs.items() if name not in _OF_PYTHON}
+
+
+_OF_PYTHON = frozenset({"inplace", "_stacklevel"})
+_RENAMED = {"training": "train", "input": "self"}
+
+
+def _operator_of(pattern: Any) -> Any:
+    """The operator that a function of torch's stands for when it is a pattern itself; None for other patterns."""
+    if isinstance(pattern, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return pattern
+    is_torchs = isinstance(pattern, FunctionType) and pattern.__module__ == torch.nn.functional.__name__
+    if is_torchs or isinstance(pattern, (BuiltinFunctionType, MethodDescriptorType)):
+        return _packet(pattern.__name__)
+    return None
+
+
+def _read(function: Any) -> tuple[list[StandIn], Any]:
+    """What a function takes, and what it returns for it."""
+    is_module = isinstance(function, torch.nn.Module)
+    parameters = inspect.signature(function.forward if is_module else function).parameters.values()
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        raise InvalidRequestError(
+            "a pattern takes tensors one by one, and no *args or **kwargs", remedy="lambda x, y: torch.add(x, y)"
+        )
+    taken = [StandIn() for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
+    return taken, (function.forward if is_module else function)(*taken)
+
+
 class Pattern:
     """What is looked for: one operator, or what a function of tensors calls."""
 
     def __init__(self, pattern: Any) -> None:
-        if isinstance(pattern, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        operator = _operator_of(pattern)
+        if operator is not None:
             self.parameters: list[StandIn] | None = None  # all arguments of the operator, as they are
-            self.result = StandIn(pattern)
+            self.result = StandIn(operator)
             return
         if not callable(pattern):
             raise InvalidRequestError(
                 f"a pattern is an operator or a function of tensors, but got {type(pattern).__name__}",
                 remedy="torch.ops.aten.relu.default, or lambda x: torch.relu(x)",
             )
-        parameters = inspect.signature(pattern).parameters.values()
-        self.parameters = [StandIn() for _ in parameters]
-        self.result = pattern(*self.parameters)
+        self.parameters, self.result = _read(pattern)
         if not isinstance(self.result, StandIn) or self.result.operator is None:
             raise InvalidRequestError(
                 "a pattern returns one tensor, which operators computed from what it was given",
                 remedy="lambda x, weight, bias: torch.relu(torch.nn.functional.linear(x, weight, bias))",
             )
+
+    def __str__(self) -> str:
+        return str(self.result.operator)
 
     def match(self, node: Node) -> Match | None:
         """Where the pattern ends at a node: which nodes it is, and what its parameters stand for."""
@@ -149,14 +183,14 @@ def _by_name(arguments: Sequence[Any], args: Sequence[Any], kwargs: dict[str, An
     """All arguments of a call, defaults included; None where they are not those of the operator."""
     if len(args) > len(arguments):
         return None
-    given = {argument.name: value for argument, value in zip(arguments, args)} | dict(kwargs)
     known = {argument.name: argument.default_value for argument in arguments}
+    named = {name if name in known else _RENAMED.get(name, name): value for name, value in kwargs.items()}
+    given = {argument.name: value for argument, value in zip(arguments, args)} | named
     return None if given.keys() - known.keys() else known | given
 
 
-def matches(nodes: Sequence[Node], pattern: Any, wanted: Callable[[Node], bool]) -> list[Match]:
+def matches(nodes: Sequence[Node], looked_for: Pattern, wanted: Callable[[Node], bool]) -> list[Match]:
     """The occurrences of a pattern that have no node in common, from the end of a graph to its beginning."""
-    looked_for = Pattern(pattern)
     taken: set[Node] = set()
     found = []
     for node in reversed(nodes):

@@ -19,7 +19,7 @@ from tintype.errors import InvalidRequestError
 from tintype.export.checks import Expectation, InputChecks
 from tintype.export.dimensions import Dim, DimHint
 from tintype.export.module import ProgramModule, submodule_at
-from tintype.export.patterns import Match, matches
+from tintype.export.patterns import Match, Pattern, matches
 from tintype.export.program import ExportedProgram
 from tintype.export.shape_spec import bound_arguments
 from tintype.export.spec_matching import is_number, spec_like
@@ -150,14 +150,21 @@ def rewrite_program(program: ExportedProgram, pattern: Any, replacement: Any, wh
         )
 
     def edit(module: ProgramModule) -> None:
-        found = matches(list(module.graph.nodes), pattern, _chooser(where))
-        if not found:
+        looked_for = Pattern(pattern)
+        parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]  # branches, too
+        found = [(part, matches(list(part.graph.nodes), looked_for, _chooser(where))) for part in parts]
+        if not any(places for _, places in found):
             raise InvalidRequestError(
-                "the pattern occurs nowhere in the program" + ("" if where is None else " where it may be replaced"),
+                "the pattern occurs nowhere in the program"
+                + ("" if where is None else " where it may be replaced")
+                + f"; it ends with {looked_for}",
                 remedy="print(program) shows its operators: those of a pattern are called with the same arguments",
             )
-        for match in found:
-            _put_in_place(module, match, replacement)
+        for part, places in found:
+            for match in places:
+                _put_in_place(part.graph, match, replacement)
+            if places and part is not module:
+                part.recompile()
 
     return transform_program(program, edit, "rewrite")
 
@@ -170,17 +177,33 @@ def _chooser(where: Where) -> Callable[[Node], bool]:
     return lambda node: any(fnmatchcase(name, where) for name in module_names(meta_of(node)))
 
 
-def _put_in_place(module: ProgramModule, match: Match, replacement: Any) -> None:
+def _put_in_place(graph: torch.fx.Graph, match: Match, replacement: Any) -> None:
     """Let a function be called where a pattern occurs. What it calls is recorded when the graph is captured again."""
-    graph = module.graph
     last = match.nodes[0]
     with graph.inserting_before(last):
-        new = graph.call_function(replacement, match.args, match.kwargs)
+        new = graph.call_function(_checked(replacement, last), match.args, match.kwargs)
     new.meta = meta_of(last).copy()
     last.replace_all_uses_with(new)
     for node in match.nodes:  # what others use as well stays
         if not node.users:
             graph.erase_node(node)
+
+
+def _checked(replacement: Any, replaced: Node) -> Any:
+    """A replacement that must give a tensor where there was one."""
+    if isinstance(replacement, torch._ops.OpOverload) or not isinstance(replaced.meta.get("val"), torch.Tensor):
+        return replacement
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = replacement(*args, **kwargs)
+        if not isinstance(result, torch.Tensor):
+            raise InvalidRequestError(
+                f"the replacement returned a {type(result).__name__}, where {replaced.target} gives a tensor",
+                remedy="return the tensor that takes its place",
+            )
+        return result
+
+    return call
 
 
 def _promises(program: ExportedProgram, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:

@@ -78,7 +78,8 @@ def function_named(name: str) -> Any:
     if found is None:
         raise FileFormatError(
             f"the program calls {name!r}, which is no operator here",
-            remedy="import the library that registers the operator before loading the file; if it was removed from "
+            remedy="import the library that registers the operator before loading the file (on the command line: "
+            "--import MODULE); if it was removed from "
             "torch, load the file with the version that saved it",
         )
     return found
