@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -114,3 +115,41 @@ def test_len_leaves_a_size_free(function: Callable[..., Any]) -> None:
         x = torch.randn(size, 2)
         for each in (program, program.run_decompositions()):
             torch.testing.assert_close(each.module()(x), function(x))
+
+
+ARRAYS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: torch.from_numpy(np.arange(x.shape[0])),
+    lambda x: torch.tensor(np.arange(x.shape[0])),
+    lambda x: torch.as_tensor(np.arange(x.shape[0]) * 2.5),
+    lambda x: torch.from_numpy(np.outer(np.arange(x.shape[0]), np.ones(2))),
+    lambda x: torch.from_numpy(np.arange(x.shape[0]) > 1),
+]
+
+
+@pytest.mark.parametrize("function", ARRAYS)
+def test_arrays_of_numpys_fix_the_size_that_they_are_made_of(function: Callable[..., Any]) -> None:
+    x = torch.ones(3)
+    program = tintype.export(function, (x,), dynamic_shapes={"x": {0: tintype.Dim.AUTO}})
+    made, wanted = program.module()(x), function(x)
+    assert made.dtype == wanted.dtype and torch.equal(made, wanted)
+    assert "x.shape[0] = 3" in str(program.contract())
+    with pytest.raises(tintype.InputMismatchError):
+        program.module()(torch.ones(4))
+    with pytest.raises(tintype.ConstraintViolationError, match="test_numbers_in_tensors") as raised:
+        tintype.export(function, (x,), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+    assert "n = 3" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.tensor(np.array([x.shape[0]]) * 2),
+        lambda x: torch.tensor(np.array([x.shape[0], 1]) * 1.5),
+        lambda x: torch.from_numpy(np.array([x.shape[0], 0.5])),
+    ],
+)
+def test_arrays_of_numbers_that_vary(function: Callable[..., Any]) -> None:
+    module = tintype.export(function, (torch.ones(3),), dynamic_shapes={"x": {0: tintype.Dim("n")}}).module()
+    for size in (3, 0, 1, 5):
+        made, wanted = module(torch.ones(size)), function(torch.ones(size))
+        assert made.dtype == wanted.dtype and torch.equal(made, wanted)

@@ -166,6 +166,9 @@ def _tensor_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
         result = NotImplemented
+        if _holds_objects(data):
+            data, dtype = _as_numbers(data)
+            kwargs = {"dtype": dtype, **kwargs} if dtype is not None else kwargs
         if isinstance(data, _MAY_VARY) and not args and _asking_recorder() is not None:
             result = tensor_of(data, **kwargs)
         if result is NotImplemented:
@@ -183,17 +186,31 @@ def _from_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.from_numpy`` of an array of numbers that vary, which NumPy keeps as objects."""
 
     def make(array: Any) -> Any:
-        if getattr(getattr(array, "dtype", None), "kind", "") == "O" and _asking_recorder() is not None:
-            kinds = {type(item) for item in array.ravel().tolist()}
-            if kinds <= {int, bool, float, torch.SymInt, torch.SymBool, torch.SymFloat}:
-                dtype = torch.bool if kinds <= {bool, torch.SymBool} else torch.int64
-                dtype = torch.float64 if kinds & {float, torch.SymFloat} else dtype  # as NumPy would have them
-                result = tensor_of(array.tolist(), dtype=dtype)
-                if result is not NotImplemented:
-                    return result
-        return function(array)
+        numbers, dtype = _as_numbers(array) if _holds_objects(array) else (array, None)
+        return function(numbers) if dtype is None else tensor_of(numbers, dtype=dtype)
 
     return functools.update_wrapper(make, function)
+
+
+def _holds_objects(value: Any) -> bool:
+    """Whether a program that is captured has an array of objects."""
+    recorder = active_recorder() if getattr(getattr(value, "dtype", None), "kind", "") == "O" else None
+    return recorder is not None and recorder.is_recording
+
+
+def _as_numbers(array: Any) -> tuple[Any, torch.dtype | None]:
+    """An array that NumPy keeps as objects, since numbers that vary are or were among them: a list and the dtype that
+    NumPy would have them in, if they still are; an array of plain numbers otherwise."""
+    import numpy
+
+    items = array.ravel().tolist()
+    kinds = {type(item) for item in items}
+    if kinds & {torch.SymInt, torch.SymBool, torch.SymFloat}:
+        dtype = torch.bool if kinds <= {bool, torch.SymBool} else torch.int64
+        floats = any(issubclass(kind, (float, torch.SymFloat)) for kind in kinds)
+        return array.tolist(), torch.float64 if floats else dtype
+    plain = numpy.array(items, dtype=None if items else numpy.int64)
+    return (array if plain.dtype.kind not in "biufc" else plain.reshape(array.shape)), None
 
 
 def _asserted(function: Callable[..., Any]) -> Callable[..., Any]:
