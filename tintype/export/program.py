@@ -239,6 +239,9 @@ class ExportedProgram:
     def module(self) -> ProgramModule:
         """A module that runs the program. It owns the buffers that it writes to and shares everything else.
 
+        A tensor that takes a buffer's place and is returned (``self.b = self.b + x; return self.b``) is returned as a
+        copy: what a caller writes to the result does not reach the buffer.
+
         ``module.state()`` has what calls change, and ``module.reset()`` puts it back. :func:`tintype.modules` makes
         modules of several programs that share what they write to.
 

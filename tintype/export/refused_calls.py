@@ -36,19 +36,21 @@ def refuse_call(
 ) -> NoReturn:
     """Raise the error for a call that does not fit."""
     problems = list(_argument_problems(in_spec, names, args, kwargs, calling))
+    instead = ""
     if not problems:
         problems = list(_structure_problems(in_spec, names, args, kwargs))[:1]
-    raise _refusal(in_spec, names, problems, calling)
+        instead = " with an argument of that kind, or export the program with an example of this one"
+    raise _refusal(in_spec, names, problems, calling, instead)
 
 
 def _refusal(
-    in_spec: tree.TreeSpec, names: Sequence[str], problems: Sequence[str], calling: Calling
+    in_spec: tree.TreeSpec, names: Sequence[str], problems: Sequence[str], calling: Calling, instead: str = ""
 ) -> InputStructureError:
     lines = "".join(f"\n  {problem}" for problem in problems)
     return InputStructureError(
         "Trying to flatten user inputs with exported input tree spec: the arguments of this call are not those that "
         f"the program was exported with{':' if lines else ''}{lines}",
-        remedy=f"call it as {_call_text(in_spec, names, calling)}",
+        remedy=f"call it as {_call_text(in_spec, names, calling)}{instead}",
     )
 
 

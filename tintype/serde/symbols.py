@@ -99,6 +99,8 @@ class SymbolReader:
             for size in symbols.dynamic_sizes
         ]
         for size in self.sizes:
+            if isinstance(size.expression, Symbol):
+                size.expression.source = size.source  # so that messages say what it is the size of
             if isinstance(size.dimension, Dim) and isinstance(size.expression, Expr):
                 for root in size.expression.symbols:
                     name_symbol(root, size.dimension.root.name)

@@ -489,6 +489,8 @@ class Environment(Table):
         unknown = sorted((part for part in condition.symbols if part.hint is None), key=str)
         names = ", ".join(f"{part}{_line_text(self._made_at.get(part))}" for part in unknown)
         what = "whether it holds" if condition.kind == "bool" else "its value"
+        if isinstance(condition, Symbol) and condition.kind == "bool":
+            names = f"the data of a tensor, which decide it{_line_text(self._made_at.get(condition))}"
         error = DataDependentError(
             f"Could not guard on data-dependent expression {shown}: {what} is not known while the program is "
             f"captured, because of {names}",

@@ -185,7 +185,7 @@ class Numbers:
             raise CaptureError(
                 f"the symbolic number {number} can't be computed in a captured program",
                 location=user_location(),
-                remedy="compute it on a tensor (torch.log(torch.tensor(float(size)))), or from int(size)",
+                remedy=_on_tensor(number),
             )
         if len(arguments) > 2 and number.operation in _FOLDED:  # the functions take two at a time
             combine = _FOLDED[number.operation]
@@ -203,6 +203,14 @@ class Numbers:
         node = append_call(self.graph, function, arguments, {}, name or function.__name__)
         node.meta = NodeMeta({"val": to_torch(number)}, origin)
         return node
+
+
+def _on_tensor(number: Expr) -> str:
+    """What to write for a number that no operator of numbers computes."""
+    if number.operation == "round_digits":
+        return f"round on a tensor: torch.round(torch.tensor(value), decimals={number.arguments[1]})"
+    name = number.operation if callable(getattr(torch, str(number.operation), None)) else "log"
+    return f"compute it on a tensor (torch.{name}(torch.tensor(float(size)))), or from int(size)"
 
 
 def _may_divide_by_zero(quotient: Expr) -> bool:

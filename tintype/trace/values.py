@@ -47,7 +47,8 @@ def _is_nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         return recorder.example.truth("the program branches on the value of a tensor", fake)
     return recorder.data_dependent(
         "the program branches on the value of a tensor (if, while, bool(), assert)",
-        "write it with tintype.cond or torch.where, or let control_flow='auto', the default, make control flow of it",
+        "write it with tintype.cond or torch.where, and max(), min(), sorted() of tensors with torch.maximum, "
+        "torch.minimum, torch.sort; control_flow='auto', the default, takes an if or a while of the program's own",
     )
 
 
