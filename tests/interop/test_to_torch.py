@@ -167,3 +167,21 @@ def test_compiled_ahead_of_time(tmp_path):
     )
     with torch.no_grad():
         check(torch._inductor.aoti_load_package(package), copy.deepcopy(model), case, True)
+
+
+def test_a_loop_that_may_have_no_step_says_so() -> None:
+    def largest(x: torch.Tensor) -> torch.Tensor:
+        found = x[0]
+        for row in x[1:]:
+            if row.sum() > found.sum():
+                found = row
+        return found
+
+    rows = {"x": {0: tintype.Dim("n", min=1)}}
+    program = tintype.export(largest, (torch.randn(3, 2),), dynamic_shapes=rows)
+    theirs = tintype.interop.to_torch(program).module()
+    x = torch.randn(5, 2)
+    assert torch.equal(theirs(x), largest(x))
+    assert torch.equal(program.module()(x[:1]), x[0])
+    with pytest.raises(RuntimeError, match="a loop of the program has no step for these sizes"):
+        theirs(x[:1])

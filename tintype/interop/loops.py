@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tintype.ir.graph import add_placeholder, output_node, placeholders
 from tintype.ir.names import free_name
@@ -23,6 +25,7 @@ def fit_loops(graph: Graph, bodies: dict[str, Any]) -> None:
         combine: Any = node.args[0]
         if len(combine.users) == 1:
             _give_sizes(node, bodies[combine.target])
+        _assert_a_step(node)
 
 
 def _return_one(condition: GraphModule) -> None:
@@ -59,6 +62,26 @@ def _give_sizes(node: Node, body: GraphModule) -> None:
     if given:
         node.args = (combine, init, xs, (*additional, *given))
         body.recompile()
+
+
+def _assert_a_step(node: Node) -> None:
+    """Let a loop that may have no step say so: torch's ``scan`` looks at a first row, whether or not there is one."""
+    rows: Any = node.args[2]
+    count = rows[0].meta["val"].shape[0]
+    if not isinstance(count, torch.SymInt) or statically_known_true(count >= 1):
+        return
+    with node.graph.inserting_before(node):
+        size = node.graph.call_function(aten.sym_size.int, (rows[0], 0))
+        holds = node.graph.call_function(operator.ge, (size, 1))
+        check = node.graph.call_function(aten._assert_scalar.default, (holds, _NO_STEP))
+    values = ((size, count), (holds, count >= 1), (check, None))
+    for new, value in values:
+        new.meta = {**node.meta, "val": value}
+
+
+_NO_STEP = (
+    "a loop of the program has no step for these sizes, which torch's scan does not take; the program itself does"
+)
 
 
 def _symbols(value: Any) -> set[Any]:
