@@ -114,7 +114,7 @@ class Watching(Policy):
         if id(callable) not in self._quiet:
             self._look_at_call(frame, callable, arguments, keywords)
         for value in (*arguments, *keywords.values()):  # a ufunc writes to what it is given, as much other code does
-            if is_memory(type(value)):
+            if type(value) not in PLAIN and is_memory(type(value)):
                 self.effects.note_content(frame, value)
         if id(callable) not in _RUN_NOTHING and self._users.are_called(callable, (*arguments, *keywords.values())):
             with self.effects.listening(frame):
