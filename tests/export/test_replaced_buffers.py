@@ -81,3 +81,21 @@ def test_a_replacement_has_a_history() -> None:
         outcomes.append(torch.autograd.grad(model(value).sum(), value)[0])
     for outcome in outcomes[1:]:
         torch.testing.assert_close(outcome, outcomes[0])
+
+
+def test_a_buffer_that_a_branch_replaces_is_refused_though_nobody_needs_the_branch() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            def replacing(x: torch.Tensor) -> torch.Tensor:
+                self.state = self.state * 2
+                return x.clone()
+
+            tintype.cond(x.sum() > 0, replacing, lambda x: x.clone(), (x,))
+            return x * 2
+
+    with pytest.raises(tintype.CaptureError, match="made inside of a branch"):
+        tintype.export(Model(), (torch.ones(2),))

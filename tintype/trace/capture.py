@@ -338,8 +338,10 @@ class Capture:
         self.context.environment.settle_failures()
         self._warn_of_lost_gradients()
         self.recorder.numbers.mark_asserted([fact.condition for fact in self.context.environment.assertions])
+        has_inner_graphs = bool(self.graph.find_nodes(op="get_attr"))  # also of operators that nobody needs
         eliminate_dead_code(self.graph)
-        refuse_escaped_tensors(self.graph)
+        if has_inner_graphs:
+            refuse_escaped_tensors(self.graph)
         return self._finish(output_specs, out_spec)
 
     def _look_at_effects(self, effects: Effects, snapshot: Snapshot, stays: Callable[[Change], bool] | None) -> None:

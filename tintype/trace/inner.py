@@ -252,8 +252,6 @@ def replay(recorder: Recorder, function: Any, args: Sequence[Any]) -> Any:
 
 def refuse_escaped_tensors(graph: Graph) -> None:
     """Raise for a graph that uses a tensor which was made inside of a branch or a loop body."""
-    if not graph.find_nodes(op="get_attr"):
-        return
     for node in graph.nodes:
         if any(argument.graph is not graph for argument in node.all_input_nodes):
             raise _escaped()

@@ -333,7 +333,7 @@ class Decomposition:
         self._settle(node, result)
 
     def _certain(self, inputs: list[FakeTensor]) -> tuple[bool, ...]:
-        every = (self.recorder.layouts, self.recorder.image_layouts)
+        every = (self.recorder.layouts, self.recorder.kernel_layouts.images)
         return tuple(layouts.is_certain(fake.node) for layouts in every for fake in inputs)
 
     def _settle(self, node: Node, result: Any) -> None:

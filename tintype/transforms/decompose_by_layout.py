@@ -18,7 +18,7 @@ from tintype.ir.graph import output_node
 from tintype.ir.operator_facts import RESHAPES, VIEWS_OR_COPIES
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import product
-from tintype.transforms.layouts import is_copy
+from tintype.transforms.layouts import NEED_CONTIGUOUS, is_copy
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
@@ -55,8 +55,8 @@ BY_LAYOUT: dict[Any, Callable[..., Any]] = {
 
 
 def told_apart(graph: Graph) -> set[Node]:
-    """The operators of which a caller can tell whether they copied: what they return is an output, and so is what
-    they were given, or it is an input."""
+    """The operators of which somebody can tell whether they copied. A caller can, if what they return is an output,
+    and so is what they were given, or it is an input; a kernel that needs contiguous arguments does."""
     if not any(node.target in VIEWS_OR_COPIES for node in graph.nodes):
         return set()
     chains: list[list[Node]] = []
@@ -67,7 +67,12 @@ def told_apart(graph: Graph) -> set[Node]:
             chain.append(base)
         chains.append(chain)
         roots[chain[-1]] = roots.get(chain[-1], 0) + 1
-    return {
+    for_kernels = {
+        node
+        for node in graph.find_nodes(op="call_function", target=aten.contiguous.default)
+        if any(user.target in NEED_CONTIGUOUS for user in node.users)
+    }
+    return for_kernels | {
         node
         for chain in chains
         if chain[-1].op == "placeholder" or roots[chain[-1]] > 1

@@ -19,11 +19,7 @@ from tintype.trace.recorder import Recorder
 from tintype.transforms.checked_decompositions import COMPOSITES, Table, is_torchs
 from tintype.transforms.decompose_by_layout import BY_LAYOUT
 from tintype.transforms.general_decompositions import GENERAL_DECOMPOSITIONS
-from tintype.transforms.layouts import (
-    CONVOLUTIONS,
-    NEED_CONTIGUOUS,
-    Layouts,
-)
+from tintype.transforms.layouts import NEED_CONTIGUOUS, KernelLayouts, Layouts
 
 aten = torch.ops.aten
 
@@ -52,7 +48,7 @@ class Decomposer(Recorder):
         # the operators of a table whose decompositions are the user's own; None for what was asked for by nobody
         self.of_user = of_user
         self.layouts = Layouts()
-        self.image_layouts = Layouts(CONVOLUTIONS)
+        self.kernel_layouts = KernelLayouts(self.layouts)
         # whether the decomposition that is being recorded depends on what is certain about layouts
         self.asked_for_layout = False
         self._staying: dict[int, bool] = {}  # by id: to hash an operator is a call of a Python function
@@ -86,13 +82,7 @@ class Decomposer(Recorder):
             if result is not NotImplemented:
                 return result
         if self._recording and func in NEED_CONTIGUOUS:
-            # a group norm takes images as convolutions leave them
-            known = self.image_layouts if func is aten.native_group_norm.default else self.layouts
-            positions = NEED_CONTIGUOUS[func]
-            args = [
-                self._contiguous(argument, known) if positions is None or position in positions else argument
-                for position, argument in enumerate(args)
-            ]
+            args = self._contiguous(func, args)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _is_still_called(self, node: Node) -> bool:
@@ -104,12 +94,14 @@ class Decomposer(Recorder):
         origin = None if self.replayed is None else self.replayed.annotated_origin()
         return Origin(None, ()) if origin is None else origin
 
-    def _contiguous(self, argument: Any, known: Layouts) -> Any:
-        """An argument of a kernel that takes contiguous tensors only, whatever the layouts of the inputs."""
-        if type(argument) is not FakeTensor:
-            return argument
+    def _contiguous(self, func: Any, args: Any) -> list[Any]:
+        """The arguments of a kernel that takes contiguous tensors, whatever the layouts of the inputs."""
         self.asked_for_layout = True
-        return argument if known.is_certain(argument.node) else self.record(aten.contiguous.default, argument)
+        nodes = [argument.node if type(argument) is FakeTensor else None for argument in args]
+        args = list(args)
+        for position in self.kernel_layouts.uncertain(func, nodes):
+            args[position] = self.record(aten.contiguous.default, args[position])
+        return args
 
     def _lies_like_an_input(self, func: Any, args: Any) -> bool:
         """Whether an operator makes memory in an order that only a call tells: ``empty_permuted``, which says an

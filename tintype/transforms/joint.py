@@ -53,6 +53,7 @@ from tintype.trace.replaying import replay_graph
 from tintype.trace.sparse.tensor import SparseTensor
 from tintype.transforms.drawn_again import number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
+from tintype.transforms.joint_layouts import give_contiguous_arguments
 from tintype.transforms.real_tensors import RealTensor, hooks_on_saved_tensors_off
 from tintype.tree.subclasses import is_wrapper
 
@@ -570,6 +571,7 @@ def settle_joint_graph(graph: Graph, context: FakeContext, input_specs: list[Inp
         ]
     mutations = functionalize(graph, context, input_specs)
     tidy_joint_graph(graph)
+    give_contiguous_arguments(graph)
     eliminate_dead_code(graph)
     return mutations
 

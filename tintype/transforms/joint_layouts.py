@@ -1,6 +1,8 @@
-"""Calls that are a view or a copy, in joint graphs: they stand in the graph as themselves where it matters which.
+"""Joint graphs in other layouts than the example's.
 
-Functionalization asserts then what it rests on, as in any other program (:mod:`tintype.transforms.doubts`).
+Calls that are a view or a copy stand in the graph as themselves where it matters which; functionalization asserts
+then what it rests on, as in any other program (:mod:`tintype.transforms.doubts`). Kernels that read memory as if it
+were contiguous, which composite operators and autograd's formulas see to, are given what is.
 """
 
 from __future__ import annotations
@@ -8,13 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 from tintype.errors import MutationError
 from tintype.fake.context import FakeContext
+from tintype.fake.tensor import FakeTensor
 from tintype.trace.views_or_copies import ViewOrCopy
 from tintype.transforms.doubts import doubt_between, may_share, write_doubts
-from tintype.transforms.layouts import Layouts
+from tintype.transforms.emit import Emitter
+from tintype.transforms.layouts import NEED_CONTIGUOUS, KernelLayouts, Layouts
 from tintype.transforms.memory import storages_of, written_storages
 
 aten = torch.ops.aten
@@ -61,3 +65,24 @@ def _stands_for_itself(call: ViewOrCopy) -> bool:
     if call.operator is aten.contiguous.default and call.memory_format is not torch.contiguous_format:
         result.kwargs = {"memory_format": call.memory_format}
     return True
+
+
+def give_contiguous_arguments(graph: Graph) -> None:
+    """Let kernels that need contiguous arguments have them in every layout of a functional joint graph's inputs."""
+    known = KernelLayouts(Layouts())
+    for target in NEED_CONTIGUOUS:
+        for node in graph.find_nodes(op="call_function", target=target):
+            nodes = [argument if _is_tensor(argument) else None for argument in node.args]
+            for position in known.uncertain(target, nodes):
+                _make_contiguous(graph, node, position)
+
+
+def _make_contiguous(graph: Graph, node: Node, position: int) -> None:
+    argument: Any = node.args[position]
+    emit = Emitter(graph, argument.meta["val"].context)
+    emit.at = node
+    node.update_arg(position, emit.call(aten.contiguous.default, argument))
+
+
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Node) and type(argument.meta.get("val")) is FakeTensor

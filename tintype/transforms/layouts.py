@@ -71,7 +71,19 @@ NEED_CONTIGUOUS: dict[Any, tuple[int, ...] | None] = dict.fromkeys(
     )
 )  # fmt: skip
 NEED_CONTIGUOUS[aten.native_group_norm.default] = (0,)
+NEED_CONTIGUOUS[aten.native_group_norm_backward.default] = (0, 1)
+NEED_CONTIGUOUS[aten._pdist_backward.default] = (1,)
 NEED_CONTIGUOUS[aten.mkldnn_rnn_layer.default] = (0, 5, 6)  # what goes in, and the two states
+NEED_CONTIGUOUS.update(
+    dict.fromkeys(
+        _overloads(
+            "_scaled_dot_product_flash_attention_for_cpu_backward", "_scaled_dot_product_flash_attention_backward",
+            "_scaled_dot_product_efficient_attention_backward", "_scaled_dot_product_cudnn_attention_backward",
+            "_scaled_dot_product_fused_attention_overrideable_backward",
+        ),
+        (1, 2, 3),  # query, key and value; the gradient may come as it likes
+    )
+)  # fmt: skip
 
 _ONE_LAYOUT = frozenset({torch.contiguous_format, torch.channels_last, torch.channels_last_3d})
 
@@ -142,6 +154,27 @@ class Layouts:
             pending += [argument for argument in arguments if argument not in seen]
             seen.update(arguments)
         return list(found)
+
+
+class KernelLayouts:
+    """Which arguments of kernels must be made contiguous, since only the example's are known to be."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self.layouts = layouts
+        # a group norm takes images as convolutions leave them
+        self.images = Layouts(CONVOLUTIONS)
+
+    def uncertain(self, target: Any, nodes: Sequence[Node | None]) -> Sequence[int]:
+        """The positions of those; ``nodes`` are the arguments that are tensors, None stands for others."""
+        known = self.images if target is aten.native_group_norm.default else self.layouts
+        positions = NEED_CONTIGUOUS[target]
+        found = [
+            position
+            for position, node in enumerate(nodes)
+            if node is not None and (positions is None or position in positions) and not known.is_certain(node)
+        ]
+        # its gradient must lie as the image does
+        return (0, 1) if found and target is aten.native_group_norm_backward.default else found
 
 
 def _deciding(node: Node) -> list[Node]:

@@ -1,0 +1,110 @@
+"""Joint programs whose kernels read memory as if it were contiguous, called with inputs that lie in other ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import tintype
+
+
+class _WithLoss(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        result = self.model(x)
+        return result.sum() + result.sin().sum(), result
+
+
+class _Of(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def _bag(x: torch.Tensor) -> torch.Tensor:
+    return functional.embedding_bag(torch.tensor([[0, 1], [2, 0]]), x, mode="sum")
+
+
+MODELS = {
+    "attention": (_Of(lambda x: functional.scaled_dot_product_attention(x, x * 2, x + 1)), (1, 2, 3, 4)),
+    "group norm of rows": (torch.nn.GroupNorm(1, 3), (3, 3)),
+    "group norm of images": (torch.nn.GroupNorm(2, 4), (2, 4, 3, 5)),
+    "group norm of a convolution": (
+        torch.nn.Sequential(torch.nn.Conv2d(4, 4, 1), torch.nn.GroupNorm(2, 4)),
+        (2, 4, 3, 5),
+    ),
+    "distances": (_Of(functional.pdist), (4, 5)),
+    "an embedding": (_Of(_bag), (3, 4)),
+}
+
+
+def _layouts(*sizes: int) -> dict[str, torch.Tensor]:
+    *first, rows, columns = sizes
+    found = {
+        "contiguous": torch.randn(sizes),
+        "transposed": torch.randn(*first, columns, rows).mT,
+        "strided": torch.randn(*first, rows, 2 * columns)[..., ::2],
+    }
+    if len(sizes) == 4:
+        found["channels last"] = torch.randn(sizes).to(memory_format=torch.channels_last)
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_that_need_contiguous_arguments(name: str) -> None:
+    model, sizes = MODELS[name]
+    model = _WithLoss(model)
+    torch.manual_seed(0)
+    example = (torch.randn(sizes, requires_grad=True),)
+    joint = tintype.export_joint(model, example)
+    programs = {
+        "joint": joint,
+        "decomposed": joint.run_decompositions(),
+        "decomposed twice": joint.run_decompositions().run_decompositions(),
+        "without a table": joint.run_decompositions({}),
+        "of a program": tintype.export_joint(tintype.export(model, example)),
+    }
+    modules = {kind: program.module() for kind, program in programs.items()}
+    for layout, value in _layouts(*sizes).items():
+        x = value.detach().requires_grad_()
+        loss, expected = model(x)
+        (gradient,) = torch.autograd.grad(loss, x)
+        for kind, module in modules.items():
+            (_, found), _, gradients = module(value.detach().requires_grad_())
+            torch.testing.assert_close(found, expected, msg=lambda text, at=(kind, layout): f"{at}: {text}")
+            torch.testing.assert_close(*gradients.values(), gradient, msg=f"the gradient of {kind}, {layout}")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_that_a_program_computes_itself(name: str) -> None:
+    model, sizes = MODELS[name]
+
+    class Inside(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(self.model(x).sin().sum(), x)[0]
+
+    torch.manual_seed(0)
+    module = tintype.export(Inside(), (torch.randn(sizes),)).module()
+    for layout, value in _layouts(*sizes).items():
+        torch.testing.assert_close(module(value), Inside()(value), msg=layout)
+
+
+def test_a_program_decomposed_twice_takes_other_layouts() -> None:
+    program = tintype.export(torch.nn.GroupNorm(1, 3), (torch.randn(3, 3),))
+    twice = program.run_decompositions().run_decompositions().module()
+    value = torch.randn(3, 3).t()
+    torch.testing.assert_close(twice(value), program.module()(value))
