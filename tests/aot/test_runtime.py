@@ -612,3 +612,15 @@ def test_a_complex_gradient_of_a_real_number_is_refused_when_it_is_asked_for() -
         result.abs().sum().backward()
     with pytest.raises(tintype.TintypeError, match="a joint graph needs it"):
         tintype.export_joint(lambda x, z: choose(x, z).abs().sum(), (x, z))
+
+
+def test_what_data_decide_is_checked_before_there_are_gradients() -> None:
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        found = x[x > 0]
+        torch._check(found.shape[0] >= 2)
+        return found * 2
+
+    compiled = tintype.aot.function(positive)
+    assert compiled(torch.ones(3, requires_grad=True)).tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(tintype.RuntimeAssertionError, match=">= 2"):
+        compiled(torch.tensor([1.0, -1.0, -1.0], requires_grad=True))

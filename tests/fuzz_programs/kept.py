@@ -410,6 +410,11 @@ KEPT = [
          "v0 = x0 * 1\nwith torch.no_grad():\n    v1 = v0.contiguous()\nv1 * x0"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
+    Kept("a log of sizes that data decide, and that gradients have", static(), (x("x0"),),
+         "v0 = torch.combinations(self.p0).mul_(2)\n"
+         'torch.ops.fuzz_programs.log(v0[:-1].reshape(-1, 2), "line")\n'
+         "torch.nn.functional.unfold(v0[None, None], 2)\nv0",
+         "self.p0 = torch.nn.Parameter(torch.randn(4))"),
     Kept("conversions that change nothing", dim(n=3), (N,),
          "v0 = (x0 * 2).float()\nv0 += 1\nv1 = (x0 + 1).to(x0.dtype)\nv1.add_(1)\n(v0, x0, v1.type_as(v0))"),
     Kept("a conversion and a source that is written to", static(), (x("x0", "3"),),

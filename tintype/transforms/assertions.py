@@ -19,7 +19,7 @@ from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Environment, Expr, Range, ge, le
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
-from tintype.trace.numbers import Numbers
+from tintype.trace.numbers import Numbers, is_tangent
 
 aten = torch.ops.aten
 
@@ -34,7 +34,8 @@ class AssertionWriter:
         # where each symbol becomes known: the node that has it as its value or as a size
         self.homes: dict[Symbol, Node] = {}
         self.numbers = Numbers(graph)
-        for node in graph.nodes:
+        # tangents are there when the forward half is over: they tell what nothing else does
+        for node in sorted(graph.nodes, key=is_tangent):
             if node.op != "placeholder" and len(self.homes) == len(environment.symbols):
                 break  # inputs tell all there is to know
             self._note(node)
@@ -54,7 +55,7 @@ class AssertionWriter:
                     self.homes.setdefault(symbol, node)
 
     def _note_sizes(self, node: Node, sizes: Sequence[Any]) -> None:
-        is_input = node.op == "placeholder"
+        is_input = node.op == "placeholder" and not is_tangent(node)
         for dimension, size in enumerate(sizes):
             # a size over symbols that are known already may be asked for before this node is there
             if type(size) is not int and (is_input or not size.symbols <= self.homes.keys()):
