@@ -364,3 +364,9 @@ def test_corners_are_not_aligned_beside_antialias(mode: str) -> None:
     with pytest.raises(tintype.TintypeError, match="aligns corners otherwise"):
         tintype.onnx.export(model, (torch.ones(1, 1, 10, 20),), verify=False)
     check(model, torch.arange(35.0).view(1, 1, 5, 7))
+
+
+def test_the_report_tells_that_half_precision_is_wider_on_the_processor() -> None:
+    of_half = tintype.onnx.export(lambda x: (x.half() * 2).float(), (torch.ones(3),))
+    assert "does not become infinite" in str(of_half.report)
+    assert "infinite" not in str(tintype.onnx.export(lambda x: x.half().float() * 2, (torch.ones(3),)).report)

@@ -130,7 +130,22 @@ def _runnable(
     report.notes += translator.shared.notes
     dropped = translator.shared.dropped_checks
     report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
+    if _computes_in_half_precision(built):
+        report.notes.append(
+            "computes in float16: on the processor ONNX Runtime keeps float32 between operators, "
+            "so that what is larger than 65504 there does not become infinite, as it does in torch"
+        )
     return ONNXProgram(built, interface, program=program, report=report)
+
+
+def _computes_in_half_precision(model: ir.Model) -> bool:
+    """Whether an operator that is no conversion gives such numbers."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    return any(
+        node.op_type not in ("Cast", "CastLike") and value.dtype is ir.DataType.FLOAT16
+        for node in nodes
+        for value in node.outputs
+    )
 
 
 def _program(model: Any, args: Sequence[Any], kwargs: dict[str, Any] | None, dynamic_shapes: Any) -> ExportedProgram:
