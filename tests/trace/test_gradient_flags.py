@@ -243,6 +243,15 @@ ASKED: dict[str, Any] = {
     "computed from what is detached": lambda m, y, x: m.weight.detach() * 2,
     "detached in place": lambda m, y, x: (m.weight * 2).detach_(),
     "counted": lambda m, y, x: torch.histc(m.weight, 3),
+    "a view made without gradients": lambda m, y, x: torch.no_grad()(lambda: m.weight[1:])(),
+    "a view of a view made without gradients": lambda m, y, x: torch.no_grad()(lambda: m.weight[1:])()[1:],
+    "a view made without gradients of what is computed": lambda m, y, x: torch.no_grad()((m.weight * 2).view)(3, 1),
+    "a view made without gradients, written to": lambda m, y, x: torch.no_grad()(lambda: y.copy_(m.weight)[1:])(),
+    "detached in place, made by a conversion": lambda m, y, x: after(z := m.weight * 2, z.float().detach_()),
+    "detached in place, given to a conversion": lambda m, y, x: after((z := m.weight * 2).float(), z.detach_()),
+    "detached in place, made by an idle dropout": lambda m, y, x: after(
+        z := m.weight * 2, torch.nn.functional.dropout(z, training=False).detach_()
+    ),
 }
 
 
@@ -251,6 +260,19 @@ def test_who_requires_a_gradient_after_a_write(name: str, mode: str) -> None:
     program = capture(mode, Questions(ASKED[name]), (torch.ones(3),))
     module = tintype.unflatten(program) if mode == "unflattened" else program.module()
     torch.testing.assert_close(module(torch.ones(3)), Questions(ASKED[name])(torch.ones(3)))
+
+
+def test_the_history_of_a_view_that_eager_mode_does_not_tell_is_refused() -> None:
+    def ask(model: Any, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        z = model.weight * 2
+        with torch.no_grad():
+            view = z[1:]
+        return after(view, z.mul_(2))
+
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        Questions(ask)(torch.ones(3))
+    with pytest.raises(tintype.errors.TintypeError, match="a view that was made without gradients"):
+        tintype.export(Questions(ask), (torch.ones(3),))
 
 
 def test_what_was_written_through_a_view_is_held_to_be_like_the_example() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype.errors import TintypeError, VerificationError
-from tintype.fake.tensor import FakeTensor
+from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import placeholders, subgraph_at
 from tintype.ir.printing import describe_value
 from tintype.ir.signature import STATE_KINDS
@@ -85,7 +85,7 @@ class _Checker:
     def _given(self, node: Node, inputs: dict[Node, Any]) -> Any:
         """What an operator gives; None where only a capture could tell."""
         target: Any = node.target
-        own = {argument: self._own(value) for argument, value in inputs.items()}
+        own = {argument: self._own(argument, value) for argument, value in inputs.items()}
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), own.__getitem__)
         try:
             return self.recorder.unrecorded(lambda: target(*args, **kwargs))[0]
@@ -94,9 +94,13 @@ class _Checker:
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise fault(node, f"{target} can't be called so: {str(error).partition(chr(10))[0]}") from error
 
-    def _own(self, value: Any) -> Any:
+    def _own(self, node: Node, value: Any) -> Any:
+        """A node's value for a call. A tensor stands for that node, from which known data are worked out: the one it
+        was recorded as may be gone."""
         translation = self.working_copy.translation
-        return value if translation is None else translated(value, self.context, translation)
+        if translation is not None:
+            value = translated(value, self.context, translation)
+        return make_fake(value.info, self.context, node) if type(value) is FakeTensor else value
 
     def _alike(self, wanted: Any, given: Any) -> bool:
         if isinstance(wanted, torch.Tensor) != isinstance(given, torch.Tensor):

@@ -79,6 +79,14 @@ ITSELF_OR_A_COPY = frozenset({aten.contiguous.default, aten.to.dtype})
 # where a caller can tell which it was.
 VIEWS_OR_COPIES = RESHAPES | ITSELF_OR_A_COPY | {aten.ravel.default}
 
+# In eager mode they return their argument where there is nothing to drop.
+DROPOUTS = (
+    aten.dropout.default,
+    aten.feature_dropout.default,
+    aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+)
+
 # Recurrent layers would become one copy of their body per time step if they were decomposed: they stay operators.
 KEPT_WHOLE = overloads_of(aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu, aten._pad_packed_sequence)
 

@@ -19,7 +19,8 @@ from tintype.fake.info import Storage, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
-from tintype.ir.operator_facts import VIEWS_OR_COPIES, facts_if_operator
+from tintype.ir.operator_facts import DROPOUTS, VIEWS_OR_COPIES, facts_if_operator
+from tintype.symbolic.sizes import decided_zero, product
 from tintype.trace.recorder import Conversion, Recorder
 
 aten = torch.ops.aten
@@ -47,9 +48,28 @@ def unchanged(recorder: Recorder, tensor: Any, fake: FakeTensor, options: dict[s
     return result
 
 
-def is_converted(recorder: Recorder, tensor: FakeTensor) -> bool:
-    """Whether a tensor went into or came out of a conversion that changed nothing: in eager mode these are one."""
-    return any(tensor is known.result or tensor is known.source for known in recorder.conversions)
+def one_in_eager_mode(recorder: Recorder, tensor: FakeTensor) -> list[FakeTensor]:
+    """The tensors that are one object in eager mode: this one, and those that a conversion which changed nothing, or
+    a dropout that dropped nothing, made of it or made it of."""
+    found = [tensor]
+    for known in found:
+        pairs = [(conversion.source, conversion.result) for conversion in recorder.conversions]
+        calls = () if known.node is None else (known.node, *known.node.users)
+        pairs += [(node.args[0].meta["val"], node.meta["val"]) for node in calls if _drops_nothing(node)]
+        for source, result in pairs:
+            other = result if known is source else source if known is result else known
+            if not any(other is one for one in found):
+                found.append(other)
+    return found
+
+
+def _drops_nothing(node: Node) -> bool:
+    """Whether a node is a dropout that returns its argument in eager mode: there is nothing to drop, or it is off."""
+    if node.target not in DROPOUTS:
+        return False
+    arguments: list[Any] = [*node.args, *node.kwargs.values()]
+    _, p, train = arguments
+    return not train or p == 0 or decided_zero(product(node.meta["val"].info.sizes))
 
 
 def settle_conversions(

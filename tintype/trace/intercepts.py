@@ -15,12 +15,13 @@ from tintype.fake.rules.views import alias
 from tintype.fake.tensor import QUESTIONS, FakeTensor, answer, make_fake
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
+from tintype.ir.operator_facts import DROPOUTS
 from tintype.symbolic import Expr, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import decided_same
 from tintype.trace.calls import NOT_HANDLED
-from tintype.trace.conversions import unchanged
+from tintype.trace.conversions import one_in_eager_mode, unchanged
 from tintype.trace.plan import handle_by, plan_for
 from tintype.trace.recorder import Recorder
 
@@ -171,12 +172,7 @@ def _pad_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.inside(padded_together)
 
 
-@intercept(
-    aten.dropout.default,
-    aten.feature_dropout.default,
-    aten.alpha_dropout.default,
-    aten.feature_alpha_dropout.default,
-)
+@intercept(*DROPOUTS)
 def _idle_dropout(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Dropout that drops nothing returns its argument; where it is kept, another tensor over the same memory."""
     arguments: list[Any] = [*args, *kwargs.values()]
@@ -234,10 +230,9 @@ def _randint_like(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """The tensor has no history from here on, so it stands for what ``detach`` makes of it."""
     if recorder.below_autograd and recorder.is_recording:
-        fake = recorder.as_fake(args[0])
-        detached = recorder.record(aten.detach.default, fake)
-        fake.node = detached.node
-        fake.forget_gradient()
+        for fake in one_in_eager_mode(recorder, recorder.as_fake(args[0])):
+            fake.node = recorder.record(aten.detach.default, fake).node
+            fake.forget_gradient()
     return args[0]
 
 

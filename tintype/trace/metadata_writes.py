@@ -20,7 +20,7 @@ from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import is_zero, product
 from tintype.trace.calls import NOT_HANDLED
-from tintype.trace.conversions import is_converted
+from tintype.trace.conversions import one_in_eager_mode
 from tintype.trace.intercepts import intercept
 from tintype.trace.recorder import Recorder
 
@@ -106,8 +106,8 @@ def changed_view(changed: Node) -> MutationError:
 
 
 def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
-    """Whether a tensor is an input or part of the model, also where eager mode would return one from to()."""
-    if tensor.info.storage.frozen or is_converted(recorder, tensor):
+    """Whether a tensor is an input or part of the model, or one with another that the recording keeps apart."""
+    if tensor.info.storage.frozen or len(one_in_eager_mode(recorder, tensor)) > 1:
         return True
     if any(changed is tensor for changed, *_ in recorder.geometry_changes):
         return True  # no placeholder has it as its value any more

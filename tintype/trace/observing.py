@@ -129,6 +129,8 @@ class Observer:
             if fake.has_own_gradient_flag:
                 return True if fact == "is_leaf" else answer
             written = self._written_history(recorder, fake)
+            if fact != "requires_grad" and self._histories_of(recorder).is_unnoticed_view(fake.node):
+                written = Attached(False)
             if written is not None:
                 return self._asked_of_written(recorder, fake, written, fact)
             source = next((known.source for known in recorder.conversions if known.result is fake), None)
@@ -250,12 +252,14 @@ class Observer:
         computed it from one that was written to or detached."""
         if not recorder.below_autograd:
             return None
-        known = self._histories.setdefault(recorder.graph, WrittenHistories(recorder.graph, recorder.modes))
-        attached = known.of(fake.node)
+        attached = self._histories_of(recorder).of(fake.node)
         for node in attached.writes:
             self._note_sources(node, "requires_grad")
         differs = attached.has_history or attached.requires_grad is not fake.info.requires_grad
         return attached if differs else None
+
+    def _histories_of(self, recorder: Recorder) -> WrittenHistories:
+        return self._histories.setdefault(recorder.graph, WrittenHistories(recorder.graph, recorder.modes))
 
     def _asked_of_written(self, recorder: Recorder, fake: FakeTensor, written: Attached, fact: str) -> Any:
         """The answer follows from what was there before, and from what was written."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Graph, Node
 
+from tintype.fake.observed import raise_unknown
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operator_facts import facts_if_operator, starts_anew
 from tintype.ir.regions import GradMode, Region
@@ -50,6 +51,8 @@ class WrittenHistories:
         self._attached: dict[Node, Attached] = {}
         self._last: Node = self._graph._root
         self._region: Region = ()
+        # views that were made while autograd took no notice: how often their memory had been written to by then
+        self._unnoticed: dict[Node, int] = {}
 
     def of(self, node: Node) -> Attached:
         """The history of a node's value by now."""
@@ -61,6 +64,17 @@ class WrittenHistories:
             self._last = self._last._next
             self._visit(self._last)
         return self._attached.get(node) or Attached(_is_flagged(node))
+
+    def is_unnoticed_view(self, node: Node) -> bool:
+        """Whether a node's value is a view that was made while autograd took no notice: it has no history, even if it
+        requires a gradient as what it is a view of does. Eager mode refuses to tell once that was written to."""
+        attached, writes = self.of(node), self._unnoticed.get(node)
+        if writes is not None and attached.requires_grad and len(attached.writes) > writes:
+            raise_unknown(
+                "asks for the history of a view that was made without gradients and whose memory was written to",
+                "make the view where gradients are enabled, or write to a copy",
+            )
+        return writes is not None
 
     def _takes_notice(self) -> bool:
         """Whether autograd takes notice of what runs here."""
@@ -81,6 +95,8 @@ class WrittenHistories:
         base = next((source for source in _behind(node) if _share_memory(source, node)), None)
         if base in self._attached and target is not aten.detach.default:
             self._attached[node] = self._attached[base]
+            if not self._takes_notice():
+                self._unnoticed[node] = len(self._attached[base].writes)
         else:
             self._attached[node] = Attached((has_history and _passes_on(node)) or _is_flagged(node))
 

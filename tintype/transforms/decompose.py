@@ -27,7 +27,6 @@ from tintype.ir.graph import (
     graph_module,
     meta_of,
     name_in_order,
-    output_node,
     set_meta,
     subgraph_at,
 )
@@ -41,15 +40,10 @@ from tintype.symbolic.expression import Expr, Symbol
 from tintype.transforms.attention import with_right_statistics
 from tintype.transforms.checked_decompositions import Table, with_checks
 from tintype.transforms.core_decompositions import core_table
-from tintype.transforms.decompose_by_layout import told_apart
+from tintype.transforms.decompose_by_layout import exposed_nodes, told_apart
 from tintype.transforms.decomposer import Decomposer
-from tintype.transforms.layouts import (
-    as_reshape,
-    is_copy,
-    may_need_copy,
-    take_any_layout,
-)
-from tintype.transforms.views import base_of
+from tintype.transforms.layouts import as_reshape, may_need_copy, take_any_layout
+from tintype.transforms.memory import storages_of
 from tintype.transforms.working_copy import translated
 
 aten = torch.ops.aten
@@ -342,7 +336,7 @@ class Decomposition:
             result = self.recorder.fake_of(result)
         if type(result) is FakeTensor:
             if node in self.exposed:
-                result = self._restrided(result, self._info_of(node))
+                result = self._as_seen(node, node, result)
             self.values[node] = self._settle_one(node, node, result)
         elif isinstance(result, (list, tuple)):
             items = list(self._items_with_strides(node, tuple(result)))
@@ -352,6 +346,16 @@ class Decomposition:
             self.values[node] = tuple(items)
         else:
             self.values[node] = result
+
+    def _as_seen(self, node: Node, place: Node, result: FakeTensor) -> FakeTensor:
+        """A result as the caller gets to see it: with the strides that it had, and in memory of its own where the
+        operator has that and its decomposition returned a view."""
+        given = [fake for fake in map(self._value, node.all_input_nodes) if type(fake) is FakeTensor]
+        if any(fake.info.storage is result.info.storage for fake in given):
+            had = [storage for argument in node.all_input_nodes for storage in storages_of(argument)]
+            if not any(storage in had for storage in storages_of(place)):
+                result = self.recorder.record(aten.clone.default, result)
+        return self._restrided(result, self._info_of(place))
 
     def _settle_one(self, node: Node, place: Node, result: FakeTensor) -> FakeTensor:
         """One of the tensors that a node was decomposed to, in the place of an old node."""
@@ -393,7 +397,7 @@ class Decomposition:
         for user in node.users:
             index: Any = user.args[1] if user.target is operator.getitem else None
             if user in self.exposed and type(items[index]) is FakeTensor:
-                items[index] = self._restrided(items[index], self._info_of(user))
+                items[index] = self._as_seen(node, user, items[index])
         return tuple(items)
 
     def _lift_constant(self, value: torch.Tensor) -> FakeTensor:
@@ -417,20 +421,6 @@ class Decomposition:
             number = value.item()
         options = {"dtype": value.dtype, "device": value.device}
         return self.recorder.record(aten.full.default, list(value.shape), number, **options)
-
-
-def exposed_nodes(graph: Graph) -> set[Node]:
-    """The tensors that a caller gets to see, or views of which he does: their strides are part of the meaning.
-
-    Views are not among them: they are as they were if what they are a view of is.
-    """
-    exposed: set[Node] = set()
-    for node in output_node(graph).all_input_nodes:
-        base = base_of(node)
-        while base is not None and not is_copy(node):
-            node, base = base, base_of(base)
-        exposed.add(node)
-    return exposed
 
 
 def _takes_graphs(before: Node) -> bool:

@@ -80,3 +80,17 @@ def told_apart(graph: Graph) -> set[Node]:
         # as views of the example's layout, reshapes stay views in modules where eager mode has views
         if node.target in VIEWS_OR_COPIES and (is_copy(node) or node.target not in RESHAPES)
     }
+
+
+def exposed_nodes(graph: Graph) -> set[Node]:
+    """The tensors that a caller gets to see, or views of which he does: their strides are part of the meaning.
+
+    Views are not among them: they are as they were if what they are a view of is.
+    """
+    exposed: set[Node] = set()
+    for node in output_node(graph).all_input_nodes:
+        base = base_of(node)
+        while base is not None and not is_copy(node):
+            node, base = base, base_of(base)
+        exposed.add(node)
+    return exposed

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.fx import Graph
 
-aten = torch.ops.aten
-
-DROPOUTS = (
-    aten.dropout.default,
-    aten.feature_dropout.default,
-    aten.alpha_dropout.default,
-    aten.feature_alpha_dropout.default,
-)
+from tintype.ir.operator_facts import DROPOUTS
 
 
 def drop_idle_dropouts(graph: Graph) -> None:

@@ -11,7 +11,7 @@ from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides
 from tintype.fake.promotion import real_of, result_type, to_float
 from tintype.fake.rules.registry import rule
 from tintype.symbolic.expression import Size
-from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one
+from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one, is_zero, product
 
 
 def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
@@ -352,7 +352,7 @@ def lerp(self: TensorInfo, end: TensorInfo, weight: Any) -> TensorInfo:
 
 @rule("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 def dropout(input: TensorInfo, p: float, train: bool) -> TensorInfo:
-    # without training (or with p = 0) eager mode returns the input itself
-    if not train or p == 0:
+    # where there is nothing to drop, or without training, eager mode returns the input itself
+    if not train or p == 0 or is_zero(product(input.sizes)):
         return input
     return elementwise([input], input.dtype)
