@@ -54,6 +54,33 @@ def packed_calls() -> Iterator[Call]:
                 yield operator, (rounded(2, 4, *[7] * dimensions, last=last), packed, 0.2, 1)
 
 
+def embedding_calls() -> Iterator[Call]:
+    """Tables of rows on packed weights."""
+    scales, zeros = torch.full((10,), 0.1), torch.zeros(10)
+    indices, offsets = torch.tensor([1, 2, 4, 5, 4]), torch.tensor([0, 3])
+    for bits, dtype in (("byte", torch.quint8), ("4bit", torch.quint4x2)):
+        table = torch.quantize_per_channel(torch.randn(10, 12), scales, zeros, 0, dtype)
+        packed = quantized.embedding_bag_prepack(table)
+        for rows in (indices, indices[:0]):
+            yield getattr(quantized, f"embedding_{bits}").default, (packed, rows)
+            yield getattr(quantized, f"embedding_bag_{bits}").default, (packed, rows, offsets[: 1 + (len(rows) > 0)])
+        yield getattr(quantized, f"embedding_bag_{bits}").default, (packed, indices[:4].reshape(2, 2))
+
+
+def rounding_calls(value: torch.Tensor) -> Iterator[Call]:
+    """Tensors that are rounded, and those that are made of whole numbers."""
+    two = torch.tensor([0.1, 0.2]), torch.tensor([0, 1])
+    yield aten.quantize_per_tensor.tensors, ([value, value[:1]], *two, torch.quint8)
+    yield aten.dequantize.tensors, ([rounded(3, 4), rounded(2, 4, 5)],)
+    yield aten.quantize_per_tensor_dynamic.default, (value, torch.quint8, False)
+    whole, scales, zeros = value.to(torch.int8), torch.ones(4), torch.zeros(4, dtype=torch.int64)
+    yield aten._make_per_tensor_quantized_tensor.default, (whole, 0.1, 3)
+    yield aten._make_per_channel_quantized_tensor.default, (whole, scales, zeros, 1)
+    one = torch.tensor([0.1]), torch.tensor([0.0])
+    yield aten._fake_quantize_learnable_per_tensor_affine.default, (value, *one, 0, 255, 1.0)
+    yield aten._fake_quantize_learnable_per_channel_affine.default, (value, scales, torch.zeros(4), 1, 0, 255, 1.0)
+
+
 def elementwise_calls(x: torch.Tensor, other: torch.Tensor) -> Iterator[Call]:
     for kind in (quantized.add, quantized.add_relu, quantized.mul, quantized.mul_relu):
         yield kind.default, (x, other, 0.2, 1)
@@ -83,6 +110,7 @@ def normalizing_calls(x: torch.Tensor) -> Iterator[Call]:
 
 def calls() -> Iterator[Call]:
     yield from packed_calls()
+    yield from embedding_calls()
     tensors = [
         rounded(3, 4), rounded(4, 3).t(), rounded(2, 4, 5), rounded(2, 4, 3, 5), rounded(2, 4, 3, 5, last=True),
         rounded(2, 4, 3, 2, 5), rounded(2, 4, 3, 2, 5, last=True),
@@ -95,6 +123,7 @@ def calls() -> Iterator[Call]:
         yield aten.quantize_per_tensor.tensor_qparams, (value, torch.tensor(0.1), torch.tensor(3), torch.quint8)
         zeros = torch.zeros(4, dtype=torch.int64)
         yield aten.quantize_per_channel.default, (value, torch.ones(4), zeros, 1, torch.qint8)
+        yield from rounding_calls(value)
 
 
 CALLS = list(calls())

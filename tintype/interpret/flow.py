@@ -14,6 +14,7 @@ Everything is by the index of operations. ``END`` stands for leaving the functio
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from types import CodeType
@@ -49,7 +50,7 @@ class Flow:
     """The control flow of one code object."""
 
     def __init__(self, code: CodeType, decoded: Decoded) -> None:
-        self.code = code
+        self._code = weakref.ref(code)  # not kept alive: what is known of code goes with it
         self.shared = {*code.co_cellvars, *code.co_freevars}
         self.operations = decoded.operations
         self.names = decoded.names
@@ -68,7 +69,9 @@ class Flow:
     @cached_property
     def depths(self) -> list[int | None]:
         """How high the stack is before every operation; None for one that nothing leads to."""
-        return stack_depths(self.code)
+        code = self._code()
+        assert code is not None  # whoever asks about code has it
+        return stack_depths(code)
 
     def height_at(self, indices: Iterable[int]) -> int | None:
         """The stack that is needed to go on at any of some operations; None where the function is left at all."""

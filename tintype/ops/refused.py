@@ -21,6 +21,7 @@ REFUSALS.update(
         "aoti_call_delegate": ("it calls a library that was compiled for one machine", _ORIGINAL),
         "auto_functionalized_v2": (_COMPILER, "call the operator that it wraps"),
         "autograd_function_apply": (_COMPILER, "call apply() of the torch.autograd.Function"),
+        "control_deps": (_COMPILER, "call the operator that it wraps"),
         "custom_function_call": (
             "it is a torch.autograd.Function inside of a transform of torch.func",
             "call the torch.autograd.Function outside of vmap, grad and their kin",

@@ -201,7 +201,11 @@ _INTEGERS = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: t
 _QUANTIZED = {integer: quantized for quantized, integer in _INTEGERS.items()}
 
 
-def _made_of_integers(x: TensorInfo, *how: Any) -> TensorInfo:
+def _made_of_integers(x: TensorInfo, scale: float, zero_point: int) -> TensorInfo:
+    return fresh_in_format_of(x, x.sizes, _QUANTIZED[x.dtype])
+
+
+def _made_of_integers_by_channel(x: TensorInfo, scales: Any, zero_points: Any, axis: int) -> TensorInfo:
     return fresh(x.sizes, _QUANTIZED[x.dtype], x.device)
 
 
@@ -223,7 +227,7 @@ RULES.setdefault(aten.dequantize.tensors, lambda tensors: [_dequantized(x) for x
 RULES.setdefault(aten.quantize_per_tensor.tensors, _each_quantized)
 RULES.setdefault(aten.quantize_per_tensor_dynamic.default, _by_its_range)
 RULES.setdefault(aten._make_per_tensor_quantized_tensor.default, _made_of_integers)
-RULES.setdefault(aten._make_per_channel_quantized_tensor.default, _made_of_integers)
+RULES.setdefault(aten._make_per_channel_quantized_tensor.default, _made_of_integers_by_channel)
 RULES.setdefault(aten._fake_quantize_learnable_per_tensor_affine.default, _rounded)
 RULES.setdefault(aten._fake_quantize_learnable_per_channel_affine.default, _rounded)
 
