@@ -108,3 +108,42 @@ def test_a_program_decomposed_twice_takes_other_layouts() -> None:
     twice = program.run_decompositions().run_decompositions().module()
     value = torch.randn(3, 3).t()
     torch.testing.assert_close(twice(value), program.module()(value))
+
+
+def _first(x: torch.Tensor) -> torch.Tensor:
+    return x.as_strided((2,), (1,)) * 1
+
+
+AS_STRIDED = {
+    "an input": _first,
+    "in a branch": lambda x: tintype.cond(x.sum() > 0, _first, lambda x: _first(x) * 2, (x,)),
+    "a copy": lambda x: _first(x.clone(memory_format=torch.contiguous_format)),
+    "without gradients": lambda x: _first(x.detach()) + x[:2],
+}
+
+
+@pytest.mark.parametrize("name", AS_STRIDED)
+def test_gradients_of_as_strided_are_right_or_refused(name: str) -> None:
+    model = _WithLoss(_Of(AS_STRIDED[name]))
+    torch.manual_seed(0)
+    example = (torch.randn(4, requires_grad=True),)
+    for joint in (tintype.export_joint(model, example), tintype.export_joint(tintype.export(model, example))):
+        for module in (joint.module(), joint.run_decompositions().module()):
+            for value in (torch.randn(4), torch.randn(8)[::2], torch.randn(8).as_strided((4,), (0,))):
+                if value.stride() != (1,) and name in ("an input", "in a branch"):
+                    with pytest.raises((tintype.InputMismatchError, tintype.RuntimeAssertionError), match="strides"):
+                        module(value.requires_grad_())
+                    continue
+                x = value.detach().requires_grad_()
+                loss, expected = model(x)
+                (gradient,) = torch.autograd.grad(loss, x)
+                (_, found), _, gradients = module(value.detach().requires_grad_())
+                torch.testing.assert_close((found, *gradients.values()), (expected, gradient))
+
+
+def test_gradients_of_as_strided_of_what_lies_as_a_kernel_likes_are_refused() -> None:
+    def of_attention(x: torch.Tensor) -> torch.Tensor:
+        return _first(functional.scaled_dot_product_attention(x, x, x))
+
+    with pytest.raises(tintype.MutationError, match=r"what as_strided\(\) looks at"):
+        tintype.export_joint(_WithLoss(_Of(of_attention)), (torch.randn(1, 2, 3, 4, requires_grad=True),))

@@ -107,7 +107,7 @@ class Expectation:
         if not lies_in_strides(given, expected):
             raise InputMismatchError(
                 f"Expected input at {self.where()} to have the strides {expected}, but got {list(given.stride())}: "
-                "the program writes to memory, and which tensors share it depends on that",
+                "the program writes to memory, or looks at it (as_strided), and what is there depends on that",
                 location=self.because,
                 remedy="pass it in the layout of the example (x.contiguous() if that was contiguous), export with an "
                 "example in this layout, or clone() before the write",

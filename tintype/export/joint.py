@@ -31,7 +31,7 @@ from tintype.trace.subclasses import gradient_parts
 from tintype.trace.views_or_copies import NotedCalls
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import JointCapture, joint_of, scalar_loss, tidy_joint_graph
-from tintype.transforms.joint_layouts import give_contiguous_arguments, settle_views_or_copies
+from tintype.transforms.joint_layouts import settle_layouts, settle_views_or_copies
 from tintype.transforms.working_copy import WorkingCopy
 from tintype.tree.sparse import is_sparse
 
@@ -107,7 +107,7 @@ def export_joint(
 
 def _tidy(graph: Graph) -> None:
     tidy_joint_graph(graph)
-    give_contiguous_arguments(graph)
+    settle_layouts(graph)
 
 
 def _trains_sparse_tensors(mod: Any) -> bool:

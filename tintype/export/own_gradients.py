@@ -19,7 +19,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node
 from tintype.symbolic.location import levels_to_the_user
 from tintype.transforms.joint import JointCapture, tidy_joint_graph
-from tintype.transforms.joint_layouts import give_contiguous_arguments
+from tintype.transforms.joint_layouts import settle_layouts
 
 
 class GradientsInside(JointCapture):
@@ -57,4 +57,4 @@ def _cut_off(leaf: Any) -> Any:
 def without_gradients(graph: Graph) -> None:
     """Let nothing but the results be cut off from gradients."""
     tidy_joint_graph(graph, keep=output_node(graph).all_input_nodes)
-    give_contiguous_arguments(graph)
+    settle_layouts(graph)

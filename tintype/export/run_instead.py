@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tintype.errors import RuntimeAssertionError
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr
 from tintype.symbolic.bridge import from_torch
@@ -24,7 +25,14 @@ def _assert_tensor_metadata(
     tensor: torch.Tensor, size: Any = None, stride: Any = None, *rest: Any, **more: Any
 ) -> None:
     """Strides that mean nothing may be any: those of one element, or of a tensor without elements."""
-    if stride is not None and type(tensor) is not FakeTensor and lies_in_strides(tensor, stride):
+    if stride is not None and type(tensor) is not FakeTensor:
+        if not lies_in_strides(tensor, stride):
+            raise RuntimeAssertionError(
+                f"Expected a tensor of size {list(tensor.shape)} to have the strides {list(stride)}, but got "
+                f"{list(tensor.stride())}: the program rests on how it lies in memory",
+                remedy="pass inputs in the layout of the example, export with an example in this layout, or copy "
+                "the tensor first: clone(memory_format=torch.contiguous_format)",
+            )
         stride = None
     aten._assert_tensor_metadata.default(tensor, size, stride, *rest, **more)
 

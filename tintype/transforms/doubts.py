@@ -266,6 +266,13 @@ def _name(call: Node) -> str:
 
 def _unknown_layout(doubt: Doubt) -> MutationError:
     call = doubt.call
+    if call.target is aten.as_strided.default:
+        return MutationError(
+            "what as_strided() looks at depends on the layout of its argument, which is not known before the program "
+            f"runs, and {doubt.reason}",
+            location=location_of(call),
+            remedy="call clone(memory_format=torch.contiguous_format) before as_strided()",
+        )
     return MutationError(
         f"whether {_name(call)}() copies or returns a view depends on the layout of its argument, which is not known "
         f"before the program runs, and {doubt.reason}",

@@ -53,7 +53,7 @@ from tintype.trace.replaying import replay_graph
 from tintype.trace.sparse.tensor import SparseTensor
 from tintype.transforms.drawn_again import number_draws, reuse_draws
 from tintype.transforms.functionalize import functionalize
-from tintype.transforms.joint_layouts import give_contiguous_arguments
+from tintype.transforms.joint_layouts import settle_layouts
 from tintype.transforms.real_tensors import RealTensor, hooks_on_saved_tensors_off
 from tintype.tree.subclasses import is_wrapper
 
@@ -396,8 +396,10 @@ class JointGraph:
         return graph
 
     def _drop_forward_half(self, graph: Graph) -> None:
-        """Remove what gradients don't need, effects of the forward half with it: they are had when that runs."""
-        later = set(placeholders(graph)[self.input_count :])
+        """Remove what gradients don't need, effects of the forward half with it: they are had when that runs. The
+        layouts that gradients rest on are checked here."""
+        layouts = graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default)
+        later = {*placeholders(graph)[self.input_count :], *layouts}
         for node in graph.nodes:
             if not later.isdisjoint(node.all_input_nodes):
                 later.add(node)
@@ -571,7 +573,7 @@ def settle_joint_graph(graph: Graph, context: FakeContext, input_specs: list[Inp
         ]
     mutations = functionalize(graph, context, input_specs)
     tidy_joint_graph(graph)
-    give_contiguous_arguments(graph)
+    settle_layouts(graph)
     eliminate_dead_code(graph)
     return mutations
 

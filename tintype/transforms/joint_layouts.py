@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from tintype.errors import MutationError
+from tintype.errors import MutationError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.trace.views_or_copies import ViewOrCopy
-from tintype.transforms.doubts import doubt_between, may_share, write_doubts
+from tintype.transforms.doubts import Doubt, doubt_between, may_share, write_doubts
 from tintype.transforms.emit import Emitter
 from tintype.transforms.layouts import NEED_CONTIGUOUS, KernelLayouts, Layouts
 from tintype.transforms.memory import storages_of, written_storages
@@ -67,8 +67,25 @@ def _stands_for_itself(call: ViewOrCopy) -> bool:
     return True
 
 
-def give_contiguous_arguments(graph: Graph) -> None:
-    """Let kernels that need contiguous arguments have them in every layout of a functional joint graph's inputs."""
+def settle_layouts(graph: Graph) -> None:
+    """Let a functional joint graph be right, or refuse, in every layout of its inputs."""
+    _give_contiguous_arguments(graph)
+    _assert_what_gradients_rest_on(graph)
+
+
+def _assert_what_gradients_rest_on(graph: Graph) -> None:
+    """Assert layouts where gradients flow through ``as_strided``: they go to the elements that lie in the memory that
+    it looks at, which autograd's formula works out from the strides of the example."""
+    layouts = Layouts()
+    for node in graph.find_nodes(op="call_function", target=aten.as_strided.default):
+        base, value = node.args[0], node.meta["val"]
+        if value.requires_grad:
+            doubt = Doubt(node, layouts.sources(base), [], "gradients go to the elements that lie there")
+            raise_all(write_doubts(graph, [doubt], value.context.environment))
+
+
+def _give_contiguous_arguments(graph: Graph) -> None:
+    """Let kernels that need contiguous arguments have them."""
     known = KernelLayouts(Layouts())
     for target in NEED_CONTIGUOUS:
         for node in graph.find_nodes(op="call_function", target=target):
