@@ -18,6 +18,7 @@ for module in (
     "torch._dynamo._trace_wrapped_higher_order_op",
     "torch._higher_order_ops.register_hook",
     "torch._higher_order_ops.triton_kernel_wrap",
+    "torch._inductor.fx_passes.control_dependencies",
 ):
     importlib.import_module(module)
 
