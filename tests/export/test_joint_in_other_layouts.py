@@ -147,3 +147,23 @@ def test_gradients_of_as_strided_of_what_lies_as_a_kernel_likes_are_refused() ->
 
     with pytest.raises(tintype.MutationError, match=r"what as_strided\(\) looks at"):
         tintype.export_joint(_WithLoss(_Of(of_attention)), (torch.randn(1, 2, 3, 4, requires_grad=True),))
+
+
+def test_weights_of_a_group_norm_lie_as_they_like() -> None:
+    def model(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        result = functional.group_norm(x, 1, weight, bias)
+        return result.sin().sum(), result
+
+    torch.manual_seed(0)
+    example = tuple(torch.randn(sizes, requires_grad=True) for sizes in ((3, 3, 2), (3,), (3,)))
+    program, joint = tintype.export(model, example), tintype.export_joint(model, example)
+    given = [torch.randn(3, 3, 2), torch.randn(6)[::2], torch.randn(1).expand(3)]
+    given = [value.requires_grad_() for value in given]
+    expected = model(*given)
+    gradients = torch.autograd.grad(expected[0], given)
+    for module in (program.module(), program.run_decompositions().module()):
+        found = module(*given)
+        torch.testing.assert_close((found, torch.autograd.grad(found[0], given)), (expected, gradients))
+    for module in (joint.module(), joint.run_decompositions().module()):
+        found, _, of_inputs = module(*given)
+        torch.testing.assert_close((found, tuple(of_inputs.values())), (expected, gradients))

@@ -102,6 +102,30 @@ def _of_nothing(tensor: torch.Tensor, weight: Any, bias: Any) -> tuple[torch.Ten
     return result, unknown, unknown.clone()
 
 
+def _group_norm(tensor: torch.Tensor, weight: Any, bias: Any, *options: Any) -> Any:
+    """The kernel reads weights as if they were contiguous, which inputs of the program need not be."""
+    if type(tensor) is FakeTensor:
+        return _normalized_groups(tensor, weight, bias, *options)
+    return _normalized_groups(tensor, _contiguous(weight), _contiguous(bias), *options)
+
+
+def _group_norm_backward(
+    gradient: torch.Tensor, tensor: torch.Tensor, mean: Any, deviation: Any, weight: Any, *options: Any
+) -> Any:
+    """The same, where the gradient is an operator of a joint graph."""
+    if type(tensor) is not FakeTensor:
+        weight = _contiguous(weight)
+    return _gradient_of_group_norm(gradient, tensor, mean, deviation, weight, *options)
+
+
+def _contiguous(weight: Any) -> Any:
+    return None if weight is None else weight.contiguous()
+
+
+_normalized_groups = aten.native_group_norm.default._op
+_gradient_of_group_norm = aten.native_group_norm_backward.default._op
+
+
 def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """In any layouts, as in the program they may be others than in the model."""
     if type(left) is FakeTensor or type(right) is FakeTensor:
@@ -115,5 +139,7 @@ RUN_INSTEAD: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_in_evaluation,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.native_group_norm.default: _group_norm,
+    aten.native_group_norm_backward.default: _group_norm_backward,
     aten.kron.default: _kron,
 }
