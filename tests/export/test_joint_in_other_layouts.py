@@ -169,16 +169,15 @@ def test_weights_of_a_group_norm_lie_as_they_like() -> None:
         torch.testing.assert_close((found, tuple(of_inputs.values())), (expected, gradients))
 
 
-def test_calls_inside_of_loops_are_settled_in_their_graphs() -> None:
+def test_calls_inside_of_a_loop_on_what_requires_gradients() -> None:
     def step(i: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return i + 1, a.contiguous() * 1
 
-    def model(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        looped = tintype.while_loop(lambda i, a: i < 2, step, (torch.zeros((), dtype=torch.int64), x.detach()))[1]
-        return x.sin().sum(), looped
+    def model(x: torch.Tensor) -> torch.Tensor:
+        tintype.while_loop(lambda i, a: i < 0, step, (torch.zeros((), dtype=torch.int64), x))
+        return x.sin().sum()
 
     joint = tintype.export_joint(model, (torch.randn(2, 3, requires_grad=True),))
-    for module in (joint.module(), joint.run_decompositions().module()):
-        for x in (torch.randn(2, 3), torch.randn(3, 2).t()):
-            found, _, gradients = module(x.requires_grad_())
-            torch.testing.assert_close((found, *gradients.values()), (model(x), x.detach().cos()))
+    for x in (torch.randn(2, 3), torch.randn(3, 2).t()):
+        found, _, gradients = joint.module()(x.requires_grad_())
+        torch.testing.assert_close((found, *gradients.values()), (x.sin().sum(), x.detach().cos()))
