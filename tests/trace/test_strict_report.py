@@ -264,6 +264,14 @@ def strictly(model: Any, *args: Any, export: Any = tintype.export, **options: An
     return program, [warning for warning in caught if issubclass(warning.category, tintype.LostEffectWarning)]
 
 
+def test_an_attribute_of_a_tensor_is_told_also_after_another_capture_has_read_one_of_that_name() -> None:
+    value = torch.ones(2)
+    value.foo = 2  # type: ignore[attr-defined]
+    tintype.export(lambda x: x + 1 if hasattr(x, "foo") else x, (value,))
+    program, _ = strictly(set_attribute_of_input, torch.ones(2))
+    assert len(program.report.findings) == 1
+
+
 @pytest.mark.parametrize("function", TOLD, ids=lambda function: function.__qualname__)
 def test_what_is_told(function: Any) -> None:
     kind, text, code = TOLD[function]

@@ -105,7 +105,8 @@ class Effects:
     def note_attribute(self, frame: Frame, owner: Any, name: str) -> None:
         if not issubclass(type(owner), torch.Tensor):
             self.note(AttributePlace, owner, name, frame)
-        elif find_in_class(type(owner), name) is NULL:  # else it is torch's: the recorder hears of it
+        # else it is torch's: the recorder hears of it. What an earlier capture heard of stands in the fakes' class.
+        elif find_in_class(torch.Tensor if type(owner) is FakeTensor else type(owner), name) is NULL:
             text = f"the program sets the attribute {name!r} of a tensor"
             self._on_tensors[id(owner), name] = owner, name, Finding("write", text, location_in(frame), _RETURN)
 
