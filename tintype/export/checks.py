@@ -137,7 +137,6 @@ class Expectation:
             )
 
 
-# Classes of torch's that stand for plain tensors: in its own captures, and on several devices.
 def call_in_parts(call: Any) -> Any:
     """A call with the tensors taken apart that consist of others. What such a tensor's gradient is only its class can
     tell, from the operators that the program has taken apart."""
@@ -157,6 +156,7 @@ def call_in_parts(call: Any) -> Any:
     return with_parts(call)
 
 
+# Classes of torch's that stand for plain tensors: in its own captures, and on several devices.
 _STAND_FOR_TENSORS = ("torch._subclasses.", "torch.distributed.", "tintype.")
 
 

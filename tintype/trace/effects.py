@@ -27,7 +27,7 @@ from tintype.interpret.tracebacks import original_code
 from tintype.symbolic.location import is_internal
 from tintype.trace.changed_state import in_words
 from tintype.trace.findings import Finding
-from tintype.trace.outside_world import WRITERS, environment_write_of, output_of, reading_of
+from tintype.trace.outside_world import WRITERS, output_of, reading_of, writes_to_environment
 from tintype.trace.places import (
     CONTAINERS,
     AttributePlace,
@@ -161,8 +161,7 @@ class Effects:
             return True
         if id(owner) in self._made:
             return False
-        of_environment = environment_write_of(callable, owner, name)
-        if of_environment is not None:
+        if writes_to_environment(callable, owner, name):
             self.note_environment(frame)
             return True
         written = output_of(callable, owner, name, arguments, keywords)

@@ -83,7 +83,6 @@ class SymbolicFunctionMode(TorchFunctionMode):
 aten = torch.ops.aten
 
 
-# In a joint graph their kernels decide themselves, before the recorder gets to see anything.
 def _may_be_repeated(function: Any) -> bool:
     """Whether a function is one of torch's that writes to nothing."""
     if getattr(function, "__module__", "") in ("torch.functional", "torch.nn.functional"):

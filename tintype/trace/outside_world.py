@@ -97,10 +97,9 @@ def _numpys_generators() -> tuple[Any, ...]:
     return () if numpy is None else (numpy.random.RandomState, numpy.random.Generator)
 
 
-def environment_write_of(callable: Any, owner: Any, name: str) -> str | None:
-    """What a call does to the environment; None for one that leaves it alone."""
-    is_method = issubclass(type(owner), ENVIRONMENT) and name in _OF_ENVIRONMENT
-    return "writes to the environment" if is_method or callable in (os.putenv, os.unsetenv) else None
+def writes_to_environment(callable: Any, owner: Any, name: str) -> bool:
+    """Whether a call changes the environment."""
+    return callable in (os.putenv, os.unsetenv) or (issubclass(type(owner), ENVIRONMENT) and name in _OF_ENVIRONMENT)
 
 
 def opens_to_write(callable: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:

@@ -27,15 +27,15 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.defa
 
 
 def settle_views_or_copies(graph: Graph, calls: list[ViewOrCopy], context: FakeContext) -> list[MutationError]:
-    """Let noted calls be operators of a graph if memory that they may share is written to; returns what can't be
-    captured. Those inside of branches and loops are settled in their own graphs."""
-    inner = {call.result.graph: None for call in calls if call.result.graph is not graph}
-    problems = [
-        problem
-        for own in inner
-        for problem in settle_views_or_copies(own, [call for call in calls if call.result.graph is own], context)
-    ]
-    calls = [call for call in calls if call.result.graph is graph]
+    """Let noted calls be operators if memory that they may share is written to, those inside of branches and loops in
+    their own graphs; returns what can't be captured."""
+    by_graph: dict[Graph, list[ViewOrCopy]] = {graph: []}
+    for call in calls:
+        by_graph.setdefault(call.result.graph, []).append(call)
+    return [problem for own, noted in by_graph.items() for problem in _settled(own, noted, context)]
+
+
+def _settled(graph: Graph, calls: list[ViewOrCopy], context: FakeContext) -> list[MutationError]:
     reached = may_share([(call.base, call.result) for call in calls], written_storages(graph))
     layouts = Layouts()
     doubts = []
@@ -50,7 +50,7 @@ def settle_views_or_copies(graph: Graph, calls: list[ViewOrCopy], context: FakeC
         if call.result.target is aten.alias.default and call.result.args[0] is call.base:
             call.result.replace_all_uses_with(call.base)
             graph.erase_node(call.result)
-    return problems + write_doubts(graph, [doubt for doubt in doubts if doubt is not None], context.environment)
+    return write_doubts(graph, [doubt for doubt in doubts if doubt is not None], context.environment)
 
 
 def _stands_for_itself(call: ViewOrCopy) -> bool:

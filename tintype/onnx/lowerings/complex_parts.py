@@ -109,6 +109,10 @@ _FILLED: dict[Any, tuple[int | None, complex]] = {
 }  # fmt: skip
 
 
+_LIKE = (aten.zeros_like.default, aten.ones_like.default, aten.full_like.default)
+_NEW = (aten.new_zeros.default, aten.new_ones.default, aten.new_full.default)
+
+
 def _register_filled(target: Any, place: int | None, named: complex) -> None:
     @lowering_of_complex(target)
     def lower(op: Builder, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +124,7 @@ def _register_filled(target: Any, place: int | None, named: complex) -> None:
             filler = op.constant(value, op.program.dtype_of(result))
         else:
             filler = op.constant([complex(value).real, complex(value).imag], op.program.dtype_of(result))
-        if target in (aten.zeros_like.default, aten.ones_like.default, aten.full_like.default):
+        if target in _LIKE:
             shape = op.Shape(args[0])
             if result.dtype.is_complex is not op.node.args[0].meta["val"].dtype.is_complex:
                 is_longer = not result.dtype.is_complex
@@ -128,7 +132,8 @@ def _register_filled(target: Any, place: int | None, named: complex) -> None:
                     op.Shape(args[0], start=0, end=-1) if is_longer else op.Concat(shape, op.constant([2]), axis=0)
                 )
             return op.Expand(filler, shape)
-        sizes = {aten.scalar_tensor.default: []}.get(target, args[1 if "new_" in str(target) else 0] or [])
+        is_number = target is aten.scalar_tensor.default
+        sizes = [] if is_number else args[1 if target in _NEW else 0]
         return op.Expand(filler, op.vector([*sizes, *([2] if result.dtype.is_complex else [])]))
 
 
