@@ -183,3 +183,23 @@ def takes_from_a_variable_of_a_helper(x):
 def test_what_comes_next_is_not_left_to_the_data(function: Any) -> None:
     with pytest.raises(tintype.CaptureError, match="only the data decide which one comes next"):
         tintype.export(function, (torch.ones(3),))
+
+
+def branches_between_yields(x):
+    def steps():
+        y = x
+        for _ in range(3):
+            if y.sum() > 3:
+                y = y - 1
+            else:
+                y = y + 2
+            yield y
+
+    return list(steps()) + [y * 2 for y in steps()]
+
+
+def test_a_generator_may_branch_between_its_yields_in_a_loop() -> None:
+    """The stack of a generator begins with what is sent to it, or the loop's iterator is taken to have gone."""
+    module = tintype.export(branches_between_yields, (torch.ones(3),)).module()
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(3) * 5):
+        torch.testing.assert_close(module(x), branches_between_yields(x))

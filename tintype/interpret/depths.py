@@ -55,6 +55,8 @@ def _depths_at(code: CodeType) -> dict[int, int]:
 
 def _effect(instruction: dis.Instruction, *, jump: bool) -> int:
     """How much higher the stack is after an instruction."""
+    if instruction.opname == "RETURN_GENERATOR":  # goes on with what is sent, which `dis` counts from 3.13 on
+        return 1
     argument = instruction.arg if instruction.opcode >= dis.HAVE_ARGUMENT else None
     if "PRECALL" in dis.opmap:  # is said to take the arguments that the call takes
         if instruction.opname == "PRECALL":
