@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 export OMP_NUM_THREADS ?= 1
 export PIP_NO_INPUT = 1
 
-.PHONY: test view-browser test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx sweep-models joint-models model-shapes round-trips torchscript clients docs lint format dist clean
+.PHONY: test view-browser test-one-process test-modes fuzz fuzz-programs fuzz-flow generation killtest stress test-machine demo bench sweep sweep-onnx onnx-models sweep-models joint-models model-shapes round-trips torchscript clients docs lint format dist clean
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -q
@@ -93,6 +93,10 @@ sweep: $(VENV)/stamp-test
 # torch's operators on ONNX Runtime; docs/onnx_operators.md has the list.
 sweep-onnx: $(VENV)/stamp-test
 	$(BIN)/python -m tests.sweep.onnx_operators --jobs $(WORKERS) --write
+
+# The corpus's open models on ONNX Runtime, at two sizes each; docs/onnx.md has the table.
+onnx-models: $(VENV)/stamp-test $(VENV)/stamp-bench
+	$(BIN)/python -m tests.sweep.onnx_models --write
 
 model-shapes: $(VENV)/stamp-test $(VENV)/stamp-bench
 	$(BIN)/python -m tests.sweep.model_shapes --markdown docs/model_shapes.md

@@ -151,3 +151,22 @@ def test_nothing_is_searched_for() -> None:
 def test_complex_numbers_are_squeezed() -> None:
     x = torch.randn(3, 1, dtype=torch.complex64)
     held(lambda x: (x.squeeze(-1), x.squeeze(), x.squeeze(0), x[None].squeeze((0, 2))), (x,))
+
+
+def test_results_of_64_bits_without_a_sign() -> None:
+    x = torch.tensor([3, 2**63, 7], dtype=torch.uint64)
+    program = tintype.onnx.export(lambda x: torch.cat([x, x]), (x,), verify=False)
+    assert program(x).tolist() == [3, 2**63, 7] * 2 and program(x).dtype is torch.uint64
+
+
+@pytest.mark.parametrize("kernel", [3, 2, 4])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_convolutions_that_keep_sizes_which_vary(kernel: int, dilation: int) -> None:
+    weight, bias = torch.randn(4, 3, kernel, 3), torch.randn(4)
+    model = lambda x: torch.nn.functional.conv2d(x, weight, bias, padding="same", dilation=dilation)  # noqa: E731
+    height, width = tintype.Dim("height"), tintype.Dim("width")
+    shapes = ({2: height, 3: width},)
+    program = tintype.onnx.export(model, (torch.randn(2, 3, 9, 10),), dynamic_shapes=shapes, verify=False)
+    for size in ((9, 10), (8, 31)):
+        x = torch.randn(2, 3, *size)
+        torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)

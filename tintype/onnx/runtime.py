@@ -163,6 +163,8 @@ def _from_runtime(value: Any, kind: str) -> torch.Tensor:
     dtype = _CARRIED.get(kind)
     if dtype is None:
         array = value.numpy()
+        if array.dtype == np.uint64:  # of C's other name for it, which torch does not know
+            array = array.view(np.uint64)
         return torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape)
     shape = value.shape()
     count = int(np.prod(shape, dtype=np.int64))

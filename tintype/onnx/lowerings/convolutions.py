@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tintype.onnx.builder import Builder
+from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.registry import lowering
 
@@ -18,16 +19,23 @@ def _all(value: Any, count: int) -> list[Any]:
     return items * count if len(items) == 1 else items
 
 
+class _Around(NamedTuple):
+    """How much is added before and after each dimension of an image."""
+
+    before: list[Any]
+    after: list[Any]
+
+
 def _convolved(
     op: Builder, dimensions: int, tensor: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     groups: Any,
 ) -> Any:  # fmt: skip
     batched = len(tensor.shape) == dimensions + 2
     image = tensor if batched else op.Unsqueeze(tensor, [0])
-    pads = _all(padding, dimensions)
+    pads = padding if isinstance(padding, _Around) else _Around(*[_all(padding, dimensions)] * 2)
     kernel = [size for size in list(weight.shape)[2:] if isinstance(size, int)]
     result = op.Conv(
-        image, weight, bias, strides=_all(stride, dimensions), pads=[*pads, *pads],
+        image, weight, bias, strides=_all(stride, dimensions), pads=[*pads.before, *pads.after],
         dilations=_all(dilation, dimensions), group=groups,
         kernel_shape=kernel if len(kernel) == dimensions else None,
     )  # fmt: skip
@@ -46,6 +54,25 @@ def _register(target: Any, dimensions: int) -> None:
 _register(aten.conv1d.default, 1)
 _register(aten.conv2d.default, 2)
 _register(aten.conv3d.default, 3)
+
+
+@lowering(
+    aten._convolution_mode.default, aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding
+)  # fmt: skip
+def convolution_of_a_mode(
+    op: Builder, tensor: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: str = "valid",
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    """Paddings that are called "same" depend on the kernel only; what is odd of them is added at the end."""
+    dimensions = len(weight.shape) - 2
+    kernel = list(weight.shape)[2:]
+    if padding == "valid":
+        return _convolved(op, dimensions, tensor, weight, bias, stride, 0, dilation, groups)
+    if not all(isinstance(size, int) for size in kernel):
+        raise LoweringError("the size of its kernel varies, on which its padding depends")
+    both = [step * (size - 1) for step, size in zip(_all(dilation, dimensions), kernel)]
+    around = _Around([each // 2 for each in both], [each - each // 2 for each in both])
+    return _convolved(op, dimensions, tensor, weight, bias, stride, around, dilation, groups)
 
 
 @lowering(aten.convolution.default)
