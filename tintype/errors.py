@@ -66,7 +66,8 @@ class TintypeError(Exception):
     def __str__(self) -> str:
         lines = [self.fact]
         if self.location is not None:
-            lines.append(f"  At: {self.location}")
+            text = self.location.source_line()
+            lines.append(f"  At: {self.location}{f': {text}' if text else ''}")
         if self.remedy is not None:
             lines.append(f"  What to do: {self.remedy}")
         return "\n".join(lines)
@@ -210,9 +211,15 @@ class DataDependentError(CaptureError):
     ... except tintype.DataDependentError as error:
     ...     print(error.id)
     data-dependent
+
+    ``condition`` is what it asked, where that is an expression.
     """
 
     id = "data-dependent"
+
+    def __init__(self, fact: str, *, condition: Any = None, **options: Any) -> None:
+        super().__init__(fact, **options)
+        self.condition = condition
 
 
 class MutationError(CaptureError):

@@ -18,6 +18,7 @@ import torch
 from tintype.errors import Location, StateChangedError
 from tintype.flow.branches import Branch, ended, outcome_of, recording
 from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
+from tintype.flow.extremes import EXTREMES
 from tintype.flow.iterators import take_from
 from tintype.flow.journal import Journal
 from tintype.flow.loops import RecordedLoop
@@ -290,7 +291,7 @@ class FlowPolicy(TorchPolicy):
         return value
 
     def stand_ins(self) -> Mapping[Any, Caller]:
-        return {bool: make_bool, **SEQUENCES}
+        return {bool: make_bool, **SEQUENCES, **EXTREMES}
 
 
 def is_made_anew(kind: Any) -> bool:

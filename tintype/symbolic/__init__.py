@@ -4,7 +4,7 @@
 work on our symbols (imported separately: it needs torch).
 """
 
-from tintype.errors import Location
+from tintype.errors import DataDependentError, Location
 
 from .bits import shift_left, shift_right
 from .division import ceil_div, exact_quotient, floor_div, mod
@@ -12,7 +12,7 @@ from .environment import Assertion, Environment, Guard, Specialization
 from .evaluation import evaluate, substitute
 from .expression import Expr, Size, Symbol
 from .extrema import absolute, choose, maximum, minimum, power
-from .failures import DataDependentError, RequirementError
+from .failures import RequirementError
 from .location import user_location
 from .parse import ExpressionSyntaxError, parse
 from .ranges import Range

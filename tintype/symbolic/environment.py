@@ -16,19 +16,20 @@ learns nothing more; what is made of the program works in a copy (``copy``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType, MappingProxyType
 from typing import Any
 
-from tintype.errors import Location, TintypeError
+from tintype.errors import DataDependentError, Location, TintypeError
 
 from .decide import decide
 from .evaluation import Translation, evaluate
 from .expression import UNSET, Expr, Kind, Size, Symbol
 from .facts import Contradiction, Facts
-from .failures import DataDependentError, FinishedProgramError, RequirementError
+from .failures import FinishedProgramError, RequirementError
 from .location import user_location
 from .raising import needed_answer
 from .ranges import EVERYTHING, INFINITY, Range
@@ -487,24 +488,40 @@ class Environment(Table):
     def _data_dependent(self, condition: Expr, location: Location | None) -> DataDependentError:
         shown = self.facts.replace(condition)
         unknown = sorted((part for part in condition.symbols if part.hint is None), key=str)
-        names = ", ".join(f"{part}{_line_text(self._made_at.get(part))}" for part in unknown)
+        names = ", ".join(f"{part}{_line_text(self._made_at.get(part), location)}" for part in unknown)
         what = "whether it holds" if condition.kind == "bool" else "its value"
         if isinstance(condition, Symbol) and condition.kind == "bool":
-            names = f"the data of a tensor, which decide it{_line_text(self._made_at.get(condition))}"
+            names = f"the data of a tensor, which decide it{_line_text(self._made_at.get(condition), location)}"
         error = DataDependentError(
             f"Could not guard on data-dependent expression {shown}: {what} is not known while the program is "
             f"captured, because of {names}",
             condition=condition,
             location=location,
-            remedy="promise it with torch._check, or compute both ways and choose with torch.where or tintype.cond",
+            remedy=_remedy(condition, location),
         )
         self.refused.append(error)
         return error
 
 
-def _line_text(location: Location | None) -> str:
-    """Where a number comes from, for a message that names it."""
+_EXTREMES = re.compile(r"\b(min|max)\(")
+
+
+def _remedy(condition: Expr, location: Location | None) -> str:
+    if condition.kind != "bool":
+        return (
+            "the program needs the number itself there, as an index of a list, a key or a text: choose among tensors "
+            "instead (torch.tensor(values)[n], torch.where), or make the number an input of the model"
+        )
+    names = sorted(set(_EXTREMES.findall(location.source_line()))) if location is not None else []
+    written = "".join(f"write {name}() of such numbers as torch.sym_{name}(a, b), " for name in names)
+    return f"{written}promise it with torch._check, or compute both ways and choose with torch.where or tintype.cond"
+
+
+def _line_text(location: Location | None, asked_at: Location | None) -> str:
+    """Where a number comes from, for a message that names it and the line that asked for it."""
     if location is None:
         return ""
+    if location == asked_at:
+        return " (from this line)"
     line = location.source_line()
     return f" (from {location}{f': {line}' if line else ''})"

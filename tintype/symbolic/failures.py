@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tintype import errors
-from tintype.errors import Location
-
-
-class DataDependentError(errors.DataDependentError):
-    """The program asked for something that only the data can tell; ``condition`` is what it asked."""
-
-    def __init__(self, fact: str, *, condition: Any, location: Location | None, remedy: str | None) -> None:
-        super().__init__(fact, location=location, remedy=remedy)
-        self.condition = condition
+from tintype.errors import Location, TintypeError
 
 
 class RequirementError(RuntimeError):
@@ -30,7 +21,7 @@ class RequirementError(RuntimeError):
         self.location = location
 
 
-class FinishedProgramError(errors.TintypeError):
+class FinishedProgramError(TintypeError):
     """Somebody asked about the sizes of a program that is there already, and its contract does not tell.
 
     >>> import torch, tintype
