@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from tintype.export.runtime_assertions import RuntimeAssertion
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.runtime_assertions import RuntimeAssertion
 
 aten = torch.ops.aten
 nn = torch._C._nn

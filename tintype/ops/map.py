@@ -65,10 +65,11 @@ def run(body: Callable[..., Any], xs: Sequence[torch.Tensor], args: Sequence[Any
 def _of_no_rows(body: Callable[..., Any], xs: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
     """Without rows there is nothing to stack; what a row of zeros gives tells what there would be, where the function
     itself doesn't."""
-    known = empty_results(body, 0, xs)
+    inputs = [*(x.new_zeros(x.shape[1:]) for x in xs), *args]
+    known = empty_results(body, 0, inputs, xs)
     if known is not None:
         return tuple(known)
-    leaves, spec = tree.flatten(body(*(x.new_zeros(x.shape[1:]) for x in xs), *args))
+    leaves, spec = tree.flatten(body(*inputs))
     return tree.unflatten([leaf.new_empty((0, *leaf.shape)) for leaf in leaves], spec)
 
 

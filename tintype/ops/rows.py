@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from tintype.errors import InvalidRequestError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import output_node
+from tintype.ir.graph import output_node, placeholders
+from tintype.ir.running import call_node
+from tintype.ir.runtime_assertions import RuntimeAssertion
 from tintype.ops.subgraphs import Body
 from tintype.symbolic import eq
 from tintype.symbolic.location import user_location
@@ -83,9 +86,13 @@ def stack(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(rows).contiguous()
 
 
-def empty_results(function: Any, first: int, xs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+def empty_results(
+    function: Any, first: int, inputs: Sequence[Any], xs: Sequence[torch.Tensor]
+) -> list[torch.Tensor] | None:
     """What the results of a function from some position on give when those of no call are stacked: known of captured
-    functions, whose checks would not hold for rows that nobody has. None where sizes vary."""
+    functions, whose checks of data would not hold for rows that nobody has. None where sizes vary.
+
+    ``inputs`` are what a call would get, with rows of zeros: sizes that the function asks for must be theirs."""
     module = function if isinstance(function, GraphModule) else getattr(function, "graph_module", None)
     if module is None:
         return None
@@ -93,7 +100,38 @@ def empty_results(function: Any, first: int, xs: Sequence[torch.Tensor]) -> list
     values: list[Any] = [node.meta.get("val") if isinstance(node, Node) else None for node in results[first:]]
     if any(type(value) is not FakeTensor or not all(type(s) is int for s in value.info.sizes) for value in values):
         return None
+    _check_sizes(module, inputs)
     return [torch.empty((0, *value.info.sizes), dtype=value.info.dtype, device=xs[0].device) for value in values]
+
+
+def _check_sizes(module: GraphModule, inputs: Sequence[Any]) -> None:
+    """Run the assertions of a graph that are about sizes of its inputs alone, on which those of its results rest."""
+    values: dict[Node, Any] = dict(zip(placeholders(module.graph), inputs, strict=True))
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default):
+        condition, message = node.args
+        if _is_of_sizes(condition):
+            RuntimeAssertion(node)(_value_of(condition, values), str(message))
+
+
+def _is_of_sizes(argument: Any) -> bool:
+    """Whether a number follows from the sizes of a graph's inputs."""
+    if not isinstance(argument, Node):
+        return True
+    if argument.target is torch.ops.aten.sym_size.int:
+        return argument.args[0].op == "placeholder"  # type: ignore[union-attr]
+    if not isinstance(argument.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return False
+    return argument.op == "placeholder" or all(_is_of_sizes(source) for source in argument.all_input_nodes)
+
+
+def _value_of(argument: Any, values: dict[Node, Any]) -> Any:
+    """What a number is, computed with all that it follows from."""
+    if not isinstance(argument, Node):
+        return argument
+    if argument not in values:
+        args, kwargs = map_arg((argument.args, argument.kwargs), lambda source: _value_of(source, values))
+        values[argument] = call_node(argument, args, kwargs)
+    return values[argument]
 
 
 def laid_out(carried: Sequence[Any]) -> tuple[Any, ...]:

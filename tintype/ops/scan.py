@@ -135,10 +135,11 @@ def _of_no_rows(
 ) -> list[torch.Tensor]:
     """The outputs where there is nothing to stack; a function that doesn't tell what there would be is called on rows
     of zeros."""
-    known = empty_results(combine, len(init), xs)
+    inputs = [*init, *(x.new_zeros(x.shape[1:]) for x in xs), *additional]
+    known = empty_results(combine, len(init), inputs, xs)
     if known is not None:
         return known
-    results = tuple(combine(*init, *(x.new_zeros(x.shape[1:]) for x in xs), *additional))
+    results = tuple(combine(*inputs))
     return [row.new_empty((0, *row.shape)) for row in results[len(init) :]]
 
 
