@@ -52,6 +52,7 @@ from tintype.trace.subclasses import ReturnsSubclass
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
+from tintype.transforms.loop_copies import refuse_hidden_writes
 from tintype.transforms.regions import wrap_regions
 from tintype.tree.subclasses import with_parts, with_tensors
 
@@ -289,6 +290,8 @@ def _settle(captured: CapturedGraph, stage: Stage, tidy: Callable[[Graph], None]
         if tidy is not None:
             tidy(captured.graph)
         captured.output_specs = [*mutations, *_renamed_outputs(captured)]
+    else:
+        refuse_hidden_writes(captured.graph)
 
 
 def _keep_promises(

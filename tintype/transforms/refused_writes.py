@@ -34,6 +34,16 @@ def frozen(node: Node | None) -> MutationError:
     )
 
 
+def hidden_by_loop(node: Node) -> MutationError:
+    """A write to the result of a loop or to its initial value, which is the same memory where there is no step."""
+    return MutationError(
+        f"{node.target} writes to the result of a loop or to a value that the loop begins with; in eager mode they "
+        "are one tensor where the loop makes no step, and the other one is read afterwards",
+        location=location_of(node),
+        remedy="write to a copy: clone()",
+    )
+
+
 def beyond_base(node: Node) -> MutationError:
     """Memory outside of a tensor's elements is read."""
     return MutationError(
