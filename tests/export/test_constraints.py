@@ -21,8 +21,8 @@ from tintype.export.constraints import (
     DynamicSize,
     check_constraints,
     complex_guards,
-    contract_lines,
 )
+from tintype.export.contract import contract_lines
 from tintype.export.dimensions import Dim, DimHint, dims
 from tintype.export.solution import is_implied
 from tintype.ir.sources import Argument

@@ -76,7 +76,7 @@ def test_a_runtime_assertion_says_what_and_where() -> None:
         assert isinstance(error, (tintype.TintypeError, RuntimeError))
         assert str(error).startswith("Runtime assertion failed for expression Ne(s0, 20)")
         assert "s0 is batch" in str(error)
-        assert "sizes for which Ne(batch, 20) holds" in str(error)
+        assert "sizes for which batch != 20;" in str(error)
         assert error.location is not None
         assert error.location.function == "function"
 

@@ -181,8 +181,7 @@ def _contract(program: schema.Program) -> list[str]:
     """What a program asks of sizes; nothing where all are fixed."""
     if not program.symbols.symbols:
         return []
-    from tintype.export.constraints import contract_lines
-    from tintype.export.contract import Contract
+    from tintype.export.contract import Contract, contract_lines
     from tintype.serde.symbols import SymbolReader
 
     symbols = SymbolReader(program.symbols)

@@ -11,7 +11,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tintype.errors import RefusedSizesWarning, TrainingModeWarning
-from tintype.export.constraints import narrowing, refused_promises
+from tintype.export.asserted import refused_promises
+from tintype.export.constraints import narrowing
 from tintype.export.module import ProgramModule
 from tintype.ir.graph import location_of, subgraphs
 from tintype.symbolic.environment import Guard

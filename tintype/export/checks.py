@@ -195,13 +195,24 @@ def _check_size(where: Source, size: Size, bounds: Range | None, actual: int, sy
         if value is None:
             raise InputMismatchError(
                 f"Expected input {where} = {actual} to be of the form {size}, where {unknown[0]} is an integer",
-                remedy=f"pass a size of the form {named_text(size)}",
+                remedy=_form_text(size, unknown[0]),
             )
         symbols[unknown[0]] = value
     if bounds is not None and actual < bounds.lower:
         raise _out_of_range(f"Expected input at {where} to be >= {bounds.lower}, but got {actual}", size, bounds)
     if bounds is not None and actual > bounds.upper:
         raise _out_of_range(f"Expected input at {where} to be <= {bounds.upper}, but got {actual}", size, bounds)
+
+
+def _form_text(size: Expr, symbol: Symbol) -> str:
+    """What to pass for a size that is a multiple of another one, plus a constant."""
+    name = named_text(symbol)
+    form = linear_in(size, symbol)
+    is_multiple = form is not None and form[1] == 0
+    asked = (
+        f"a multiple of {form[0]}" if form is not None and is_multiple else f"a size of the form {named_text(size)}"
+    )
+    return f"pass {asked}" + (f"; {symbol} is {name} of dynamic_shapes" if name != str(symbol) else "")
 
 
 def _out_of_range(fact: str, size: Expr, bounds: Range) -> InputMismatchError:

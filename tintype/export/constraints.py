@@ -16,20 +16,15 @@ from typing import Literal
 from tintype.errors import ConstraintViolationError, Location
 from tintype.ir.sources import Source
 from tintype.symbolic import (
-    Assertion,
     Environment,
     Expr,
     Guard,
     Range,
     Size,
     Symbol,
-    eq,
-    mod,
     python_source,
     substitute,
 )
-from tintype.symbolic.decide import decide
-from tintype.symbolic.facts import Facts
 from tintype.symbolic.ranges import INFINITY
 
 from .dimensions import Dim, DimHint
@@ -73,7 +68,7 @@ def check_constraints(
     """
     if not environment.guards:
         return
-    names = _Names(sizes)
+    names = SizeNames(sizes)
     if not any(standing > Standing.AUTO for standing in names.standing.values()):
         return
     solution = Solution(environment, names.standing)
@@ -91,7 +86,7 @@ def complex_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> li
     """
     if not environment.guards:
         return []
-    names = _Names(sizes)
+    names = SizeNames(sizes)
     scratch = Environment()
     free: dict[Symbol, Symbol] = {}
 
@@ -119,26 +114,11 @@ def complex_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> li
     return [guard for guard in environment.guards if not is_covered(guard)]
 
 
-def refused_promises(environment: Environment, sizes: Sequence[DynamicSize]) -> list[tuple[str, Location | None]]:
-    """What a program asserts of named sizes that were promised to be anything else too, with the lines.
-
-    That 0 or 1 is refused where nobody spoke of a smallest size is nothing to speak of."""
-    if not environment.guards:
-        return []
-    standing = _Names(sizes).standing
-    asked = [
-        guard
-        for guard in complex_guards(environment, sizes)
-        if all(standing.get(symbol) is Standing.NAMED for symbol in guard.condition.symbols)
-    ]
-    return narrowing(environment, sizes, asked)
-
-
 def narrowing(
     environment: Environment, sizes: Sequence[DynamicSize], guards: Sequence[Guard]
 ) -> list[tuple[str, Location | None]]:
     """Those guards that refuse more than sizes of 0 and 1 that nobody spoke of, as text with their lines."""
-    names = _Names(sizes)
+    names = SizeNames(sizes)
     scratch = Environment()
 
     @functools.cache
@@ -157,94 +137,10 @@ def narrowing(
     return list(refused)
 
 
-def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> list[ContractLine]:
-    """What the final program accepts: each size that was to vary, then the assertions that it makes."""
-    names = _Names(sizes)
-    lines: dict[ContractLine, None] = {}
-    said = Facts()
-    shown: set[Symbol] = set()
-    for size in sizes:
-        if size.expression.kind == "float":
-            lines[ContractLine("size", f"{size.source} is any float", None)] = None
-            continue
-        final = environment.simplify(size.expression)
-        if not isinstance(final, Expr):
-            cause = _cause_of_value(environment, size)
-            lines[ContractLine("specialization", f"{size.source} = {final}", cause)] = None
-        elif (
-            isinstance(size.dimension, DimHint)
-            and isinstance(size.expression, Symbol)
-            and final is not size.expression
-        ):
-            cause = _cause(environment, size.expression, ("eq",))
-            lines[ContractLine("relation", f"{size.source} = {names.text(final)}", cause)] = None
-            said.replacements[size.expression] = final
-        else:
-            lines.update(dict.fromkeys(_size_lines(environment, size, names, shown)))
-    said.congruences.update({symbol: found for symbol, found in environment.congruences.items() if symbol in shown})
-    assertions: list[Guard | Assertion] = [*complex_guards(environment, sizes), *environment.assertions]
-    for found in assertions:
-        if decide(found.condition, said) is not True:
-            text = names.text(found.condition)
-            lines[ContractLine("assertion", text, found.location, found.condition)] = None
-    return list(lines)
-
-
-def _size_lines(
-    environment: Environment, size: DynamicSize, names: _Names, shown: set[Symbol]
-) -> Iterator[ContractLine]:
-    """A size that still varies: its name, and once for each symbol what is known of it."""
-    text = ""
-    if isinstance(size.dimension, Dim) and size.dimension.name != str(size.source):
-        text = f"{size.source} = {size.dimension.name}"
-    location = None
-    congruent: list[ContractLine] = []
-    for symbol in sorted(size.expression.symbols - shown, key=lambda symbol: symbol.serial):
-        shown.add(symbol)
-        name = names.roots[symbol].name if symbol in names.roots else names.sources.get(symbol, str(symbol))
-        bounds = names.accepted(environment, symbol)
-        text += (", " if text else "") + _range_text(name, bounds)
-        if bounds != symbol.declared:
-            location = _cause(environment, symbol, ("le", "ne", "and"), alone=True)
-        found = environment.congruences.get(symbol)
-        if found is not None:
-            cause = _cause(environment, symbol, ("eq", "ne"), alone=True)
-            asked = eq(mod(symbol, found.modulus), found.remainder)
-            text_of_it = f"{name} % {found.modulus} == {found.remainder}"
-            congruent.append(ContractLine("size", text_of_it, cause, asked if isinstance(asked, Expr) else None))
-    if text:
-        yield ContractLine("size", text, location)
-    yield from congruent
-
-
-def _cause_of_value(environment: Environment, size: DynamicSize) -> Location | None:
-    for found in environment.specializations:
-        if isinstance(found.expression, Expr) and not found.expression.symbols.isdisjoint(size.expression.symbols):
-            return found.location
-    return None
-
-
-def _cause(
-    environment: Environment, symbol: Symbol, operations: tuple[str, ...], *, alone: bool = False
-) -> Location | None:
-    """The line of the first guard of such a form on the symbol, or the last one on it alone."""
-    known = environment.replacements
-    for guard in reversed(environment.guards) if alone else environment.guards:
-        if guard.condition.operation not in operations:
-            continue
-        mentioned = guard.condition.symbols
-        if not alone and symbol in mentioned:
-            return guard.location
-        values = [known.get(part, part) for part in mentioned]
-        if alone and {part for value in values if isinstance(value, Expr) for part in value.symbols} == {symbol}:
-            return guard.location
-    return None
-
-
 # -- the report
 
 
-class _Names:
+class SizeNames:
     """What the symbols of the sizes are called, and what was promised about them."""
 
     def __init__(self, sizes: Sequence[DynamicSize]) -> None:
@@ -290,7 +186,7 @@ class _Names:
 class _Report:
     """The problems that a solution shows, and the fixes."""
 
-    def __init__(self, names: _Names, solution: Solution) -> None:
+    def __init__(self, names: SizeNames, solution: Solution) -> None:
         self.names = names
         self.solution = solution
         self.fixes = suggest(solution, names.roots)
@@ -328,7 +224,7 @@ class _Report:
 
     def _narrowed(self, step: Step) -> Iterator[str]:
         for symbol in self.names.named(step.symbols)[:1]:
-            promised = _range_text(self.names.roots[symbol].name, symbol.declared)
+            promised = range_text(self.names.roots[symbol].name, symbol.declared)
             yield (
                 f"  - Not all values of {self.names.subject(symbol)} in the specified range {promised} satisfy "
                 f"the generated guard {self.names.text(step.guard.condition)}.{_at(step.guard.location)}"
@@ -424,7 +320,7 @@ def _at(location: Location | None) -> str:
     return f" ({location}: {line})" if line else f" ({location})"
 
 
-def _range_text(name: str, bounds: Range) -> str:
+def range_text(name: str, bounds: Range) -> str:
     lower, upper = bounds
     if lower == -INFINITY:
         return f"{name} is any integer" if upper == INFINITY else f"{name} <= {upper}"

@@ -7,9 +7,16 @@ from typing import Any
 
 import torch
 
-from tintype.export.constraints import ContractLine
+from tintype.errors import Location
+from tintype.export.asserted import asserted_guards, congruence
+from tintype.export.constraints import ContractLine, DynamicSize, SizeNames, range_text
+from tintype.export.dimensions import Dim, DimHint
 from tintype.export.strict_report import StrictReport
 from tintype.ir.graph import location_of
+from tintype.symbolic import Assertion, Condition, Environment, Expr, Guard, Range, Symbol, and_, ge, le
+from tintype.symbolic.decide import decide
+from tintype.symbolic.facts import Facts
+from tintype.symbolic.ranges import INFINITY
 
 # operators of which only a run decides what they run
 _DECIDED = {
@@ -37,6 +44,104 @@ def left_out_lines(report: Any) -> list[ContractLine]:
     if not isinstance(report, StrictReport):
         return []
     return [ContractLine("left out", f"left out: {found.text}", found.location) for found in report.findings]
+
+
+def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> list[ContractLine]:
+    """What the final program accepts: each size that was to vary, then the assertions that it makes."""
+    names = SizeNames(sizes)
+    lines: dict[ContractLine, None] = {}
+    said = Facts()
+    shown: set[Symbol] = set()
+    for size in sizes:
+        if size.expression.kind == "float":
+            lines[ContractLine("size", f"{size.source} is any float", None)] = None
+            continue
+        final = environment.simplify(size.expression)
+        if not isinstance(final, Expr):
+            cause = _cause_of_value(environment, size)
+            lines[ContractLine("specialization", f"{size.source} = {final}", cause)] = None
+        elif (
+            isinstance(size.dimension, DimHint)
+            and isinstance(size.expression, Symbol)
+            and final is not size.expression
+        ):
+            cause = _cause(environment, size.expression, ("eq",))
+            lines[ContractLine("relation", f"{size.source} = {names.text(final)}", cause)] = None
+            said.replacements[size.expression] = final
+        else:
+            lines.update(dict.fromkeys(_size_lines(environment, size, names, shown)))
+    said.congruences.update({symbol: found for symbol, found in environment.congruences.items() if symbol in shown})
+    for line in lines:
+        if line.condition is not None:
+            said.learn(line.condition)
+    assertions: list[Guard | Assertion] = [*asserted_guards(environment, sizes), *environment.assertions]
+    for found in assertions:
+        if decide(found.condition, said) is not True:
+            text = names.text(found.condition)
+            lines[ContractLine("assertion", text, found.location, found.condition)] = None
+    return list(lines)
+
+
+def _size_lines(
+    environment: Environment, size: DynamicSize, names: SizeNames, shown: set[Symbol]
+) -> Iterator[ContractLine]:
+    """A size that still varies: its name, and once for each symbol what is known of it."""
+    text = ""
+    if isinstance(size.dimension, Dim) and size.dimension.name != str(size.source):
+        text = f"{size.source} = {size.dimension.name}"
+    location = None
+    asserted: Condition = True
+    congruent: list[ContractLine] = []
+    for symbol in sorted(size.expression.symbols - shown, key=lambda symbol: symbol.serial):
+        shown.add(symbol)
+        name = names.roots[symbol].name if symbol in names.roots else names.sources.get(symbol, str(symbol))
+        bounds = environment.range(symbol)
+        text += (", " if text else "") + range_text(name, bounds)
+        if bounds != symbol.declared:
+            location = _cause(environment, symbol, ("le", "ne", "and"), alone=True)
+        if bounds != names.accepted(environment, symbol):  # the program asserts it: more was promised
+            asserted = and_(asserted, *within(symbol, bounds))
+        found = environment.congruences.get(symbol)
+        if found is not None:
+            cause = _cause(environment, symbol, ("eq", "ne"), alone=True)
+            text_of_it = f"{name} % {found.modulus} == {found.remainder}"
+            congruent.append(ContractLine("size", text_of_it, cause, congruence(environment, symbol)))
+    if text:
+        yield ContractLine("size", text, location, asserted if isinstance(asserted, Expr) else None)
+    yield from congruent
+
+
+def within(symbol: Symbol, bounds: Range) -> Iterator[Condition]:
+    """That a symbol is in a range."""
+    lower, upper = bounds
+    if lower > -INFINITY:
+        yield ge(symbol, int(lower))
+    if upper < INFINITY:
+        yield le(symbol, int(upper))
+
+
+def _cause_of_value(environment: Environment, size: DynamicSize) -> Location | None:
+    for found in environment.specializations:
+        if isinstance(found.expression, Expr) and not found.expression.symbols.isdisjoint(size.expression.symbols):
+            return found.location
+    return None
+
+
+def _cause(
+    environment: Environment, symbol: Symbol, operations: tuple[str, ...], *, alone: bool = False
+) -> Location | None:
+    """The line of the first guard of such a form on the symbol, or the last one on it alone."""
+    known = environment.replacements
+    for guard in reversed(environment.guards) if alone else environment.guards:
+        if guard.condition.operation not in operations:
+            continue
+        mentioned = guard.condition.symbols
+        if not alone and symbol in mentioned:
+            return guard.location
+        values = [known.get(part, part) for part in mentioned]
+        if alone and {part for value in values if isinstance(value, Expr) for part in value.symbols} == {symbol}:
+            return guard.location
+    return None
 
 
 class Contract:

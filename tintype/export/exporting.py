@@ -15,8 +15,9 @@ from tintype import ops as _ops  # noqa: F401  (operators register their rules)
 from tintype import tree
 from tintype.errors import ConstraintViolationError, InvalidRequestError, TintypeError
 from tintype.export.advice import warn_of_refused_sizes, warn_of_training_mode
+from tintype.export.asserted import asserted_guards
 from tintype.export.call_spec import CallSpec, ModuleCallEntry
-from tintype.export.constraints import DynamicSize, check_constraints, complex_guards
+from tintype.export.constraints import DynamicSize, check_constraints
 from tintype.export.example_call import ExampleCall
 from tintype.export.given import container_observations
 from tintype.export.input_sizes import InputSizes
@@ -318,7 +319,7 @@ def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:
     conditions = [(assertion.condition, assertion.message) for assertion in environment.assertions]
     if inputs.dynamic:
         conditions += [
-            (guard.condition, assertion_text(guard)) for guard in complex_guards(environment, inputs.dynamic)
+            (guard.condition, assertion_text(guard)) for guard in asserted_guards(environment, inputs.dynamic)
         ]
     AssertionWriter(captured.graph, environment).write(conditions)
 

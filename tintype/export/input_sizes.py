@@ -115,6 +115,7 @@ class InputSizes:
             made = self._root(entry.root, value, source, f", with {entry.root.name} = {value}")
             if not isinstance(made, Symbol):
                 return size
+            made.source = None  # no input is of this size itself
             root = made
         expected = entry.scale * _hint(root) + entry.offset
         if expected != size:

@@ -10,6 +10,7 @@ from torch.fx import Graph
 
 from tintype.export.constraints import DynamicSize, complex_guards
 from tintype.export.program import ExportedProgram
+from tintype.ir.runtime_assertions import NEEDED_AT
 from tintype.symbolic.environment import Guard
 from tintype.symbolic.evaluation import Translation
 from tintype.transforms.assertions import AssertionWriter
@@ -45,6 +46,4 @@ def assert_learned(graph: Graph, copy: WorkingCopy, sizes: Sequence[DynamicSize]
 def assertion_text(guard: Guard) -> str:
     """What a program says when a condition that it rests on does not hold."""
     text = f"Runtime assertion failed for expression {guard.condition}"
-    if guard.location is None:
-        return text
-    return f"{text}: this program was captured for sizes for which it holds, which it needs at {guard.location}"
+    return text if guard.location is None else text + NEEDED_AT.format(guard.location)

@@ -13,8 +13,8 @@ from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.call_spec import CallSpec, ModuleCallEntry
 from tintype.export.checks import InputChecks, flatten_call
-from tintype.export.constraints import DynamicSize, contract_lines
-from tintype.export.contract import Contract, control_flow_lines, left_out_lines
+from tintype.export.constraints import DynamicSize
+from tintype.export.contract import Contract, contract_lines, control_flow_lines, left_out_lines
 from tintype.export.module import ProgramModule, refuse_pickle
 from tintype.export.observed import observed_lines
 from tintype.export.owned_state import OwnedState

@@ -120,7 +120,7 @@ def centered(value: int, modulus: int) -> int:
     return remainder - modulus if 2 * remainder > modulus else remainder
 
 
-def _inverse_range(bounds: Range, scale: int, offset: int) -> Range:
+def inverse_range(bounds: Range, scale: int, offset: int) -> Range:
     """The integers k with ``scale*k + offset`` within the bounds, for scale > 0."""
     lower, upper = bounds
     return Range(
@@ -287,7 +287,7 @@ class Solution:
     def _rescale(self, guard: Guard, parameter: Symbol, scale: int, offset: int) -> None:
         """The parameter is ``scale*k + offset`` for a new parameter k."""
         assert parameter.hint is not None
-        bounds = _inverse_range(parameter.declared, scale, offset)
+        bounds = inverse_range(parameter.declared, scale, offset)
         if bounds.is_point:
             self._fix(guard, parameter)
             return
@@ -310,12 +310,12 @@ class Solution:
             assert congruence is not None, f"the example does not satisfy {guard.condition}"
             p = centered(congruence.remainder, b)
             q = (a * p + constant) // b
-        bounds = _inverse_range(left.declared, b, p).intersect(_inverse_range(right.declared, a, q))
+        bounds = inverse_range(left.declared, b, p).intersect(inverse_range(right.declared, a, q))
         step = Step("related", guard, tuple(self.members[left]), tuple(self.members[right]))
         self.steps.append(step)
         sides = ((left, right, b, p), (right, left, a, q))
         for side, other, scale, offset in sides:
-            kept = scale == 1 and bounds == _inverse_range(side.declared, scale, offset)
+            kept = scale == 1 and bounds == inverse_range(side.declared, scale, offset)
             if not kept and not self._is_named(other):
                 self.steps.append(Step("narrowed", guard, tuple(self.members[side])))
         if bounds.is_point:
@@ -411,7 +411,7 @@ class Solution:
         rescaled: dict[Any, Any] = {}
         for parameter, divisor in divisors.items():
             assert parameter.hint is not None
-            bounds = _inverse_range(parameter.declared, divisor, parameter.hint % divisor)
+            bounds = inverse_range(parameter.declared, divisor, parameter.hint % divisor)
             multiple = parameter_of(self._scratch, parameter.hint // divisor, bounds)
             rescaled[parameter] = divisor * multiple + parameter.hint % divisor
         if not rescaled or not is_implied(substitute(condition, rescaled)):

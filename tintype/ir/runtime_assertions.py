@@ -10,11 +10,14 @@ from torch.fx import Node
 
 from tintype.errors import Location, RuntimeAssertionError
 from tintype.ir.graph import meta_of
-from tintype.symbolic import Expr, named_text
+from tintype.symbolic import Expr, named_text, python_source
 from tintype.symbolic.bridge import from_torch
 
 _assert_scalar = torch.ops.aten._assert_scalar.default._op
 _constrain_range = torch.ops.aten.sym_constrain_range.default._op
+
+# what the message of an assertion in a graph, which other runtimes show, says of the line that needs it
+NEEDED_AT = ": this program was captured for sizes for which it holds, which it needs at {}"
 
 
 class RuntimeAssertion:
@@ -43,6 +46,7 @@ class RuntimeAssertion:
         condition = self._condition()
         if condition is None:
             return RuntimeAssertionError(message, location=self._line(None))
+        message = message.removesuffix(_place_text(self._line(condition)))
         lines = [message, *(f"  {line}" for line in _described(condition))]
         if condition.kind != "bool":
             remedy = (
@@ -53,8 +57,8 @@ class RuntimeAssertion:
             )
         if all(symbol.hint is not None for symbol in condition.symbols):
             remedy = (
-                f"call the program with sizes for which {named_text(condition)} holds (contract() lists what it "
-                "accepts), or export it with an example of these sizes"
+                f"call the program with sizes for which {in_words(condition)}; contract() lists all that it asks "
+                "for. Where the model itself takes these sizes, export it with an example of them"
             )
         else:
             remedy = (
@@ -79,9 +83,38 @@ class RuntimeAssertion:
             for found in stated:
                 if found.condition == condition and found.location is not None:
                     return found.location
+            # what is asked modulo something may say in short what several guards on a size say
+            for guard in reversed(environment.guards if _remainder(condition) is not None else ()):
+                if guard.condition.operation == "eq" and guard.condition.symbols == condition.symbols:
+                    return guard.location
         origin = meta_of(self.node).origin
         frame = origin.user_frame() if origin is not None else None
         return None if frame is None else Location(frame.filename, frame.line, frame.function, frame.source)
+
+
+def _place_text(location: Location | None) -> str:
+    """What the message in a graph says of the line, which the error tells apart."""
+    return "" if location is None else NEEDED_AT.format(location)
+
+
+def in_words(condition: Expr) -> str:
+    """What is asked of sizes, each by the name that the user gave it, or by its place."""
+    names = condition.environment.names
+    called = {
+        symbol: names.get(symbol.name) or (str(symbol.source) if symbol.source is not None else symbol.name)
+        for symbol in condition.symbols
+    }
+    remainder = _remainder(condition)
+    if remainder is not None:
+        multiple, of = remainder.arguments
+        return f"{python_source(multiple, called)} is a multiple of {python_source(of, called)}"
+    return python_source(condition, called)
+
+
+def _remainder(condition: Expr) -> Expr | None:
+    """``Mod(a, b)`` of a condition that it is 0."""
+    difference = condition.arguments[0] if condition.operation == "eq" else None
+    return difference if isinstance(difference, Expr) and difference.operation == "mod" else None
 
 
 def _described(condition: Expr) -> Iterator[str]:
