@@ -29,7 +29,7 @@ from tintype.compiler.policy import CapturePolicy, Hearing
 from tintype.compiler.program import GONE, Program
 from tintype.compiler.sources import Guard, Source, said
 from tintype.compiler.stances import Stance, current_stance, follow
-from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Item, Return
+from tintype.compiler.trace import QUIET_STEPS, Call, Eagerly, Item, Return
 from tintype.compiler.tree_of_runs import DivergedError, KnownError, Place
 from tintype.compiler.undoing import take_back
 from tintype.compiler.varying import Varying
@@ -405,7 +405,7 @@ class Options:
 
 def refuse_breaks(capture: Capture) -> None:
     """Raise an error that names all that is no part of one graph."""
-    breaks = [(call.step, call.location) for call in capture.calls if call.step and call.step != SETS_MODE]
+    breaks = [(call.step, call.location) for call in capture.calls if call.step and call.step not in QUIET_STEPS]
     breaks += [] if capture.reason is None else [capture.reason]
     if breaks:
         lines = [

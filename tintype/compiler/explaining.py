@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tintype.compiler.history import line_of
 from tintype.compiler.sources import Guard
-from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Return
+from tintype.compiler.trace import QUIET_STEPS, Call, Eagerly, Return
 
 if TYPE_CHECKING:
     from tintype.compiler.compiled import Engine
@@ -58,7 +58,9 @@ def lines_of(engine: Engine) -> list[str]:
     guards = sum(isinstance(item, Guard) for item in items)
     lines.append(f"  {count(sum(call.step is None for call in calls), 'operator')}, {count(guards, 'guard')}")
     lines += [
-        f"  break: {call.step}{line_of(call.location)}" for call in calls if call.step and call.step != SETS_MODE
+        f"  break: {call.step}{line_of(call.location)}"
+        for call in calls
+        if call.step and call.step not in QUIET_STEPS
     ]
     lines += [f"  eagerly: {item.reason}{line_of(item.location)}" for item in items if isinstance(item, Eagerly)]
     lines += [f"  captured again: {captured.reasons[0]}" for captured in history.captured if captured.reasons]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tintype.compiler.expressions import Expression
 from tintype.compiler.history import LARGEST_SHARE, LEAST_CAPTURES, line_of
 from tintype.compiler.sources import Guard
-from tintype.compiler.trace import SETS_MODE, Call, Eagerly, Effect, Return
+from tintype.compiler.trace import QUIET_STEPS, Call, Eagerly, Effect, Return
 from tintype.compiler.tree_of_runs import Node
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _summary(engine: Engine) -> str:
         "captures": f"{engine.captures} in {history.capture_seconds * 1000:.1f} ms",
         "runs known": sum(isinstance(item, Return) for item in items),
         "operators": sum(call.step is None for call in calls),
-        "breaks": sum(bool(call.step) and call.step != SETS_MODE for call in calls),
+        "breaks": sum(bool(call.step) and call.step not in QUIET_STEPS for call in calls),
         "guards": sum(isinstance(item, Guard) for item in items),
     }
     if history.not_captured:
@@ -94,7 +94,7 @@ def _node(node: Node) -> str:
 
 
 def _kind(item: Any) -> str:
-    if isinstance(item, Call) and item.step and item.step != SETS_MODE:
+    if isinstance(item, Call) and item.step and item.step not in QUIET_STEPS:
         return "break"
     return type(item).__name__
 

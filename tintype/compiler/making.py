@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable
-from types import MethodType
+from types import BuiltinFunctionType, MethodType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ def expression_of_new(value: Any, expression: Callable[[Any], Expression], _dept
         return ("make", MethodType, (expression(value.__func__), expression(value.__self__)))
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         return ("make", make_namedtuple, (("constant", kind), *map(expression, value)))
+    if isinstance(value, Warning) and _is_plain_warning(value, kind):
+        return ("make", make_warning, (("constant", kind), *map(expression, value.args)))
     return expression_of_object(value, kind, expression)
 
 
@@ -57,6 +59,21 @@ def expression_of_object(value: Any, kind: type, expression: Callable[[Any], Exp
     parts = [("constant", kind), ("constant", base), ("constant", len(content)), *map(expression, content)]
     parts += [part for name, item in attributes.items() for part in (("constant", name), expression(item))]
     return ("make", make_object, tuple(parts))
+
+
+def _is_plain_warning(value: Warning, kind: type) -> bool:
+    """Whether a warning is its class and its arguments, and was not raised."""
+    initialize: Any = kind.__init__  # type: ignore[misc]
+    if not isinstance(initialize, WrapperDescriptorType) or not isinstance(kind.__new__, BuiltinFunctionType):
+        return False
+    is_known = kind.__basicsize__ == BaseException.__basicsize__ and not value.__dict__
+    return is_known and value.__traceback__ is None and value.__cause__ is None and value.__context__ is None
+
+
+def make_warning(kind: Any, *arguments: Any) -> Any:
+    if not issubclass(kind, Warning):  # a file might say so
+        raise TypeError(f"{kind!r} is no class of warnings")
+    return kind(*arguments)
 
 
 def make_deque(limit: int | None, *items: Any) -> Any:

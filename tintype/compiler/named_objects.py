@@ -20,6 +20,7 @@ import torch
 from tintype.compiler import known, making
 from tintype.compiler.calls import canonical
 from tintype.compiler.native_calls import function_of
+from tintype.interpret.warned_lines import warn_at
 from tintype.ir import call_description
 
 # where functions of torch's are looked for by their own name
@@ -213,7 +214,7 @@ class Callables:
         name = str(getattr(function, "__name__", ""))
         if name in self.names or id(function) in known.STATE_WRITES or id(function) in known.PURE:
             return
-        if isinstance(function, FunctionType) and vars(making).get(name) is function:
+        if isinstance(function, FunctionType) and (vars(making).get(name) is function or function is warn_at):
             return
         if type(function) is types.MethodWrapperType or _is_operator(function):
             return

@@ -33,10 +33,11 @@ from tintype.compiler.numbers import (
 )
 from tintype.compiler.operators import METHODS, is_array
 from tintype.compiler.sources import Source
-from tintype.compiler.trace import SETS_MODE
+from tintype.compiler.trace import SETS_MODE, WARNS
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
 from tintype.interpret.lookup import find_in_class
+from tintype.interpret.warned_lines import warn_at
 from tintype.ir.call_values import PLAIN
 
 # builtins that iterate over what they are given, and those that call it
@@ -357,6 +358,8 @@ class NativeCalls(Accesses):
             return self.step(callable, arguments, keywords, f"{name} is called as it is")
         if isinstance(callable, FunctionType) and is_disabled(callable):
             return self.step(callable, arguments, keywords, f"{name} is disabled")
+        if callable is warn_at:
+            return self.step(callable, arguments, keywords, WARNS)
         if known.is_trusted(callable):
             return self.step(callable, arguments, keywords, f"{name} is called for real")
         self.capture.give_up(f"{name} is not interpreted, and may change anything")

@@ -14,6 +14,9 @@ from tintype.errors import Location
 
 # the step that sets a mode of the thread
 SETS_MODE = "a mode of the thread is set"
+WARNS = "a warning is given"
+# steps that are no breaks
+QUIET_STEPS = (SETS_MODE, WARNS)
 
 
 @dataclasses.dataclass(eq=False)

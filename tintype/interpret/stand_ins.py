@@ -18,6 +18,7 @@ from tintype.interpret.handlers.attributes import load_with_care
 from tintype.interpret.handlers.names import content_of
 from tintype.interpret.native import call_among
 from tintype.interpret.policy import Caller, Outcome
+from tintype.interpret.warned_lines import place_of_warning, warn_at
 
 STAND_INS: dict[Any, Caller] = {}
 
@@ -326,15 +327,6 @@ def call_warn(frame: Frame, called: Any, arguments: list[Any], keywords: dict[st
     category = type(message) if isinstance(message, Warning) else UserWarning if category is None else category
     if not (isinstance(category, type) and issubclass(category, Warning)):
         return frame.machine.call_native(frame, called, arguments, keywords)
-    try:
-        about = frame_at(frame, max(0, level - 1))
-    except ValueError:
-        filename, line, namespace = "sys", 1, vars(sys)
-    else:
-        filename, line, namespace = about.code.co_filename, about.line, about.globals
-    registry = namespace.setdefault("__warningregistry__", {})
-    module = namespace.get("__name__") or "<string>"
-    source = named.get("source")
-    warnings.warn_explicit(message, category, filename, line, module, registry, None, source)
-    frame.stack.append(None)
-    return None
+    place = place_of_warning(frame, max(0, level - 1))
+    # a call like others, so that whoever notes calls hears of it
+    return frame.machine.call_native(frame, warn_at, [message, category, place, named.get("source")], None)

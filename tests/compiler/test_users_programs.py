@@ -1,0 +1,85 @@
+"""Programs as users write them, against eager mode."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import tintype
+
+
+def through(graph_module, example_inputs):
+    return graph_module.forward
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager", through])
+
+
+@BACKENDS
+def test_warnings_are_given_by_every_call(backend):
+    def warns(x):
+        y = x * 2
+        warnings.warn("seen", stacklevel=1)
+        return y if y.sum() > 0 else -y
+
+    fast = tintype.compile(warns, backend=backend)
+    for value in (1.0, 1.0, -1.0, 1.0, -1.0):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert torch.equal(fast(torch.full((2,), value)), torch.full((2,), 2.0))
+        assert [(str(w.message), w.filename, w.lineno) for w in caught] == [
+            ("seen", __file__, warns.__code__.co_firstlineno + 2)
+        ]
+    assert "break: a warning" not in fast.explain()
+
+
+@BACKENDS
+def test_warnings_about_callers_name_the_line_of_each_caller(backend):
+    def warns(x):
+        warnings.warn(UserWarning("objects", "too"), stacklevel=2)
+        return x + 1
+
+    fast, found = tintype.compile(warns, backend=backend), []
+    for _ in range(3):
+        for function in (fast, warns):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                function(torch.ones(2))
+            (warning,) = caught
+            found.append((warning.filename, warning.lineno, warning.message.args))
+    assert found == [found[0]] * 6 and found[0][0] == __file__ and found[0][2] == ("objects", "too")
+    assert "eagerly" not in fast.explain()
+
+
+def test_a_warning_that_is_an_error_can_be_caught():
+    def warns(x):
+        try:
+            warnings.warn("seen", stacklevel=1)
+        except UserWarning:
+            return x * 2
+        return x + 1
+
+    fast = tintype.compile(warns)
+    for action in ("error", "ignore", "error", "ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            assert torch.equal(fast(torch.ones(2) * 3), warns(torch.ones(2) * 3))
+
+
+def warns_and_doubles(x):
+    warnings.warn("saved", stacklevel=1)
+    return x * 2
+
+
+def test_warnings_are_given_by_saved_runs(tmp_path):
+    fast = tintype.compile(warns_and_doubles, fullgraph=True)
+    with pytest.warns(UserWarning, match="saved"):
+        fast(torch.ones(2))
+    fast.save(tmp_path / "runs")
+    loaded = tintype.compile.load(tmp_path / "runs", warns_and_doubles)
+    with pytest.warns(UserWarning, match="saved") as caught:
+        assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
+    assert [warning.lineno for warning in caught] == [warns_and_doubles.__code__.co_firstlineno + 1]
+    assert "0 captures" in loaded.explain()
