@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 
 import pytest
@@ -83,3 +84,25 @@ def test_warnings_are_given_by_saved_runs(tmp_path):
         assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
     assert [warning.lineno for warning in caught] == [warns_and_doubles.__code__.co_firstlineno + 1]
     assert "0 captures" in loaded.explain()
+
+
+@BACKENDS
+def test_an_async_function_runs_as_it_is(backend):
+    async def doubled(x):
+        await asyncio.sleep(0)
+        return x * 2
+
+    fast = tintype.compile(doubled, backend=backend)
+    for size in (1, 2, 0):
+        assert torch.equal(asyncio.run(fast(torch.ones(size))), torch.full((size,), 2.0))
+
+
+def test_an_async_function_is_no_single_graph():
+    async def doubled(x):
+        return x * 2
+
+    fast = tintype.compile(doubled, fullgraph=True)
+    with pytest.raises(tintype.CaptureError, match="async def"):
+        fast(torch.ones(2))
+    with tintype.set_stance("force_eager"):
+        assert torch.equal(asyncio.run(fast(torch.ones(1))), torch.full((1,), 2.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import os
 import threading
 import time
@@ -97,7 +98,15 @@ class Engine:
         self.has_waited = False
         self._stand_ins: dict[Any, Engine] = {}
         self.varying = Varying(self.options.dynamic)
+        if self.is_async:
+            self.is_eager, self.why_eager = True, "async def is not captured"
         self.choose()
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calls give coroutines, which others run later, a part at a time."""
+        called = getattr(self.function, "forward", self.function)
+        return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
 
     @property
     def captures(self) -> int:
@@ -156,6 +165,8 @@ class Engine:
 
     def as_it_is(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function itself."""
+        if self.options.fullgraph and self.is_async and current_stance().name != "force_eager":
+            raise CaptureError(f"{self.name!r} is no single graph: it is an async def, which is not captured")
         return self.function(*args, **kwargs)
 
     def timed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
