@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import warnings
 
 import pytest
@@ -106,3 +107,16 @@ def test_an_async_function_is_no_single_graph():
         fast(torch.ones(2))
     with tintype.set_stance("force_eager"):
         assert torch.equal(asyncio.run(fast(torch.ones(1))), torch.full((1,), 2.0))
+
+
+@pytest.mark.parametrize(
+    "operation", [lambda x: x**3, lambda x: 2**x, lambda x: 1 - x, lambda x: 1 / x, lambda x: x.norm()]
+)
+def test_graphs_name_methods_that_are_written_in_python_so_that_their_code_runs(operation):
+    def from_its_code(graph_module, example_inputs):
+        return pickle.loads(pickle.dumps(graph_module)).forward
+
+    fast = tintype.compile(lambda x: operation(x).sum(), backend=from_its_code)
+    for size in (2, 2, 3, 1):
+        x = torch.full((size,), 3.0)
+        assert torch.equal(fast(x), operation(x).sum())

@@ -200,8 +200,17 @@ def add_call(graph: Graph, function: Any, arguments: tuple[Any, ...], keywords: 
     """A call as graphs of torch's have it."""
     if isinstance(function, types.MethodDescriptorType) and arguments and isinstance(arguments[0], Node):
         return graph.call_method(function.__name__, arguments, keywords)
+    method = _METHODS_OF_TENSORS.get(function) if isinstance(function, types.FunctionType) else None
+    if method is not None and arguments and isinstance(arguments[0], Node):
+        return graph.call_method(method, arguments, keywords)
     if isinstance(function, types.WrapperDescriptorType) and function.__name__ == "__getitem__":
         return graph.call_function(operator.getitem, arguments, keywords)
     if isinstance(function, types.MethodWrapperType) and function.__name__ == "__get__":
         return graph.call_function(getattr, (arguments[0], function.__self__.__name__))  # type: ignore[attr-defined]
     return graph.call_function(function, arguments, keywords)
+
+
+# methods of tensors that are written in Python: code of graphs can't name them but as methods
+_METHODS_OF_TENSORS = {
+    function: name for name, function in vars(torch.Tensor).items() if isinstance(function, types.FunctionType)
+}
