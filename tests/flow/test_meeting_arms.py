@@ -74,3 +74,18 @@ def test_arms_that_meet_in_different_steps_of_a_loop(function) -> None:
         for second in (-1.0, 0.1, 0.7, 3.0):
             given = torch.full((3,), first), torch.full((3,), second)
             torch.testing.assert_close(module(*given), function(*given))
+
+
+def assigned_by_one_arm_of_a_step(x):
+    while x.sum() < 10:
+        x = x + 1
+        if x[0] > 2:
+            last = x * 2
+            continue
+        x = x + 0.5
+    return x + last
+
+
+def test_a_variable_that_one_arm_of_a_step_assigns_is_no_python_error_after_the_loop() -> None:
+    with pytest.raises(tintype.CaptureError, match="the variable 'last' is something else in each arm of a branch"):
+        tintype.export(assigned_by_one_arm_of_a_step, (torch.ones(3),))

@@ -90,6 +90,8 @@ class RecordedLoop:
         self._entered: list[Any] = []  # the leaves, as the step has them that runs
         self.memory = Memory()
         self._values: dict[Any, Any] = {}
+        # why variables have no value after a step
+        self._missing: dict[int, BaseException] = {}
 
     def run(self, goes_on: Any, branch: int | None = None) -> End:
         """Record the loop; the frame stands where it is left. ``branch`` decides about a first step."""
@@ -163,7 +165,7 @@ class RecordedLoop:
         raise refuse("a loop that the data decide changes its variables in ever new ways", self.location)
 
     def _open(self) -> None:
-        self.leaves, self.forms = [], {}
+        self.leaves, self.forms, self._missing = [], {}, {}
         for key, value in self.variables.initial().items():
             self.forms[key] = take_apart(value, self.leaves)
         self.positions = [p for p in range(len(self.leaves)) if p not in self.variables.fixed]
@@ -212,6 +214,7 @@ class RecordedLoop:
         finally:
             self.policy.steps.pop()
         self._learn(end, notes)
+        self._missing.update(step.missing or {})
         after: dict[Any, Any] = {slot: step.locals[slot] for slot in self.variables.slots}
         for key in self.variables.places:
             value = notes.after[key]
@@ -315,7 +318,7 @@ class RecordedLoop:
         initial = [self.leaves[position] for position in self.positions]
         self.memory.share(initial, [*results, *further], may_be_initial=self.without_steps is not None)
         values = self._together(list(results), self.frame)
-        missing = dict(self.frame.missing or {})
+        missing = {**(self.frame.missing or {}), **self._missing}
         for slot in self.variables.dead:
             self.frame.locals[slot] = NULL
         for key, place in self.variables.places.items():
