@@ -44,6 +44,19 @@ def test_the_pages_are_among_the_docs() -> None:
     assert (PAGES.parents[1] / "docs" / "errors").resolve() == PAGES
 
 
+def test_pages_and_messages_name_no_file_that_the_wheel_has_not() -> None:
+    for page in PAGES.glob("*.md"):
+        assert not re.findall(r"docs/\S+", page.read_text(encoding="utf-8")), page.name
+    for path in package_files():
+        tree = parse(path)
+        texts = [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        docstrings = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
+        assert not [text for text in texts if "docs/" in text and text not in docstrings], path
+
+
 def raised(code: str, file: Path) -> list[Any]:
     """The ids of what a piece of code raises and warns of."""
     file.write_text(code, encoding="utf-8")

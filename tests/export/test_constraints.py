@@ -85,7 +85,7 @@ def of_shape(*named: tuple[Dim | DimHint, int]) -> list[tuple[Dim | DimHint, int
     return [(dimension, hint, f"{name}.shape[0]") for name, (dimension, hint) in zip("xyzw", named)]
 
 
-HEAD = "For more information, see docs/dynamic_shapes.md."
+HEAD = "For more information: tintype explain constraint-violation"
 
 
 # -- the reports of the behaviour tests

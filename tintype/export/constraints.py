@@ -31,7 +31,7 @@ from .dimensions import Dim, DimHint
 from .solution import Solution, Standing, Step, is_implied, parameter_of, scaled_symbol
 from .suggestions import fix_lines, suggest
 
-_MORE = "For more information, see docs/dynamic_shapes.md."
+_MORE = "For more information: tintype explain constraint-violation"
 
 
 @dataclass(frozen=True)
