@@ -49,17 +49,32 @@ def unchanged(recorder: Recorder, tensor: Any, fake: FakeTensor, options: dict[s
 
 
 def one_in_eager_mode(recorder: Recorder, tensor: FakeTensor) -> list[FakeTensor]:
-    """The tensors that are one object in eager mode: this one, and those that a conversion which changed nothing, or
-    a dropout that dropped nothing, made of it or made it of."""
+    """The tensors that are one object in eager mode: this one, and those that a conversion which changed nothing, a
+    dropout that dropped nothing, or ``contiguous()`` of what is so made of it or made it of."""
     found = [tensor]
     for known in found:
         pairs = [(conversion.source, conversion.result) for conversion in recorder.conversions]
+        pairs += [(known, other) for other in one_by_layout(recorder, known)]
         calls = () if known.node is None else (known.node, *known.node.users)
         pairs += [(node.args[0].meta["val"], node.meta["val"]) for node in calls if _drops_nothing(node)]
         for source, result in pairs:
             other = result if known is source else source if known is result else known
             if not any(other is one for one in found):
                 found.append(other)
+    return found
+
+
+def one_by_layout(recorder: Recorder, tensor: FakeTensor) -> list[FakeTensor]:
+    """The same for calls of ``contiguous()`` alone. Which of them return their argument is a question for the layout,
+    which the program asks with this."""
+    found = [tensor]
+    for known in found:
+        for call in recorder.made_contiguous:
+            if known is call.source or known is call.result:
+                recorder.asked(call.source, "is_contiguous", (call.memory_format,), call.is_one)
+                other = call.result if known is call.source else call.source
+                if call.is_one and not any(other is one for one in found):
+                    found.append(other)
     return found
 
 

@@ -28,7 +28,7 @@ from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
-from tintype.trace.views_or_copies import VIEWS_OR_COPIES
+from tintype.trace.views_or_copies import CONTIGUOUS, VIEWS_OR_COPIES, MadeContiguous
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -65,7 +65,12 @@ class SymbolicFunctionMode(TorchFunctionMode):
             decide_small_sizes(self._recorder, [tensor])
         result = self._called(function, args, kwargs)
         noted = self._recorder.noted_calls
-        return result if noted is None else noted.note(func, tensor, result, kwargs)
+        if noted is None:
+            return result
+        result = noted.note(func, tensor, result, kwargs)
+        if func in CONTIGUOUS and type(tensor) is FakeTensor:
+            self._recorder.made_contiguous.append(MadeContiguous(tensor, result, **kwargs))
+        return result
 
     def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         environment = self._recorder.context.environment

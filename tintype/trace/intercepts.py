@@ -24,6 +24,7 @@ from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.conversions import one_in_eager_mode, unchanged
 from tintype.trace.plan import handle_by, plan_for
 from tintype.trace.recorder import Recorder
+from tintype.trace.views_or_copies import MadeContiguous
 
 aten = torch.ops.aten
 
@@ -224,6 +225,15 @@ def _randint_like(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     if not recorder.below_autograd or not (kwargs.get("dtype") or info.dtype).is_floating_point:
         return NOT_HANDLED
     return recorder.record(func, recorder.record(aten.detach.default, args[0]), *args[1:], **kwargs)
+
+
+@intercept(aten.contiguous.default)
+def _contiguous(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """It may be its argument; which it is matters where one of the two becomes another tensor."""
+    result = recorder.record(func, *args, **kwargs)
+    if recorder.is_recording and type(result) is FakeTensor:
+        recorder.made_contiguous.append(MadeContiguous(recorder.as_fake(args[0]), result, *args[1:], **kwargs))
+    return result
 
 
 @intercept(aten.detach_.default)

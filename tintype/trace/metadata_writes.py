@@ -20,7 +20,7 @@ from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import is_zero, product
 from tintype.trace.calls import NOT_HANDLED
-from tintype.trace.conversions import one_in_eager_mode
+from tintype.trace.conversions import one_by_layout, one_in_eager_mode
 from tintype.trace.intercepts import intercept
 from tintype.trace.recorder import Recorder
 
@@ -49,12 +49,13 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             location=user_location(),
             remedy="use the operator without the underscore, which makes a view",
         )
-    with torch.set_grad_enabled(recorder.modes.grad):  # it is the same tensor, with the history that it has
+    for same in [tensor] if given else one_by_layout(recorder, tensor):
+        with torch.set_grad_enabled(recorder.modes.grad):  # it is the same tensor, with the history that it has
+            recorder.follow_modes()
+            view = recorder.record(_VIEWS[func], same, *args[1:], **kwargs)
         recorder.follow_modes()
-        view = recorder.record(_VIEWS[func], tensor, *args[1:], **kwargs)
-    recorder.follow_modes()
-    recorder.note_became_view(tensor, view)
-    _replace(recorder, tensor, view)
+        recorder.note_became_view(same, view)
+        _replace(recorder, same, view)
     return tensor
 
 
@@ -107,11 +108,12 @@ def changed_view(changed: Node) -> MutationError:
 
 def _is_given(recorder: Recorder, tensor: FakeTensor) -> bool:
     """Whether a tensor is an input or part of the model, or one with another that the recording keeps apart."""
-    if tensor.info.storage.frozen or len(one_in_eager_mode(recorder, tensor)) > 1:
+    same = one_by_layout(recorder, tensor) if recorder.below_autograd else [tensor]
+    if tensor.info.storage.frozen or len(one_in_eager_mode(recorder, tensor)) > len(same):
         return True
-    if any(changed is tensor for changed, *_ in recorder.geometry_changes):
-        return True  # no placeholder has it as its value any more
-    return any(node.meta.get("val") is tensor for node in recorder.graph.find_nodes(op="placeholder"))
+    inputs = [node.meta.get("val") for node in recorder.graph.find_nodes(op="placeholder")]
+    changed = [changed for changed, *_ in recorder.geometry_changes]  # no placeholder has it as its value any more
+    return any(known is fake for known in (*inputs, *changed) for fake in same)
 
 
 def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:

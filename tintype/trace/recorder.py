@@ -48,7 +48,7 @@ from tintype.trace.origin import OriginTracker, program_steps
 from tintype.trace.plan import Plan, plan_for
 from tintype.trace.sparse.tensor import MeetsSparse, call_sparse
 from tintype.trace.subclasses import call_by_subclass
-from tintype.trace.views_or_copies import NotedCalls
+from tintype.trace.views_or_copies import MadeContiguous, NotedCalls
 from tintype.trace.written_sizes import as_sequence, flat_infos, must_grow
 from tintype.tree.sparse import is_sparse
 from tintype.tree.subclasses import is_wrapper
@@ -146,8 +146,8 @@ class Recorder(Answers, TorchDispatchMode):
         # lists of rows whose number varies, and such rows as one tensor again; see tintype.trace.tensor_rows
         self.rows: list[weakref.ref[Any]] = []
         self.kept: list[Any] = []  # what must live as long as the recorder does
-        # those that changed nothing; see tintype.trace.conversions
-        self.conversions: list[Conversion] = []
+        self.conversions: list[Conversion] = []  # those that changed nothing; see tintype.trace.conversions
+        self.made_contiguous: list[MadeContiguous] = []
         self.observer = Observer()
         # what this is part of, for who wants to suspend it
         self.recording: Recording | None = None

@@ -17,7 +17,7 @@ from tintype.fake.tensor import FakeTensor
 
 aten = torch.ops.aten
 
-_CONTIGUOUS = frozenset({torch.Tensor.contiguous, aten.contiguous.default})
+CONTIGUOUS = frozenset({torch.Tensor.contiguous, aten.contiguous.default})
 _RAVELLED = frozenset({torch.Tensor.ravel, torch.ravel})
 _RESHAPED = frozenset(
     {
@@ -25,7 +25,7 @@ _RESHAPED = frozenset(
         aten.reshape.default, aten.flatten.using_ints,
     }
 )  # fmt: skip
-VIEWS_OR_COPIES = _CONTIGUOUS | _RAVELLED | _RESHAPED
+VIEWS_OR_COPIES = CONTIGUOUS | _RAVELLED | _RESHAPED
 
 
 @dataclasses.dataclass
@@ -38,6 +38,20 @@ class ViewOrCopy:
     memory_format: torch.memory_format
     # whether the argument came back, with its history, where a copy would have none
     keeps_history: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeContiguous:
+    """A call of ``contiguous()``, which returns its argument where that is so: what it was given and returned."""
+
+    source: FakeTensor
+    result: FakeTensor
+    memory_format: torch.memory_format = torch.contiguous_format
+
+    @property
+    def is_one(self) -> bool:
+        """Whether both are one object in eager mode, by the example's layout."""
+        return self.source.info.storage is self.result.info.storage
 
 
 class NotedCalls:
