@@ -120,3 +120,31 @@ def test_graphs_name_methods_that_are_written_in_python_so_that_their_code_runs(
     for size in (2, 2, 3, 1):
         x = torch.full((size,), 3.0)
         assert torch.equal(fast(x), operation(x).sum())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.zeros_like,
+        torch.rand_like,
+        lambda x: torch.ones(3),
+        lambda x: torch.zeros(3).add_(x.detach()),
+        lambda x: (x * 2, torch.zeros_like(x))[1],
+    ],
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+@BACKENDS
+def test_results_that_are_made_of_nothing_may_be_written_to(make, requires_grad, backend):
+    weight = torch.nn.Parameter(torch.full((3,), 2.0))
+    fast = tintype.compile(make, backend=backend)
+    for _ in range(3):
+        x = torch.ones(3, requires_grad=requires_grad)
+        torch.manual_seed(0)
+        made = fast(x)
+        torch.manual_seed(0)
+        expected = make(x)
+        assert made._is_view() is expected._is_view() is False
+        with torch.no_grad():
+            other = fast(x)
+        made.mul_(weight)
+        assert not other._is_view() and made.grad_fn is not None

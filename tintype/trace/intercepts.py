@@ -257,6 +257,8 @@ def _detach_what_was_made(recorder: Recorder, func: Any, args: Any, kwargs: Any)
         return NOT_HANDLED
     made = make_fake(alias(tensor.info), recorder.context)
     made.node = tensor.node
+    if not recorder.below_autograd:  # who looks for the tensor that a node made finds the one that the program gets
+        made.node.meta["val"] = made
     return made
 
 

@@ -524,7 +524,7 @@ class Recorder(Answers, TorchDispatchMode):
         """Whether a tensor was made out of nothing by the last operator, in a call that is still running: then
         nobody but that call has seen it."""
         node = fake.node
-        if not self._recording or not self.below_autograd or node is None or node is not self.graph._root._prev:
+        if not self._recording or node is None or node is not self.graph._root._prev:
             return False
         takes_tensors = any(type(used.meta.get("val")) is FakeTensor for used in node.all_input_nodes)
         return (starts_anew(node.target) or not takes_tensors) and self._is_still_called(node)
