@@ -148,3 +148,39 @@ def test_results_that_are_made_of_nothing_may_be_written_to(make, requires_grad,
             other = fast(x)
         made.mul_(weight)
         assert not other._is_view() and made.grad_fn is not None
+
+
+def test_graphs_that_write_and_cannot_be_recorded_raise_what_eager_mode_raises():
+    def written(x, y):
+        x.add_(1)
+        return x @ y
+
+    fast = tintype.compile(written, backend="aot_eager", dynamic=True)
+    x, other = torch.ones(3), torch.ones(3)
+    for size in (3, 4, 3, 5, 4, 3):
+        outcomes = []
+        for function, tensor in ((fast, x), (written, other)):
+            try:
+                outcomes.append(float(function(tensor, torch.ones(size))))
+            except Exception as error:
+                outcomes.append((type(error), str(error)))
+        assert outcomes[0] == outcomes[1]
+        assert torch.equal(x, other)
+
+
+def test_writes_before_an_exception_of_a_graph_are_done():
+    def written(x, index):
+        x.add_(1)
+        return x.gather(0, index) * 2
+
+    fast = tintype.compile(written, backend="aot_eager")
+    x, other = torch.ones(3), torch.ones(3)
+    for value in (1, 7, 2, 9):
+        outcomes = []
+        for function, tensor in ((fast, x), (written, other)):
+            try:
+                outcomes.append(float(function(tensor, torch.tensor([value]))))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+        assert torch.equal(x, other)

@@ -151,6 +151,10 @@ class CompiledFunction:
         return [entry.compiled.partition for entry in self._order if entry.compiled.partition is not None]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.ready(args, kwargs)()
+
+    def ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        """What does a call, once it is known that it can be done: nothing has happened to its arguments yet."""
         leaves, spec = tree.flatten((args, kwargs))
         entry, state = self._find(leaves, spec, tree.call_labels(args, kwargs))
         compiled = entry.compiled
@@ -159,11 +163,15 @@ class CompiledFunction:
         arguments = Arguments(leaves, entry.merged)
         if compiled.recording.writes:
             refuse_shared_memory(compiled.recording, state, arguments.inputs)
-        result = compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
-        if compiled.returned:
-            containers = tree.Containers(spec, of_call=True).of((args, kwargs))
-            result = tree.put_into(compiled.returned, containers, result)
-        return result[0] if compiled.changes_arguments else result
+
+        def run() -> Any:
+            result = compiled.run([*state, *arguments.inputs], leaves, self._state, arguments.unaware)
+            if compiled.returned:
+                containers = tree.Containers(spec, of_call=True).of((args, kwargs))
+                result = tree.put_into(compiled.returned, containers, result)
+            return result[0] if compiled.changes_arguments else result
+
+        return run
 
     def prepare(self, /, *args: Any, **kwargs: Any) -> CompiledGraphs:
         """Make the graphs for a call, or find them."""

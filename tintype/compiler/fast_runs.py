@@ -56,13 +56,23 @@ class FastRun:
         if run is None:
             run = self._run_for(inputs)
         found = run(*inputs)
-        return self.function(*inputs) if found is NotImplemented else found
+        return self._by_aot(*inputs) if found is NotImplemented else found
+
+    def _by_aot(self, *inputs: Any) -> Any:
+        """A call in which there is more to be done than to run graphs. One of which no graphs can be made is done as
+        the program wrote it: it raises what eager mode raises, if anything, after the writes that came before."""
+        try:
+            ready = self.function.ready(inputs, {})
+        except Exception as error:  # only tensors without data were computed with so far
+            self.why_slow = str(error)
+            return self.function._function(*inputs)
+        return ready()
 
     def _run_for(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         key = tuple(_described(inputs[position]) for position in self.unchecked)
         run = self._known.get(key)
         if run is None:
-            run = self._run_for_sizes(key, inputs) or self._find(inputs)
+            run = self._run_for_sizes(key, inputs) or self._found(inputs)
             if len(self._known) >= MOST_KINDS:
                 self._known.clear()
             self._known[key] = run
@@ -118,6 +128,15 @@ class FastRun:
         """Make the graphs for inputs like these."""
         self.function.prepare(*inputs)
 
+    def _found(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
+        """The graphs for inputs like these, or the calls of the program where there can be none."""
+        try:
+            return self._find(inputs)
+        except Exception as error:
+            self.why_slow = str(error)
+            calls: Callable[..., Any] = self.function._function
+            return calls
+
     def _find(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         leaves, spec = tree.flatten((inputs, {}))
         entry, state = self.function._find(leaves, spec, tree.call_labels(inputs, {}))
@@ -128,7 +147,7 @@ class FastRun:
             fast = simple_run(self.function._function, entry, inputs)
         if isinstance(fast, str):
             self.why_slow = fast
-            return self.function
+            return self._by_aot
         return fast
 
 
@@ -268,8 +287,11 @@ class WritingRun:
 
     def forward_and_write(self, *inputs: Any) -> Any:
         """The results of the graph, after what it writes was written."""
-        with torch.no_grad():
-            values = tuple(self.forward(*inputs))
+        try:
+            with torch.no_grad():
+                values = tuple(self.forward(*inputs))
+        except Exception:  # nothing is written yet, where the program may have written before it raises this
+            return self.as_written(*inputs)
         self.compiled.epilogue.run(inputs, values, self._state)
         count = len(self.written)
         return [values[count + position] for position in self.positions]
