@@ -436,3 +436,32 @@ def test_seed_set_inside_of_the_program_does_not_stay_set() -> None:
     with contextlib.suppress(tintype.CaptureError):
         tintype.export(function, (torch.ones(4),))
     assert torch.equal(torch.rand(2), expected)
+
+
+class WritesAParameter(torch.nn.Module):
+    """What was made without gradients gets a history by a write, and what is then computed without them has none."""
+
+    def __init__(self, make: Any, write: Any) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(4))
+        self.make, self.write = make, write
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with torch.no_grad():
+            made = self.make(x)
+        self.write(made, self.weight)
+        with torch.no_grad():
+            later = made * 2
+        return later, made
+
+
+@pytest.mark.parametrize("make", [lambda x: x * 3, lambda x: x.clone(), lambda x: torch.dropout(x, 0.5, train=True)])
+@pytest.mark.parametrize("write", [lambda made, w: made[0].copy_(w), lambda made, w: made[0, ::2].add_(w)])
+def test_a_write_gives_a_history_to_what_was_made_without_one(make: Any, write: Any) -> None:
+    model = WritesAParameter(make, write)
+    x = torch.rand(3, 3, 4, requires_grad=True)
+    program = tintype.export(model, (torch.rand(3, 3, 4),))
+    for module in (program.module(), program.run_decompositions().module()):
+        assert [result.requires_grad for result in module(x)] == [False, True]
+        module(x)[1].sum().backward()
+        assert x.grad is None and all(p.grad is not None for p in module.parameters())

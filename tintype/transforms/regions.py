@@ -242,9 +242,9 @@ class _Cuts:
         self.context = context
         self.off = off
         self.tracked = set(tracked)
-        # memory that something with a history was written to; and tensors in it that have none all the same
+        # memory that something with a history was written to; and by memory tensors that had none all the same since
         self.tracked_storages: set[Storage] = set()
-        self.untracked: set[Node] = set()
+        self.untracked: dict[Storage, set[Node]] = {}
         # memory of buffers: they may have a history, but a write to one need not be prepared for that
         self.buffers: set[Storage] = set()
         self.cuts: dict[Node, Node] = {}
@@ -331,8 +331,9 @@ class _Cuts:
             self._detach_arguments(node, [argument for argument in written if argument not in cut])
             self._pass_on(node, written, cut)
         elif any(self._is_tracked(argument) for argument in node.all_input_nodes):
-            for argument in written:
-                self.tracked_storages.update(storages_of(argument))
+            for storage in (storage for argument in written for storage in storages_of(argument)):
+                self.tracked_storages.add(storage)
+                self.untracked.pop(storage, None)  # what was made without a history has it by the write
         self._note_result(node, off)
 
     def _visit_graph(self, module: GraphModule, off: bool, shared: Sequence[Any]) -> None:
@@ -346,9 +347,16 @@ class _Cuts:
     def _is_tracked(self, node: Node) -> bool:
         if node in self.tracked:
             return True
-        if not self.tracked_storages or node in self.untracked:
+        if not self.tracked_storages:
             return False
-        return not self.tracked_storages.isdisjoint(storages_of(node))
+        return not self._is_untracked(node) and not self.tracked_storages.isdisjoint(storages_of(node))
+
+    def _is_untracked(self, node: Node) -> bool:
+        return any(node in self.untracked.get(storage, ()) for storage in storages_of(node))
+
+    def _untrack(self, node: Node) -> None:
+        for storage in storages_of(node):
+            self.untracked.setdefault(storage, set()).add(node)
 
     def _is_buffer(self, node: Node) -> bool:
         """Whether a tensor is a buffer, or part of one, that got no history by a write."""
@@ -365,8 +373,8 @@ class _Cuts:
         tracked = any(self._is_tracked(argument) for argument in arguments)
         if tracked and node.target is not aten.detach.default:
             self.tracked.add(node)
-        elif tracked or (off and not self.untracked.isdisjoint(arguments)):
-            self.untracked.add(node)
+        elif tracked or (off and any(map(self._is_untracked, arguments))):
+            self._untrack(node)
 
     def _may_keep_history(self, user: Node) -> bool:
         """Whether it matters to a user which history its arguments have: others in a region begin a new one."""
@@ -414,7 +422,7 @@ class _Cuts:
             with self.graph.inserting_before(at):
                 known = append_call(self.graph, aten.detach.default, (source,), {}, "detach", meta)
             self.cuts[source] = known
-            self.untracked.add(known)
+            self._untrack(known)
         return known
 
     def _flag(self, node: Node) -> None:
