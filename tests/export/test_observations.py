@@ -839,3 +839,175 @@ def test_a_decomposed_program_is_for_one_default_dtype(function: Callable[..., A
         torch.set_default_dtype(before)
     assert caught.value.location is not None
     assert "default_dtype" not in str(tintype.export(lambda x: x.relu() / 2, (x,)).run_decompositions().contract())
+
+
+class Flagged(torch.nn.Module):
+    """Asks for the gradient mode as models of libraries do."""
+
+    never = False
+
+    def __init__(self, asks):
+        super().__init__()
+        self.checkpointing = False
+        self.asks = asks
+
+    def forward(self, x):
+        return self.asks(self, x)
+
+
+def _beside_a_flag(self, x):
+    if torch.is_grad_enabled() and self.checkpointing:
+        return x * 2
+    return x * 3
+
+
+def _or_a_flag(self, x):
+    return x * 2 if torch.is_grad_enabled() or not self.checkpointing else x * 3
+
+
+def _beside_a_flag_of_the_class(self, x):
+    while is_grad_enabled() and self.never and self.checkpointing:
+        x = x * 2
+    return x * 3
+
+
+def _kept_in_a_variable(self, x):
+    enabled = torch.is_grad_enabled()
+    return x * 2 if enabled and self.checkpointing else x * 3
+
+
+def _same_arms(self, x):
+    if torch.is_grad_enabled():
+        y = torch.sin(x)
+    else:
+        y = x.sin()
+    return y * 2
+
+
+def _region(self, x):
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not self.training):
+        return x * 2
+
+
+def _other_arms(self, x):
+    return x * 2 if torch.is_grad_enabled() else x * 3
+
+
+def _returned(self, x):
+    return x * 2, torch.is_grad_enabled()
+
+
+def _raises(self, x):
+    assert torch.is_grad_enabled() or self.checkpointing
+    return x * 2
+
+
+def _asks_the_result(self, x):
+    enabled, y = torch.is_grad_enabled(), x * 2
+    return y * 2 if y.requires_grad or (enabled and self.checkpointing) else y * 3
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["native", "strict"])
+@pytest.mark.parametrize("captured_with", [False, True], ids=["without", "with"])
+@pytest.mark.parametrize(
+    ("asks", "matters"),
+    [
+        (_beside_a_flag, False),
+        (_or_a_flag, False),
+        (_beside_a_flag_of_the_class, False),
+        (_kept_in_a_variable, False),
+        (_same_arms, False),
+        (_region, False),
+        (_other_arms, True),
+        (_returned, True),
+        (_raises, True),
+        (_asks_the_result, True),
+    ],
+)
+def test_the_gradient_mode_is_asked_for_only_where_it_makes_a_difference(asks, matters, captured_with, strict):
+    model = Flagged(asks)
+    x = torch.randn(3, requires_grad=True)
+    with torch.set_grad_enabled(captured_with):
+        if asks is _raises and not captured_with:
+            return
+        program = tintype.export(model, (x,), strict=strict)
+    module = program.module()
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled):
+            if matters and enabled is not captured_with:
+                with pytest.raises(tintype.InputMismatchError, match="is_grad_enabled"):
+                    module(x)
+                continue
+            expected, found = model(x), module(x)
+        torch.testing.assert_close(found, expected)
+        result, wanted = (found[0], expected[0]) if asks is _returned else (found, expected)
+        assert result.requires_grad is wanted.requires_grad
+
+
+def _mean_apart(x, w):
+    with torch.no_grad():
+        mean = (x * w).mean()
+    return x * w * mean
+
+
+@torch.no_grad()
+def _scale(x):
+    return x.abs().max()
+
+
+def _scaled_by_helper(x, w):
+    return x * w / _scale(x * w)
+
+
+def _attached_again(x, w):
+    with torch.no_grad():
+        y = x * w
+        with torch.enable_grad():
+            z = y * w
+        y = y + 1
+    return y * w + z
+
+
+def _switched(x, w):
+    with torch.set_grad_enabled(False):
+        y = x * w
+    return y * w
+
+
+def _in_a_branch(x, w):
+    def double(x):
+        with torch.no_grad():
+            y = x * 2
+        return x * y
+
+    return tintype.cond(x.sum() > 0, double, torch.sin, (x,)) * w
+
+
+def _nothing_attached(x, w):
+    with torch.inference_mode(False), torch.no_grad():
+        return x * w
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["native", "strict"])
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+@pytest.mark.parametrize(
+    "model", [_mean_apart, _scaled_by_helper, _attached_again, _switched, _in_a_branch, _nothing_attached]
+)
+def test_regions_without_gradients_are_kept_where_all_is_captured_without(model, export, strict):
+    x, w = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    with torch.no_grad():
+        program = export(model, (x, w), strict=strict)
+    variants = [program.module(), program.run_decompositions().module()]
+    variants.append(tintype.export(variants[0], (x, w)).module())
+    expected = model(x, w)
+    for module in variants:
+        found = module(x, w)
+        torch.testing.assert_close(found, expected)
+        assert found.requires_grad is expected.requires_grad
+        if expected.requires_grad:
+            wanted = torch.autograd.grad(expected.sum(), (x, w), retain_graph=True, allow_unused=True)
+            given = torch.autograd.grad(found.sum(), (x, w), allow_unused=True)
+            for one, other in zip(given, wanted):
+                torch.testing.assert_close(one, other)
+        with torch.no_grad():
+            torch.testing.assert_close(module(x, w), model(x, w))

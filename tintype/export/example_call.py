@@ -72,6 +72,7 @@ class ExampleCall:
         self._watches_functions = False
         names = argument_names(module, args, kwargs)
         self._sources = [named_input(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
+        self._pretended: frozenset[tuple[str, tuple[Any, ...]]] = frozenset()
         self._flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
 
     def capture(self) -> tuple[CapturedGraph, InputSizes]:
@@ -147,6 +148,14 @@ class ExampleCall:
         """The same with dictionaries of the arguments in another order."""
         return _with_symbolic_sequences(lambda: self._run_reordered(call), self._flags)
 
+    def capture_pretending(self, questions: frozenset[tuple[str, tuple[Any, ...]]]) -> CapturedGraph:
+        """The same with the opposite answers to questions about what is around the program."""
+        self._pretended = questions
+        try:
+            return self._capture()[0]
+        finally:
+            self._pretended = frozenset()
+
     def capture_with(self, entries: Sequence[Any], environment: Environment) -> CapturedGraph:
         """The same with something else said about sizes; what is found out stands in ``environment``, also if the
         capture fails."""
@@ -205,6 +214,7 @@ class ExampleCall:
             watches_functions=self._watches_functions,
         )
         capture.recorder.stops_at_branches = self._may_flow
+        capture.recorder.observer.pretended = self._pretended
         answers = None if self._decisions is None else self._answered_by_example(capture, self._decisions)
         with signatures_preserved(capture.modules, self._preserved, capture.recorder), self._interpreted(capture):
             captured = capture.run(after_inputs=inputs.finish)

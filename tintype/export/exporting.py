@@ -33,6 +33,7 @@ from tintype.export.refused_sizes import refuses_what_is_left_out
 from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.export.stage import Stage
 from tintype.export.strict_report import lost_state, report_of
+from tintype.export.surroundings_that_matter import observations_that_matter
 from tintype.export.wrong_requests import not_a_model, wrong_arguments
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
@@ -246,6 +247,7 @@ def _recorded(
         settle_kept_tensors(captured, call.capture_twice, forgets=demands.forgets_assignments, tell=tell)
     else:
         tell_of_lost_state(call.module, captured, lambda: call.capture()[0], tell)
+    captured.observations = observations_that_matter(call.module, captured, call.capture_pretending)
     captured.observations += order_observations(call.module, call.args, call.kwargs, captured, call.capture_reordered)
     captured.observations += container_observations(call.module, captured)
     _settle(captured, demands.stage, demands.tidy)

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 from tintype import tree
 from tintype.errors import Location
-from tintype.ir.graph import placeholders, subgraph_at
+from tintype.ir.graph import meta_of, placeholders, subgraph_at
 from tintype.ir.node_info import NodeMeta
 from tintype.trace.captured_graph import CapturedGraph
 
@@ -61,7 +61,7 @@ class _Comparison:
             inner, other_inner = subgraph_at(node), subgraph_at(other)
             if inner is not None and other_inner is not None:
                 yield from self._compared(inner.graph, other_inner.graph)
-            elif (node.op, node.target) != (other.op, other.target) or self._text(node) != self._text(other):
+            elif _kind(node) != _kind(other) or self._text(node) != self._text(other):
                 yield node
             self.same_node[other] = node
         if len(nodes) != len(others):
@@ -69,6 +69,10 @@ class _Comparison:
 
     def _text(self, node: Node) -> str:
         return str(map_arg((node.args, node.kwargs), lambda argument: self.same_node.get(argument, argument)))
+
+
+def _kind(node: Node) -> tuple[Any, ...]:
+    return node.op, node.target, meta_of(node).region
 
 
 def _same_contracts(first: CapturedGraph, second: CapturedGraph, positions: Sequence[int]) -> bool:

@@ -3,7 +3,8 @@
 A captured program does not keep Python's ``with`` statements, but what they do to gradients and dtypes is part of its
 meaning. The recorder looks before every operator whether the modes have changed. The gradient mode can be asked for.
 Autocast can't: inside of an operator that casts its arguments it passes for disabled, so the statements themselves
-are watched.
+are watched. So are those that switch gradients off: a program that is captured without gradients sees nothing of
+them, and has their effect all the same where it is called with gradients.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from tintype.trace.lost_gradients import LostGradients
 class Modes:
     """The modes of one recorder, and where in its graph they changed."""
 
-    def __init__(self, grad: bool, entered: list[EnteredAutocast] | None = None) -> None:
+    def __init__(self, grad: bool, entered: Statements | None = None) -> None:
         # as the graph as a whole is called
         self.grad = grad
-        # the autocast statements that this thread is in, outermost first; those around the graph are in no region
-        self.entered: list[EnteredAutocast] = [] if entered is None else entered
-        self._around = len(self.entered)
+        # the statements that this thread is in; those around the graph are in no region
+        self.watch(Statements() if entered is None else entered)
         # now
         self.gradients = grad
         self.region: Region = ()
@@ -42,9 +42,11 @@ class Modes:
         # custom functions and hooks that the program has for its gradients
         self.lost_gradients = LostGradients()
 
-    def watch(self, entered: list[EnteredAutocast]) -> None:
+    def watch(self, entered: Statements) -> None:
         """The program is about to run in this thread."""
-        self.entered, self._around = entered, len(entered)
+        self.entered, self._around, self._around_gradients = entered, len(entered), entered.gradients
+        # how many statements about gradients there were when they were last looked at
+        self.seen = entered.gradients
 
     def inside(self) -> Modes:
         """The modes of a graph that is called from here."""
@@ -85,6 +87,7 @@ class Modes:
             tracked = _tracked_by_function(self.lost_gradients)
             grad = grad if tracked is None else self.grad if tracked is _UNKNOWN else tracked
         self.gradients = grad
+        self.seen = self.entered.gradients
         region = self._region(grad)
         if region != self.region:
             self.region = region
@@ -92,7 +95,7 @@ class Modes:
 
     def _region(self, grad: bool) -> Region:
         settings: list[Any] = []
-        differs = grad is not self.grad
+        differs = grad is not self.grad or (not grad and self.seen > self._around_gradients)
         for autocast in self.entered[self._around :]:
             if differs and autocast.grad is grad:  # it was entered inside of the region with this gradient mode
                 settings.append(GRAD_MODES[grad])
@@ -114,7 +117,7 @@ class Modes:
             end = before
 
 
-# --- autocast --------------------------------------------------------------------------------------------
+# --- statements --------------------------------------------------------------------------------------------
 
 
 class EnteredAutocast:
@@ -126,6 +129,14 @@ class EnteredAutocast:
         # what the cache would keep is cast explicitly in a captured program: whether there is one does not matter
         self.setting = Autocast(device_type, dtype, enabled, None)
         self.grad = torch.is_grad_enabled()
+
+
+class Statements(list[EnteredAutocast]):
+    """The autocast statements that a thread is in, outermost first, and the number of those about gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gradients = 0
 
 
 DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "xla", "ipu")
@@ -140,7 +151,7 @@ def _casts(operator: Any, device_type: str) -> bool:
     )
 
 
-def _watch_statements() -> tuple[Any, Any]:
+def _watch_statements() -> list[tuple[Any, Any, Any]]:
     enter, leave = torch.autocast.__enter__, torch.autocast.__exit__
 
     def watched_enter(self: torch.autocast) -> Any:
@@ -156,22 +167,54 @@ def _watch_statements() -> tuple[Any, Any]:
             entered.pop()
         return leave(self, *exception)
 
+    before: list[tuple[Any, Any, Any]] = [(torch.autocast, enter, leave)]
     torch.autocast.__enter__, torch.autocast.__exit__ = watched_enter, watched_exit  # type: ignore[method-assign]
-    return enter, leave
+    for statement in _GRADIENT_STATEMENTS:
+        before.append((statement, statement.__enter__, statement.__exit__))
+        statement.__enter__, statement.__exit__ = _counted(statement.__enter__, statement.__exit__)
+    return before
 
 
-def _stop_watching(methods: tuple[Any, Any]) -> None:
-    torch.autocast.__enter__, torch.autocast.__exit__ = methods  # type: ignore[method-assign]
+_GRADIENT_STATEMENTS: tuple[Any, ...] = (
+    torch.no_grad,
+    torch.enable_grad,
+    torch.set_grad_enabled,
+    torch.inference_mode,
+)
+
+
+def _counted(enter: Any, leave: Any) -> tuple[Any, Any]:
+    """The methods of a statement about gradients that count how many of them a thread is in."""
+
+    def counted_enter(self: Any) -> Any:
+        result = enter(self)
+        entered = getattr(_this_thread, "entered", None)
+        if entered is not None:
+            entered.gradients += 1
+        return result
+
+    def counted_exit(self: Any, *exception: Any) -> Any:
+        entered = getattr(_this_thread, "entered", None)
+        if entered is not None:
+            entered.gradients -= 1
+        return leave(self, *exception)
+
+    return counted_enter, counted_exit
+
+
+def _stop_watching(methods: list[tuple[Any, Any, Any]]) -> None:
+    for statement, enter, leave in methods:
+        statement.__enter__, statement.__exit__ = enter, leave
 
 
 _watching = CountedSwitch(_watch_statements, _stop_watching)
 
 
 @contextlib.contextmanager
-def watching_autocast() -> Iterator[list[EnteredAutocast]]:
-    """The list of the autocast statements that this thread is in: first what is enabled now, one per device."""
+def watching_statements() -> Iterator[Statements]:
+    """The statements that this thread is in: first the autocast that is enabled now, one per device."""
     before = getattr(_this_thread, "entered", None)
-    entered: list[EnteredAutocast] = []
+    entered = Statements()
     if torch._C._is_any_autocast_enabled():
         enabled = [device for device in DEVICES if torch.is_autocast_enabled(device)]
         entered += [EnteredAutocast(device, torch.get_autocast_dtype(device), True) for device in enabled]
@@ -184,8 +227,8 @@ def watching_autocast() -> Iterator[list[EnteredAutocast]]:
 
 
 @contextlib.contextmanager
-def autocast_unwatched() -> Iterator[None]:
-    """Within it the thread's autocast statements are not those of a program."""
+def statements_unwatched() -> Iterator[None]:
+    """Within it the thread's statements are not those of a program."""
     before = getattr(_this_thread, "entered", None)
     _this_thread.entered = None
     try:

@@ -92,6 +92,8 @@ class Observer:
         self.gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]] = []
         # the line that last switched gradients on or off by itself
         self.switched_gradients: Any = None
+        # questions about what is around the program that are answered with the opposite, to see what becomes of it
+        self.pretended: frozenset[tuple[str, tuple[Any, ...]]] = frozenset()
 
     @property
     def found(self) -> list[Observation]:
@@ -338,14 +340,25 @@ class Observer:
 
     # --- surroundings --------------------------------------------------------------------------------------
 
+    def asked_surroundings(self, recorder: Recorder, fact: str, arguments: tuple[Any, ...], answer: Any) -> Any:
+        """The program asks what is around it; what it shall be told."""
+        question = fact, tuple(map(plain_answer, arguments))
+        if question in self.pretended and not _is_the_programs(recorder, fact, answer):
+            return not answer
+        self.surroundings(recorder, fact, arguments, answer)
+        return answer
+
     def surroundings(self, recorder: Recorder, fact: str, arguments: tuple[Any, ...], answer: Any) -> None:
         """What is around the program was asked for; unless the program itself had set it."""
-        modes = recorder.modes
-        if fact == "is_grad_enabled" and answer is not modes.grad:
-            return
-        if "autocast" in fact and modes.in_own_autocast():
-            return
-        self.note(None, fact, tuple(map(plain_answer, arguments)), plain_answer(answer))
+        if not _is_the_programs(recorder, fact, answer):
+            self.note(None, fact, tuple(map(plain_answer, arguments)), plain_answer(answer))
+
+
+def _is_the_programs(recorder: Recorder, fact: str, answer: Any) -> bool:
+    """Whether the program itself has set what is around it to this answer."""
+    if fact == "is_grad_enabled" and answer is not recorder.modes.grad:
+        return True
+    return "autocast" in fact and recorder.modes.in_own_autocast()
 
 
 def _decide_small_sizes(value: Any) -> None:

@@ -25,7 +25,7 @@ from tintype.symbolic.environment import Environment
 from tintype.symbolic.location import NATIVE, program_runs_on
 from tintype.trace.distributed_tensors import remembering_no_divisions
 from tintype.trace.gradients import gradients_refused
-from tintype.trace.modes import DEVICES, autocast_unwatched, watching_autocast
+from tintype.trace.modes import DEVICES, statements_unwatched, watching_statements
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
 from tintype.trace.script_methods import script_methods
@@ -74,7 +74,7 @@ class Recording:
             switches = (compiling, gradients_refused, watching_surroundings, remembering_no_divisions, script_methods)
             for replacement in switches:
                 entered.enter_context(replacement())
-            recorder.modes.watch(entered.enter_context(watching_autocast()))
+            recorder.modes.watch(entered.enter_context(watching_statements()))
             if recorder.below_autograd:
                 entered.enter_context(torch._C._AutoDispatchBelowADInplaceOrView())
                 # above autograd composite operators are taken apart first: what is a view stays one of a conjugate
@@ -122,7 +122,7 @@ class Recording:
             raise RuntimeError("the recording has not begun")
         inside = ThreadState.now()
         try:
-            with modes_set_aside(), self._answered_by(None), not_capturing(), autocast_unwatched():
+            with modes_set_aside(), self._answered_by(None), not_capturing(), statements_unwatched():
                 self._outside.restore()
                 with self._outside.dispatching():
                     yield

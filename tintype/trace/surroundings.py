@@ -11,7 +11,7 @@ import operator
 import random
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import GROUP_RANK, GROUP_SIZE, SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch, replaced_names
-from tintype.symbolic.location import standing_in, user_location, users_caller
+from tintype.symbolic.location import program_caller, standing_in, user_location, users_caller
 from tintype.trace.function_mode import tensor_of
 from tintype.trace.recorder import Recorder, active_recorder
 
@@ -62,11 +62,22 @@ def _watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def ask(*args: Any, **kwargs: Any) -> Any:
         answer = function(*args, **kwargs)
         recorder = _asking_recorder()
-        if recorder is not None:
-            recorder.observer.surroundings(recorder, name, (*args, *kwargs.values()), answer)
-        return answer
+        if recorder is None:
+            return answer
+        if type(answer) is bool and _makes_no_difference(users_caller(1), program_caller(1)):
+            return answer
+        return recorder.observer.asked_surroundings(recorder, name, (*args, *kwargs.values()), answer)
 
     return functools.update_wrapper(ask, function)
+
+
+def _makes_no_difference(user: FrameType | None, caller: FrameType | None) -> bool:
+    """Whether the user's code asked by itself, and goes on in the same way whatever it is told."""
+    if user is None or caller is None or user.f_code is not caller.f_code:
+        return False
+    from tintype.trace.idle_answers import makes_no_difference  # few programs ask
+
+    return makes_no_difference(user)
 
 
 def _watched_group(fact: str, function: Callable[..., Any]) -> Callable[..., Any]:
