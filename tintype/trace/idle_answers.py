@@ -57,7 +57,8 @@ def _plain_value(operations: list[tuple[str, Any]], index: int, frame: FrameType
     value = frame.f_locals.get(local_names(frame.f_code)[slot], _NOTHING)
     index += 1
     while operations[index][0] == "load_attribute":
-        if type(value).__getattribute__ is not object.__getattribute__:
+        kind: Any = type(value)
+        if kind.__getattribute__ is not object.__getattribute__:
             return _NOTHING, index
         value = inspect.getattr_static(value, operations[index][1], _NOTHING)
         index += 1
