@@ -17,7 +17,7 @@ import torch
 
 import tintype
 from tintype.compiler import compiled as engines
-from tintype.compiler import history, program
+from tintype.compiler import history, writing
 
 pytestmark = pytest.mark.direct(reason="compiled functions are not exported")
 
@@ -390,18 +390,18 @@ def test_a_capture_writes_what_it_changed_and_not_all_runs(monkeypatch: pytest.M
     monkeypatch.setattr(history, "LEAST_CAPTURES", 1000)
     compiled = tintype.compile(lambda x, key: x + 1 if key else x)
     written = []
-    real = program.Writer.function
+    real = writing.Writer.function
 
     def counted(self: Any) -> str:
         written.append(1)
         return real(self)
 
-    monkeypatch.setattr(program.Writer, "function", counted)
+    monkeypatch.setattr(writing.Writer, "function", counted)
     for count in range(1, 33):
         written.clear()
         compiled(X, "a" * count)
         # the way to it, the new run, and its siblings when they become many; then the new run alone
-        assert len(written) <= 7 if count <= program.MANY_CHILDREN else len(written) == 1
+        assert len(written) <= 7 if count <= writing.MANY_CHILDREN else len(written) == 1
 
 
 def test_one_of_many_runs_is_found_by_the_value_that_it_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:

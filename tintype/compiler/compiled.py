@@ -185,6 +185,8 @@ class Engine:
         take_back(found.get("U") or [])
         count = sum(name[0] == "v" and name[1:].isdigit() for name in found)
         given = [found[f"v{position}"] for position in range(count)]
+        if found.get("failed") is not None:  # a call raised what the program may catch
+            given.append(found["failed"])
         gone = {position for position, value in enumerate(given) if value is GONE}
         given = [torch.empty(0) if value is GONE else value for value in given]
         shapes = self._shapes(place.path, found)

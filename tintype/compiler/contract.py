@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tintype.compiler.expressions import Expression
-from tintype.compiler.program import INFIX
 from tintype.compiler.sources import Guard, Source, said
 from tintype.compiler.trace import Eagerly, Item
 from tintype.compiler.tree_of_runs import Node
+from tintype.compiler.writing import INFIX
 
 if TYPE_CHECKING:
     from tintype.compiler.compiled import Engine

@@ -18,7 +18,7 @@ from tintype.aot.function import CompiledFunction
 from tintype.compiler.backends import Backend
 from tintype.compiler.expressions import Expression, expression_key, values_in
 from tintype.compiler.fast_runs import FastRun
-from tintype.compiler.sources import Guard
+from tintype.compiler.sources import Guard, Raised
 from tintype.compiler.trace import Call, Item, expressions_of
 
 
@@ -35,14 +35,30 @@ class CallsAsGraph:
         # whether what our own graphs refuse is done without them; errors of a backend that was asked for are shown
         self.falls_back = isinstance(run, (CompiledFunction, FastRun))
 
-    def positions(self, items: list[Item]) -> tuple[int, int]:
-        """Where its calls stand among the items of a run: from the first to behind the last."""
-        numbers = {call.number for call in self.calls}
-        found = [n for n, item in enumerate(items) if isinstance(item, Call) and item.number in numbers]
-        end = found[-1] + 1
-        while end < len(items) and is_transparent(items[end], numbers):
-            end += 1
-        return found[0], end
+    def one_by_one(self, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...] | None, dict[str, Any]]:
+        """Its outputs, by the calls of the program; None, and the results so far as variables of the program's
+        code: a call has raised what the program may catch."""
+        known = dict(zip(map(expression_key, self.inputs), inputs, strict=True))
+
+        def value_of(expression: Expression) -> Any:
+            if expression[0] == "constant":
+                return expression[1]
+            if expression[0] == "make":
+                return _made(expression[1], [value_of(part) for part in expression[2]])
+            key = expression_key(expression)
+            return known[key] if key in known else value_of(expression[1])[expression[2]]
+
+        results: dict[str, Any] = {}
+        for call in self.calls:
+            keywords = {name: value_of(value) for name, value in call.keywords.items()}
+            try:
+                result = call.function[1](*map(value_of, call.arguments), **keywords)
+            except Exception as error:
+                if not call.careful:
+                    raise
+                return None, {**results, f"v{call.number}": Raised(error)}
+            known[("value", call.number)] = results[f"v{call.number}"] = result
+        return tuple(results[f"v{number}"] for number in self.outputs), results
 
 
 def of_free_sizes(items: Sequence[Item]) -> set[Any]:

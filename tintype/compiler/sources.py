@@ -229,7 +229,7 @@ class Guard:
                 call = _read_code(name, read, arguments, bind)
                 if type(answer) in (bool, type(None), torch.dtype, torch.layout):
                     return f"{call} is {literal(answer, bind)}"
-                return f"{call} == {literal(answer, bind)}"
+                return f"{call} == {tuple(answer) if type(answer) is torch.Size else literal(answer, bind)}"
             case "printed":
                 return f"{bind(self.test)}({name})"
             case "tensor":
@@ -334,7 +334,7 @@ def _tensor_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any]
         f"type({name}) is {bind(kind)}",
         f"{name}.layout is {bind(layout)}",
         f"{name}.dtype is {bind(dtype)}",
-        _shape_condition(name, shape, bind),
+        _shape_condition(name, shape),
         f"{name}.requires_grad is {requires_grad}",
         f"{name}.is_cpu" if device.type == "cpu" else f"{name}.device == {bind(device)}",
     ]
@@ -343,15 +343,15 @@ def _tensor_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any]
     elif layout is torch.strided:
         # where all sizes are more than one, there is one way to lie in memory without gaps and in order
         is_told = all(size > 1 for size in shape) and strides == contiguous_strides(shape)
-        conditions.append(f"{name}.is_contiguous()" if is_told else f"{name}.stride() == {bind(strides)}")
+        conditions.append(f"{name}.is_contiguous()" if is_told else f"{name}.stride() == {strides}")
     flipped = f"{name}.is_neg()" if not dtype.is_complex else f"({name}.is_conj() or {name}.is_neg())"
     conditions.append(flipped if is_flipped else f"not {flipped}")
     return " and ".join(conditions)
 
 
-def _shape_condition(name: str, shape: Sequence[int | None], bind: Callable[[Any], str]) -> str:
+def _shape_condition(name: str, shape: Sequence[int | None]) -> str:
     if None not in shape:
-        return f"{name}.shape == {bind(shape)}"
+        return f"{name}.shape == {tuple(shape)}"
     fixed = [f"{name}.shape[{dim}] == {size}" for dim, size in enumerate(shape) if size is not None]
     return " and ".join([f"{name}.ndim == {len(shape)}", *fixed])
 
