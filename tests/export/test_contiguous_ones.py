@@ -63,3 +63,57 @@ def test_an_input_gets_no_other_geometry_by_another_name() -> None:
         tintype.export(lambda x: x.contiguous().squeeze_(0), (LAYOUTS[0],))
     with pytest.raises(tintype.errors.MutationError):
         tintype.export_joint(lambda x: result_changed(x)[0].sum(), (torch.ones(1, 3, requires_grad=True),))
+
+
+def norm_of_input_changed(x: torch.Tensor) -> Any:
+    y = torch.nn.functional.local_response_norm(x, 2)
+    y.unsqueeze_(0)
+    return y, x.dim()
+
+
+def norm_of_product_changed(x: torch.Tensor) -> Any:
+    z = x * 1
+    y = torch.nn.functional.local_response_norm(z, 2)
+    y.transpose_(0, 2)
+    return z * 2, y
+
+
+def product_of_norm_changed(x: torch.Tensor) -> Any:
+    z = x * 1
+    y = torch.nn.functional.local_response_norm(z, 2)
+    z.transpose_(0, 2)
+    return z * 2, y
+
+
+def norm_written(x: torch.Tensor) -> Any:
+    z = x * 1
+    y = torch.nn.functional.local_response_norm(z, 2)
+    y.add_(1)
+    return z, y
+
+
+@pytest.mark.parametrize(
+    "function", [norm_of_input_changed, norm_of_product_changed, product_of_norm_changed, norm_written]
+)
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+@pytest.mark.parametrize("example", [0, 3])
+def test_a_norm_of_neighbours_is_its_argument_where_there_is_nothing(
+    function: Any, export: Any, example: int
+) -> None:
+    try:
+        program = export(function, (torch.randn(2, 2, example),), dynamic_shapes=({2: tintype.Dim.AUTO},))
+    except tintype.errors.MutationError:
+        assert example == 0 and function is not norm_written
+        return
+    for module in (program.module(), program.run_decompositions().module()):
+        for count in (0, 1, 4):
+            given, also_given = torch.randn(2, 2, count), torch.randn(2, 2, count)
+            also_given.copy_(given)
+            expected = function(also_given)
+            try:
+                results = module(given)
+            except tintype.errors.InputMismatchError:
+                assert (count == 0) is not (example == 0) and function is not norm_written
+                continue
+            torch.testing.assert_close(results, expected)
+            assert given.shape == also_given.shape

@@ -198,3 +198,108 @@ def test_a_promise_that_settles_the_branch_is_enough() -> None:
     assert torch.equal(exported.module()(X, T(7)), X * 7)
     with pytest.raises(RuntimeError):
         exported.module()(X, T(3))
+
+
+# --- sizes of 1 ------------------------------------------------------------------------------------------------
+
+ONE = T([1.0, -1.0])  # of which data select one element, or two, but not three
+STRETCHED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "copied": lambda x: torch.zeros(3).copy_(x[x > 0]),
+    "expanded": lambda x: x[x > 0].expand(3),
+    "expanded as": lambda x: x[x > 0].expand_as(torch.zeros(2, 3)),
+    "einsum": lambda x: torch.einsum("i,i->i", x[x > 0], torch.ones(3)),
+    "tensordot": lambda x: torch.tensordot(x[x > 0], torch.ones(3), 1),
+    "bias": lambda x: torch.addmm(x[x > 0], torch.ones(3, 3), torch.ones(3, 3)),
+    "put": lambda x: torch.zeros(3).index_put((T([0, 1, 2]),), x[x > 0]),
+    "assigned": lambda x: torch.zeros(3).index_fill(0, T([1]), 2).add_(x[x > 0]),
+    "added": lambda x: x[x > 0] + torch.ones(3),
+    "of data both": lambda x: x[x > 0] + x.repeat(2)[:3][x.repeat(2)[:3] > -9].new_ones(3),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", STRETCHED)
+def test_what_only_fits_if_it_is_one_is_one(name: str, stage: str) -> None:
+    module = program(stage, STRETCHED[name], (ONE,)).module()
+    for given in (ONE, T([-2.0, 3.0])):
+        torch.testing.assert_close(module(given), STRETCHED[name](given))
+    with pytest.raises(RuntimeError):
+        module(T([1.0, 2.0]))
+
+
+UNIQUE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "unique": torch.unique,
+    "unsorted": lambda x: torch.unique(x, sorted=False),
+    "with counts": lambda x: torch.unique(x, return_counts=True)[0],
+    "consecutive": torch.unique_consecutive,
+    "rows": lambda x: torch.unique(x, dim=0),
+    "consecutive rows": lambda x: torch.unique_consecutive(x, dim=0),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", UNIQUE)
+def test_among_some_elements_there_is_at_least_one(name: str, stage: str) -> None:
+    def first(x: torch.Tensor) -> Any:
+        found = UNIQUE[name](x)
+        return found[0], found.amax(), found.squeeze(0) if x.shape[0] == 1 else found
+
+    for example, others in ((T([3.0]), [T([-1.0])]), (T([1.0, 2.0, 1.0]), [T([4.0, 5.0, 6.0]), T([2.0, 2.0, 1.0])])):
+        module = program(stage, first, (example,)).module()
+        for given in (example, *others):
+            torch.testing.assert_close(module(given), first(given))
+    rows = tintype.export(first, (T([1.0, 2.0, 1.0]),), dynamic_shapes=({0: Dim("n", min=2)},)).module()
+    torch.testing.assert_close(rows(T([5.0, 5.0])), first(T([5.0, 5.0])))
+
+
+def needs_one(x: torch.Tensor) -> Any:
+    y = x[x > 0]
+    z = y.squeeze(-1)
+    if z.dim():
+        raise ValueError("one number is wanted")
+    return z
+
+
+def needs_one_after_squeeze(x: torch.Tensor) -> Any:
+    y = x[x > 0]
+    return y.squeeze(-1) * 1, y.reshape(())
+
+
+def needs_one_after_sum(x: torch.Tensor) -> Any:
+    y = x[x > 0]
+    return y + torch.ones(3), y.reshape(())
+
+
+def indexes_nothing(x: torch.Tensor) -> Any:
+    y = x[:1][x[:1] > 0]
+    return y.squeeze(-1) * 1, y[0]
+
+
+@pytest.mark.parametrize("function", [needs_one, needs_one_after_squeeze, needs_one_after_sum, indexes_nothing])
+def test_what_fails_by_what_was_presumed_is_refused_by_name(function: Any) -> None:
+    """The example has one element, and eager mode answers; the program presumes that there is not one."""
+    example = T([1.0, -1.0, -2.0, -3.0])
+    function(example)
+    with pytest.raises(DataDependentError, match="size of 1 would make another program") as caught:
+        tintype.export(function, (example,))
+    assert "torch._check" in str(caught.value) and "test_unbacked.py" in str(caught.value.location)
+
+
+def test_what_fails_for_another_reason_stays_what_it_is() -> None:
+    def fails(x: torch.Tensor) -> Any:
+        y = x[x > 0]
+        torch._check(y.shape[0] == 1)
+        raise KeyError(y.squeeze(-1).dim())
+
+    with pytest.raises(KeyError, match="0"):
+        tintype.export(fails, (ONE,))
+
+
+def test_a_presumption_of_a_branch_is_none_outside() -> None:
+    def fails(x: torch.Tensor) -> Any:
+        y = x[x > 0]
+        z = tintype.cond(x.sum() > 0, lambda y: y.squeeze(-1).sum(), lambda y: y.sum(), (y,))
+        raise KeyError(z.dim())
+
+    with pytest.raises(KeyError, match="0"):
+        tintype.export(fails, (ONE,))

@@ -422,6 +422,21 @@ KEPT = [
          "v0 = x0 * 1\ntorch.nn.functional.dropout(v0, 0.5).unsqueeze_(0)\nv0"),
     Kept("a conversion that changes nothing is detached", static(), (x("x0", "3"),),
          "v0 = x0.to(torch.float32)\nv0.detach_()\nx0"),
+    Kept("a norm of nothing gets another geometry", auto(n=3), (x("x0", "2", "1", "n"),),
+         "v0 = self.m0(x0)\nv0.unsqueeze_(0).add_(1)\nx0.logsumexp(0)", "self.m0 = torch.nn.LocalResponseNorm(2)"),
+    Kept("a view whose layout hangs on a write", static(), (x("x0", "1", "3", "3", "1"),),
+         "x0.relu_()\nv0 = torch.constant_pad_nd(x0, (1, 0), 2)\nv0.view(-1)[1:].sub_(1)\nv0"),
+    # sizes that data decide
+    Kept("a buffer takes what data select of fewer elements", static(), (x("x0", "1"),),
+         "self.b0.copy_(x0[x0 > -9])\nself.b0 * 2", 'self.register_buffer("b0", torch.ones(3))'),
+    Kept("the different ones of one element", static(), (x("x0"),),
+         "v0 = torch.unique_consecutive(self.p0)\nv1 = v0.squeeze(-1)\n(v0[0] * x0, v1)",
+         "self.p0 = torch.nn.Parameter(torch.randn(1))"),
+    Kept("a loop stretches what it carries, in a branch that is not taken", Sizes({"n": 1}, "all"),
+         (x("x0", "3", "n"),),
+         "def f0(a0, a1):\n    v0 = a0 / (a1.abs() + 1)\n    return a0.narrow(1, 0, 1) * 1, a1.clone()\n"
+         "def f1(a0):\n    v1 = tintype.scan(f0, a0, a0.t())[1]\n    return a0.clone()\n"
+         "v2 = tintype.cond(x0.shape[-1] > 3, lambda a0: a0.clone(), f1, (x0,))\nx0.clamp(-1, 1)"),
     # effects and conversions
     Kept("a log", dim(n=3), (N,), 'torch.ops.fuzz_programs.log(x0, "line")\nx0 * 2'),
     Kept("a log of sizes that data decide, and that gradients have", static(), (x("x0"),),

@@ -11,9 +11,9 @@ from tintype.errors import BranchMismatchError, CaptureError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ops.subgraphs import SYMBOLIC, Body, described, kind_of, next_number
-from tintype.symbolic import eq
+from tintype.symbolic import eq, evaluate
 from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.expression import Expr, Size
+from tintype.symbolic.expression import Expr, Size, Symbol
 from tintype.symbolic.location import user_location
 from tintype.symbolic.ranges import INFINITY, Range
 from tintype.trace.recorder import Recorder
@@ -34,6 +34,8 @@ class Carry:
         self.environment = recorder.context.environment
         self.initial = [self._contiguous(value) for value in values]
         self.inside: list[Any] = [self._describe(value) for value in self.initial]
+        # sizes that a step changes, but not in the example: the size before and after
+        self._same_in_example: dict[Symbol, tuple[Size, Size]] = {}
 
     def __len__(self) -> int:
         return len(self.initial)
@@ -84,8 +86,11 @@ class Carry:
                 remedy="carry a tensor without dimensions in place of a number, and tensors of one size",
             )
 
-    def widen(self, results: Sequence[Any]) -> bool:
-        """Take back what a step showed not to hold in every step; True if there was something."""
+    def widen(self, results: Sequence[Any], conditions: Sequence[Expr]) -> bool:
+        """Take back what a step showed not to hold in every step; True if there was something. ``conditions`` are
+        those that the step rests on."""
+        if self._keep_as_in_example(conditions):
+            return True
         changed = False
         for position, result in enumerate(results):
             before = self.inside[position]
@@ -105,7 +110,22 @@ class Carry:
             return before
         if isinstance(before, Expr) and before in self._own():
             return before
-        return next_number(self.environment, "int", Range(0, INFINITY))
+        size = next_number(self.environment, "int", Range(0, INFINITY))
+        example = self.environment.hint(before)
+        if example is not None and example == self.environment.hint(after):
+            self._same_in_example[size] = before, after
+        return size
+
+    def _keep_as_in_example(self, conditions: Sequence[Expr]) -> bool:
+        """Let sizes be those at the loop's beginning that stay what they were in the example, where a step that takes
+        others asserts of them what is not so in the example; True if there are such sizes."""
+        examples = {size: self.environment.hint(before) for size, (before, _) in self._same_in_example.items()}
+        kept = [size for size in examples if any(_fails(condition, size, examples) for condition in conditions)]
+        for size in kept:
+            before, after = self._same_in_example.pop(size)
+            self.environment.guard(eq(before, after))
+            self.inside = [_with_size(value, size, before) for value in self.inside]
+        return bool(kept)
 
     def _own(self) -> set[Any]:
         """The sizes inside of the loop that are not those at its beginning."""
@@ -138,6 +158,22 @@ class Carry:
             result = fresh(tuple(sizes.get(size, size) for size in value.sizes), value.dtype, value.device)
             result.requires_grad = value.requires_grad
         return result
+
+
+def _with_size(value: Any, old: Size, new: Size) -> Any:
+    if not isinstance(value, TensorInfo) or old not in value.sizes:
+        return value
+    result = fresh(tuple(new if size is old else size for size in value.sizes), value.dtype, value.device)
+    result.requires_grad = value.requires_grad
+    return result
+
+
+def _fails(condition: Expr, size: Symbol, examples: dict[Symbol, int]) -> bool:
+    """Whether a condition on a size is known not to hold for the example."""
+    if size not in condition.symbols:
+        return False
+    values = {symbol: examples.get(symbol, symbol.hint) for symbol in condition.symbols}
+    return None not in values.values() and not evaluate(condition, values)
 
 
 def _again(info: TensorInfo) -> TensorInfo:

@@ -158,7 +158,7 @@ def capture(
         rows = [body.inner.add_tensor(row_of(fake), name_of(fake)) for fake in mapped]
         body.run(combine_fn, [*carried, *rows, *(body.operand(value) for value in additional_inputs)])
         check_carry(carry, body, body.leaves[: len(carry)])
-        if not carry.widen(body.leaves[: len(carry)]):
+        if not carry.widen(body.leaves[: len(carry)], body.conditions):
             break
     for index, leaf in enumerate(body.leaves):
         if type(leaf) is not FakeTensor and index >= len(carry):

@@ -54,6 +54,8 @@ class Body:
         self.environment: Environment = recorder.context.environment
         self.leaves: list[Any] = []
         self.spec: tree.TreeSpec
+        # what it rests on
+        self.conditions: list[Expr] = []
         # of sizes that have symbols which only this function knows: their ranges
         self.private: dict[Expr, Range] = {}
 
@@ -92,6 +94,7 @@ class Body:
                     # around that is only returned is one of them too
                     self.inner.result_node(leaf)
             self.environment.settle_failures()
+            self.conditions = [condition for condition, _ in self.environment.conditions_of_branch()]
             if self.environment.symbols:
                 new = set(list(self.environment.symbols.values())[before:])
                 if always:

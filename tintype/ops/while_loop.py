@@ -124,7 +124,7 @@ def capture(
                 raise
             return recorder.resumed(lambda: tuple(_copy(value) for value in carried))
         check_carry(carry, body, body.leaves)
-        if not carry.widen(body.leaves):
+        if not carry.widen(body.leaves, [*condition.conditions, *body.conditions]):
             break
     _check_condition(condition)
     carry.lay_out(body)

@@ -98,6 +98,8 @@ class Environment(Table):
         self.failures: list[Guard] = []
         # what layouts were worked out from; guards once the program looks at a layout
         self.assumptions: list[Guard] = []
+        # what was asserted of sizes that only the data decide where eager mode would take a size of 1, too
+        self.presumptions: list[Assertion] = []
         # what the capture could not do; a program that catches it and goes on is refused all the same
         self.refused: list[TintypeError] = []
         # the lines that asked the data for numbers
@@ -347,13 +349,14 @@ class Environment(Table):
         forgotten. What the branch must assert for itself is asked for before (``conditions_of_branch``)."""
         outer = self.facts, self.guards, self.assertions, self.specializations, self.failures
         held, self.hints_hold = self.hints_hold, False
+        presumed, self.presumptions = self.presumptions, [*self.presumptions]
         self.facts, self.guards, self.assertions, self.specializations = self.facts.copy(), [], [], []
         self.failures = []
         try:
             yield
         finally:
             inner = self.facts
-            self.hints_hold = held
+            self.hints_hold, self.presumptions = held, presumed
             self.facts, self.guards, self.assertions, self.specializations, self.failures = outer
             # answers that were given inside must not look valid outside
             self.facts.version = inner.version + 1
@@ -407,6 +410,14 @@ class Environment(Table):
         self._learn(condition, message, location)
         self.assertions.append(Assertion(condition, message, location))
         return True
+
+    def presume(self, condition: Condition, message: str) -> None:
+        """Require what eager mode does not need of a size that only the data decide, so that there is one program: of
+        the answers that it may get, size 1 would be another program. What the program fails on afterwards may be
+        due to that (``presumptions``)."""
+        before = len(self.assertions)
+        self.require(condition, message)
+        self.presumptions += self.assertions[before:]
 
     def note_failure(self, condition: Condition, *, location: Location | None = None) -> None:
         """Something failed because of a condition that holds for the example. That ends the program, unless it

@@ -55,7 +55,7 @@ def decided_one(size: Size, message: Message) -> bool:
     if isinstance(condition, Expr):
         environment = condition.environment
         if environment.known(condition) is None and environment.hint(condition) is None:
-            environment.require(not_(condition), _written(message))
+            environment.presume(not_(condition), _written(message))
             return False
     return _decided(condition)
 
@@ -169,6 +169,17 @@ def require(condition: Condition, message: Message) -> None:
         environment.require(condition, _written(message))
 
 
+def require_equal_or_one(condition: Condition, message: Message) -> None:
+    """Fail with ``message`` unless two sizes are equal, where eager mode would also take a size that is 1.
+
+    A size that only the data decide is asserted not to be stretched, so that the result has the sizes that it has.
+    """
+    if isinstance(condition, Expr) and condition.has_unbacked and condition.environment.known(condition) is None:
+        condition.environment.presume(condition, _written(message))
+    else:
+        require(condition, message)
+
+
 def refuse_zero(sizes: Iterable[Size], message: Message, kind: type[Exception] = RuntimeError) -> None:
     """Fail if a size is 0, at least in the example. Other sizes are no concern: the operator itself fails on them."""
     for size in sizes:
@@ -204,7 +215,7 @@ def broadcast_dim(left: Size, right: Size, describe: Message) -> Size:
         stretched = _stretched_by_data(left, right, describe)
     if stretched is not None:
         return stretched
-    require(condition, describe)
+    require_equal_or_one(condition, describe)
     return left if type(left) is int else right if type(right) is int else left
 
 
@@ -303,7 +314,11 @@ def is_stretched(size: Size, wanted: Size) -> bool:
     if not isinstance(size, Expr):
         return False
     condition, environment = eq(size, wanted), size.environment
-    if environment.known(condition) is True or environment.hint(condition) is not False:
+    if environment.known(condition) is True:
+        return False
+    if environment.hint(size) is None:
+        return _must_be_one(size, wanted) and environment.expect(eq(size, 1))
+    if environment.hint(condition) is not False:
         return False
     return environment.hint(size) == 1 and environment.guard(eq(size, 1))
 
@@ -330,12 +345,21 @@ def _stretched_by_example(condition: Condition, left: Size, right: Size) -> Size
 def _stretched_by_data(left: Size, right: Size, describe: Message) -> Size | None:
     """The broadcast size where data decide one that can't be what the other is in the example: so it must be 1."""
     for narrow, wide in ((left, right), (right, left)):
-        if isinstance(narrow, Expr) and narrow.environment.hint(narrow) is None:
-            example = narrow.environment.hint(wide) if isinstance(wide, Expr) else wide
-            if example is not None and example not in narrow.environment.range(narrow):
-                require(eq(narrow, 1), describe)
-                return wide
+        if isinstance(narrow, Expr) and narrow.environment.hint(narrow) is None and _must_be_one(narrow, wide):
+            require(eq(narrow, 1), describe)
+            return wide
     return None
+
+
+def _must_be_one(narrow: Expr, wide: Size) -> bool:
+    """Whether a size that data decide fits another only by being 1: it can't be what the other one is in the example,
+    or, where data decide that one, too, what it can be at all."""
+    environment = narrow.environment
+    example = environment.hint(wide)
+    if example is not None:
+        return example not in environment.range(narrow)
+    can_be_one = (environment.known(eq(size, 1)) is not False for size in (narrow, wide))
+    return environment.known(eq(narrow, wide)) is False and tuple(can_be_one) == (True, False)
 
 
 def _written(message: Message) -> str:

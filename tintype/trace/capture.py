@@ -52,7 +52,7 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import NamesThatStay, assign_buffers
-from tintype.trace.capture_failures import explained, name_sizes, not_an_input, note_place
+from tintype.trace.capture_failures import explained, name_sizes, not_an_input, note_place, presumed
 from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.changed_state import ChangedState, is_made_anew
 from tintype.trace.given_containers import GivenContainers
@@ -406,7 +406,7 @@ class Capture:
                 raise CaptureInterrupted from error
             name_sizes(error, self.context.environment.names)
             look_for_flags(error)
-            of_capture = explained(error)
+            of_capture = explained(error) or presumed(error, self.context.environment)
             if of_capture is not None:
                 raise of_capture from error
             note_place(error)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tintype.errors import CaptureError, DataDependentError, TintypeError, UnsupportedInputError
+from tintype.errors import CaptureError, DataDependentError, Location, TintypeError, UnsupportedInputError
+from tintype.symbolic import Environment
 from tintype.symbolic.failures import RequirementError
 from tintype.symbolic.location import is_internal, location_in
 
@@ -43,6 +44,27 @@ def explained(error: Exception) -> CaptureError | None:
     else:
         return None
     return CaptureError(fact, location=location_in(error), remedy=remedy)
+
+
+def presumed(error: Exception, environment: Environment) -> DataDependentError | None:
+    """What to say of an exception that may be due to what was asserted of sizes that only the data decide, where
+    eager mode takes a size of 1, too; None if nothing was."""
+    if isinstance(error, TintypeError) or not environment.presumptions:
+        return None
+    presumption = environment.presumptions[-1]
+    where = f" ({place}{_text_of(place)})" if (place := presumption.location) is not None else ""
+    return DataDependentError(
+        f"the program fails where {presumption.condition} ({type(error).__name__}: {error}). Only the data decide "
+        f"whether that is so; it is asserted because a size of 1 would make another program{where}",
+        condition=presumption.condition,
+        location=location_in(error),
+        remedy="say before that line which size it is: torch._check(x.shape[0] == 1) or torch._check(x.shape[0] > 1)",
+    )
+
+
+def _text_of(place: Location) -> str:
+    line = place.source_line()
+    return f": {line}" if line else ""
 
 
 def _asked_for_length(error: Exception) -> bool:
@@ -100,8 +122,7 @@ def note_place(error: Exception) -> None:
     """Say of an exception of the program's own where it was raised; the exception stays what it is."""
     place = None if isinstance(error, TintypeError) else location_in(error)
     if place is not None:
-        line = place.source_line()
         error.add_note(
-            f"  At: {place}{f': {line}' if line else ''}\n  The model itself raised this when tintype called it with "
+            f"  At: {place}{_text_of(place)}\n  The model itself raised this when tintype called it with "
             "the example arguments; what to do: look whether model(*args, **kwargs) runs"
         )

@@ -50,11 +50,13 @@ def unchanged(recorder: Recorder, tensor: Any, fake: FakeTensor, options: dict[s
 
 def one_in_eager_mode(recorder: Recorder, tensor: FakeTensor) -> list[FakeTensor]:
     """The tensors that are one object in eager mode: this one, and those that a conversion which changed nothing, a
-    dropout that dropped nothing, or ``contiguous()`` of what is so made of it or made it of."""
+    dropout that dropped nothing, ``contiguous()`` of what is so, or a norm of nothing made of it or made it of."""
     found = [tensor]
     for known in found:
         pairs = [(conversion.source, conversion.result) for conversion in recorder.conversions]
         pairs += [(known, other) for other in one_by_layout(recorder, known)]
+        empty = [pair for pair in recorder.same_if_empty if any(known is one for one in pair)]
+        pairs += empty if empty and decided_zero(product(known.info.sizes)) else []
         calls = () if known.node is None else (known.node, *known.node.users)
         pairs += [(node.args[0].meta["val"], node.meta["val"]) for node in calls if _drops_nothing(node)]
         for source, result in pairs:

@@ -15,7 +15,7 @@ from tintype.fake.info import TensorInfo, fresh, strides_in_order
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.tensor import FakeTensor, describe
 from tintype.symbolic import Size
-from tintype.symbolic.sizes import product
+from tintype.symbolic.sizes import certainly_at_least, product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.intercepts import intercept
 from tintype.trace.known_values import computing_for_real, known_value
@@ -54,9 +54,15 @@ def _known_results(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any
     return describe(results) if isinstance(results, torch.Tensor) else [describe(result) for result in results]
 
 
-def _new_size(recorder: Recorder, limit: Size | None) -> Size:
+def _new_size(recorder: Recorder, limit: Size | None, least: int = 0) -> Size:
     upper = limit if type(limit) is int else None
-    return recorder.context.environment.unbacked_int(lower=0, upper=upper)
+    return upper if upper == least else recorder.context.environment.unbacked_int(lower=least, upper=upper)
+
+
+def _new_count(recorder: Recorder, limit: Size) -> Size:
+    """How many different ones there are among so many, which is at least one where there are any."""
+    any_at_all = certainly_at_least(limit, 1)
+    return _new_size(recorder, limit, 1 if any_at_all else 0)
 
 
 @sized_by_data(aten.nonzero.default)
@@ -148,7 +154,7 @@ def _unique(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, *options), _ = recorder.convert(args)
     names = ("sorted", "return_inverse", "return_counts")
     chosen = {**dict(zip(names, options, strict=False)), **kwargs}
-    count = _new_size(recorder, product(info.sizes))
+    count = _new_count(recorder, product(info.sizes))
     inverse = info.sizes if chosen.get("return_inverse") else (0,)
     results = [
         fresh((count,), info.dtype, info.device),
@@ -165,7 +171,7 @@ def _unique_consecutive(recorder: Recorder, func: Any, args: Any, kwargs: Any) -
     chosen = {**dict(zip(names, options, strict=False)), **kwargs}
     if chosen.get("dim") is not None:
         return _unique_rows(recorder, func, args, kwargs, info, chosen["dim"], chosen)
-    count = _new_size(recorder, product(info.sizes))
+    count = _new_count(recorder, product(info.sizes))
     results = [
         fresh((count,), info.dtype, info.device),
         fresh(info.sizes if chosen.get("return_inverse") else (0,), torch.int64, info.device),
@@ -187,7 +193,7 @@ def _unique_rows(
 ) -> Any:
     where = dim % info.dim
     length = info.sizes[where]
-    count = _new_size(recorder, length)
+    count = _new_count(recorder, length)
     sizes = (*info.sizes[:where], count, *info.sizes[where + 1 :])
     order = [where, *(d for d in range(info.dim) if d != where)]  # the kernel works on rows
     on_gpu = info.device.type == "cuda"

@@ -352,7 +352,8 @@ def _batch_norm(
 
 
 def _local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
-    """torch asks whether there are elements; computed so, it does not matter."""
+    """torch asks whether there are elements, and returns its argument where there are none. Computed so, it does not
+    matter but to who changes the geometry of what it returns."""
     sizes = input.shape
     if len(sizes) < 3 or type(sizes[1]) is not int or not sizes[1]:
         return NotImplemented
@@ -360,7 +361,11 @@ def _local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float
         return NotImplemented
     around = [0, 0] * (len(sizes) - 2) + [size // 2, (size - 1) // 2]
     near = torch.nn.functional.pad(input.mul(input), around).unfold(1, size, 1).mean(-1)
-    return input / near.mul(alpha).add(k).pow(beta)
+    result = input / near.mul(alpha).add(k).pow(beta)
+    if type(input) is FakeTensor and type(result) is FakeTensor:
+        recorder: Any = input.context.session
+        recorder.same_if_empty.append((input, result))
+    return result
 
 
 def _quantizing(function: Any, zero_type: torch.dtype, scale_type: torch.dtype) -> Callable[..., Any]:

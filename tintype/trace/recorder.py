@@ -124,9 +124,8 @@ class Recorder(Answers, TorchDispatchMode):
         self.is_for_training = is_for_training
         # whether a branch on data ends the capture at once; else it goes on, to find other problems
         self.stops_at_branches = False
-        self._recording = True
+        self._recording, self._met_by_autocast = True, False
         self._written: list[Storage] | None = None
-        self._met_by_autocast = False
         self._lifted: dict[int, tuple[Any, FakeTensor]] = {}
         self._reals: dict[int, torch.Tensor] = {}  # the same the other way round, made when it is asked for
         self.lift_constant = lift_constant or _refuse_constant
@@ -148,6 +147,7 @@ class Recorder(Answers, TorchDispatchMode):
         self.kept: list[Any] = []  # what must live as long as the recorder does
         self.conversions: list[Conversion] = []  # those that changed nothing; see tintype.trace.conversions
         self.made_contiguous: list[MadeContiguous] = []
+        self.same_if_empty: list[tuple[FakeTensor, FakeTensor]] = []  # arguments that eager mode returns then
         self.observer = Observer()
         # what this is part of, for who wants to suspend it
         self.recording: Recording | None = None

@@ -52,7 +52,7 @@ from tintype.transforms.histories import Histories
 from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
-from tintype.transforms.moved_values import lay_as_in_program, work_out_again
+from tintype.transforms.moved_values import lay_as_in_program, let_graphs_take_layouts, note_layout, work_out_again
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.seen_later import is_seen_later
 from tintype.transforms.shared_elements import share_elements
@@ -119,8 +119,9 @@ class Functionalization:
         self.unchanged_copies: dict[Storage, list[Storage]] = {}
         self.stale_copies: set[Storage] = set()
         self.replaced: list[Node] = []
-        # nodes whose value lies in memory otherwise than in the program
+        # nodes whose value lies in memory otherwise than in the program, and those that may in another layout
         self.moved: set[Node] = set()
+        self.may_move: set[Node] = set()
         # how the program had them, and those of them that are views of what nobody writes to
         self.originals: dict[Node, TensorInfo] = {}
         self.geometry: dict[Node, TensorInfo] = {}
@@ -154,6 +155,7 @@ class Functionalization:
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
         eliminate_dead_code(self.graph)
+        let_graphs_take_layouts(self)
         if self.replaced:
             name_in_order(self.graph)
             for spec, node in zip(specs, output_node(self.graph).args[0], strict=False):  # type: ignore[arg-type]
@@ -234,6 +236,7 @@ class Functionalization:
         handle.doubt = self.doubts.of_call.get(node)
         handle.doubts = dict(parent.doubts)
         if unchanged:
+            note_layout(self, node)
             handle.viewed = base
             return
         self.make_view(handle, base)
@@ -289,6 +292,8 @@ class Functionalization:
     def give(self, handle: Handle, value: Node) -> None:
         handle.value, handle.version = value, self.versions[handle.storage]
         handle.viewed = None
+        if handle.version and not self.layouts.is_certain(handle.source):
+            self.may_move.add(value)
         # a view of all elements in the same size may have its value in common with its parent
         self.handles.setdefault(value, handle)
 
@@ -319,6 +324,7 @@ class Functionalization:
         if any(value is not argument for argument, value in new.items()):
             node.args = torch.fx.node.map_arg(node.args, new.__getitem__)
             node.kwargs = torch.fx.node.map_arg(node.kwargs, new.__getitem__)
+        note_layout(self, node)
         moved = any(
             value in self.moved or (value is not argument and differs(argument, value))
             for argument, value in new.items()

@@ -10,14 +10,19 @@ from torch.fx import Node
 
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import meta_of, set_meta
+from tintype.ir.graph import graphs_of, meta_of, set_meta
 from tintype.ir.operator_facts import facts_of
+from tintype.ir.operators import OPERATORS
 from tintype.transforms.emit import evaluate, info_of
 from tintype.transforms.handles import alike, moved_fake
+from tintype.transforms.layouts import as_reshape, take_any_layout
 from tintype.transforms.views import RECOMPUTE_VIEW, View, laid_out
 
 if TYPE_CHECKING:
     from tintype.transforms.functionalize import Functionalization
+
+
+aten = torch.ops.aten
 
 
 def work_out_again(functional: Functionalization, node: Node) -> None:
@@ -76,6 +81,36 @@ def _view_moved(functional: Functionalization, node: Node, info: TensorInfo) -> 
     functional.doubts.note_made_again(node, value)
     node.replace_all_uses_with(value)
     functional.graph.erase_node(node)
+
+
+def note_layout(functional: Functionalization, node: Node) -> None:
+    """Note that a node's value may lie in memory otherwise than in eager mode, since it depends on the new value of
+    something that was written to: that lies there as its operator lays it out, and not as the tensor does that eager
+    mode writes to. A ``view`` of it that the program called need not be one then."""
+    may_move = functional.may_move
+    if not may_move or may_move.isdisjoint(node.all_input_nodes) or functional.layouts.is_certain(node):
+        return
+    may_move.add(node)
+    if node.target is aten.view.default:
+        set_meta(node, as_reshape(meta_of(node)))
+
+
+def let_graphs_take_layouts(functional: Functionalization) -> None:
+    """Let the graphs that operators call on such values take them as they lie."""
+    may_move = functional.may_move
+    for node in functional.graph.nodes if may_move else ():
+        if node.target in OPERATORS and not may_move.isdisjoint(node.all_input_nodes):
+            _take_any_layout(node)
+
+
+def _take_any_layout(node: Node) -> None:
+    for _, inner in graphs_of(node):
+        for view in inner.graph.find_nodes(op="call_function", target=aten.view.default):
+            set_meta(view, as_reshape(meta_of(view)))
+        take_any_layout(inner.graph)
+        for called in inner.graph.nodes:
+            if called.target in OPERATORS:
+                _take_any_layout(called)
 
 
 def lay_as_in_program(functional: Functionalization, node: Node, read: dict[Node, Node]) -> None:

@@ -13,8 +13,15 @@ from tintype.fake.rules.matrix import inner_product
 from tintype.fake.rules.reductions import reduced_sizes
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
-from tintype.symbolic import Size
-from tintype.symbolic.sizes import contiguous_strides, is_one, is_stretched, require_same, same
+from tintype.symbolic import Size, eq
+from tintype.symbolic.sizes import (
+    contiguous_strides,
+    is_one,
+    is_stretched,
+    require_equal_or_one,
+    require_same,
+    same,
+)
 
 
 def _fresh(self: TensorInfo, sizes: tuple[Size, ...]) -> TensorInfo:
@@ -97,9 +104,8 @@ def tensordot(self: TensorInfo, other: TensorInfo, dims_self: Sequence[int], dim
         own, others = self.sizes[one], other.sizes[two]
         if is_one(own) or is_one(others) or is_stretched(own, others) or is_stretched(others, own):
             continue  # the other one is summed
-        require_same(
-            self.sizes[one],
-            other.sizes[two],
+        require_equal_or_one(
+            eq(own, others),
             lambda: f"contracted dimensions need to match, but {list(self.sizes)} and {list(other.sizes)} don't",
         )
     kept = [size for i, size in enumerate(self.sizes) if i not in first]

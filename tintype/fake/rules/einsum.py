@@ -10,8 +10,14 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.promotion import result_type
 from tintype.fake.rules.elementwise import common_device, elementwise
 from tintype.fake.rules.registry import rule
-from tintype.symbolic import Size
-from tintype.symbolic.sizes import broadcast_dim, contiguous_strides, is_one, is_stretched, require_same
+from tintype.symbolic import Size, eq
+from tintype.symbolic.sizes import (
+    broadcast_dim,
+    contiguous_strides,
+    is_one,
+    is_stretched,
+    require_equal_or_one,
+)
 
 # Labels of the dimensions that an ellipsis stands for: their number from the end, as a string.
 _Label = str
@@ -93,9 +99,8 @@ def _gives_way(size: Size, other: Size) -> bool:
 
 def _require_same(one: Size, two: Size, label: _Label) -> None:
     if one is not two:
-        require_same(
-            one,
-            two,
+        require_equal_or_one(
+            eq(one, two),
             lambda: (
                 f"einsum(): subscript {label} has size {two} for operand 1 which does not broadcast with "
                 f"previously seen size {one}"

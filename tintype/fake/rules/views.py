@@ -24,6 +24,7 @@ from tintype.symbolic.sizes import (
     is_zero,
     product,
     require,
+    require_equal_or_one,
     require_same,
     same,
     usually_at_least,
@@ -343,9 +344,8 @@ def expand(self: TensorInfo, size: Sequence[Size], *, implicit: bool = False) ->
         if sizes[i] is not old:
             if is_stretched(old, sizes[i]):
                 continue
-            require_same(
-                sizes[i],
-                old,
+            require_equal_or_one(
+                eq(sizes[i], old),
                 lambda i=i, old=old: (  # type: ignore[misc]
                     f"The expanded size of the tensor ({sizes[i]}) must match the existing size ({old}) at "
                     f"non-singleton dimension {i}.  Target sizes: {list(size)}.  "
@@ -362,7 +362,7 @@ def require_expandable(sizes: Sequence[Size], wanted: Sequence[Size], message: M
         require(False, message)
     for size, full in zip(reversed(sizes), reversed(wanted), strict=False):
         if size is not full and not is_stretched(size, full):
-            require_same(size, full, message)
+            require_equal_or_one(eq(size, full), message)
 
 
 @rule("permute")
