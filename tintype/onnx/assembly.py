@@ -160,7 +160,7 @@ class _Assembly:
         checks: list[Check] = []
         for assertion in self.shared.assertions:
             value = self._as_output(assertion.value, outputs, f"check_{len(checks)}")
-            checks.append(Check(value.name or "", assertion.message))
+            checks.append(Check(value.name or "", assertion.message, assertion.at))
         interface = Interface(
             leaves, result_leaves, new_values, checks, program.call_spec.in_spec, program.call_spec.out_spec,
             list(program.argument_names), list(program.call_spec.positional),

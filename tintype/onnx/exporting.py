@@ -128,8 +128,6 @@ def _runnable(
     """The model as something that can be called, with what there is to tell of it so far."""
     report = Report(built.opset_imports.get("", 0), len(built.graph), len(built.graph.initializers))
     report.notes += translator.shared.notes
-    dropped = translator.shared.dropped_checks
-    report.notes += [f"not checked when it runs, inside of a branch or loop: {text}" for text in dropped]
     if _computes_in_half_precision(built):
         report.notes.append(
             "computes in float16: on the processor ONNX Runtime keeps float32 between operators, "

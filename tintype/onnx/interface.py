@@ -56,6 +56,7 @@ class Check:
 
     output: str
     message: str
+    at: str | None = None  # the line of the model that asserts it
 
 
 @dataclasses.dataclass

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from tintype import tree
-from tintype.errors import InputMismatchError
+from tintype.errors import InputMismatchError, RuntimeAssertionError
 from tintype.export.checks import flatten_call
 from tintype.export.given import CallersContainers
 from tintype.export.program import ExportedProgram
@@ -30,7 +30,7 @@ from tintype.onnx.widening import has_bfloat16
 _ALIGNMENT = 65536  # so that weights can be mapped into memory from where they lie
 
 
-class AssertionFailedError(InputMismatchError, RuntimeError):
+class AssertionFailedError(RuntimeAssertionError, InputMismatchError):
     """Something that the program asserts of its inputs or data does not hold."""
 
     id = "onnx-assertion"
@@ -243,7 +243,8 @@ class ONNXProgram:
         outputs = self._run(feeds, into)
         for check in interface.checks:
             if not bool(outputs[check.output]):
-                raise AssertionFailedError(check.message)
+                at = "" if check.at is None else f"\n  At: {check.at}"
+                raise AssertionFailedError(f"{check.message}{at}")
         results = [_result(leaf, outputs) for leaf in interface.outputs]
         self._write_back(leaves, outputs)
         result = tree.unflatten(results, interface.out_spec)

@@ -53,6 +53,7 @@ class Assertion:
 
     value: Value
     message: str
+    at: str | None  # the line of the model
 
 
 class Translator:
@@ -68,7 +69,6 @@ class Translator:
         self.store = Store()
         self.failures: list[Failure] = []
         self.assertions: list[Assertion] = []
-        self.dropped_checks: list[str] = []
         self.notes: list[str] = []
         self.with_modules = False  # whether calls of modules will be functions
         self.functions: dict[Any, Any] = {}
@@ -135,8 +135,8 @@ class GraphTranslator:
         self.builder.program = self
         self.torchlib = Torchlib(self.builder)
         self.values: dict[Node, Any] = {}
-        self.is_branch = False
-        self.asserted: list[Assertion] = []  # inside of a branch, which hands them out
+        # those of a graph inside are handed out by the node that it belongs to
+        self.asserted: list[Assertion] = shared.assertions if outer is None else []
 
     def translate(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Translate a graph on values for its inputs; returns its results: values, numbers or None."""
@@ -151,11 +151,9 @@ class GraphTranslator:
         assert isinstance(results, (list, tuple))
         return [self._argument(result) for result in results]
 
-    def scope(self, *, is_branch: bool = False) -> GraphTranslator:
+    def scope(self) -> GraphTranslator:
         """A translator for a graph inside of this one, which sees the values of this one."""
-        inner = GraphTranslator(self.shared, self)
-        inner.is_branch = is_branch
-        return inner
+        return GraphTranslator(self.shared, self)
 
     def inline(self, module: GraphModule, inputs: Sequence[Any]) -> list[Any]:
         """Translate a graph in place, as if its nodes stood here."""
@@ -180,15 +178,13 @@ class GraphTranslator:
             raise LoweringError(f"ONNX has no dtype {example.dtype}")
         return dtype
 
-    def assert_that(self, truth: Value, message: str) -> None:
+    def assert_that(self, truth: Value, message: str, at: str | None = None) -> None:
         """Keep an assertion for the program that runs to look at."""
         truth.shape = ir.Shape([])
-        if self.outer is None:
-            self.shared.assertions.append(Assertion(truth, message))
-        elif self.is_branch:
-            self.asserted.append(Assertion(truth, message))
-        else:
-            self.shared.dropped_checks.append(message)
+        if at is None:
+            location = location_of(self.builder.node)
+            at = None if location is None else str(location)
+        self.asserted.append(Assertion(truth, message, at))
 
     # --- one node --------------------------------------------------------------------------------------------
 

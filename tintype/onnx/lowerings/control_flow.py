@@ -34,12 +34,6 @@ _INT64, _BOOL = ir.DataType.INT64, ir.DataType.BOOL
 _CONDITION = torch.ops.higher_order.cond
 
 
-def _graph(op: Builder, name: str, inputs: Sequence[Value], make: Callable[[Any], list[Any]]) -> ir.Graph:
-    """A graph inside of the one that is built; ``make`` translates with what it is given and returns its results."""
-    translator = op.program.scope()
-    return _finished(op, name, inputs, translator, make(translator))
-
-
 def _finished(op: Builder, name: str, inputs: Sequence[Value], translator: Any, results: Sequence[Any]) -> ir.Graph:
     outputs = [_made_inside(translator.builder, result) for result in results]
     for index, output in enumerate(outputs):  # nothing may be there twice
@@ -52,6 +46,35 @@ def _finished(op: Builder, name: str, inputs: Sequence[Value], translator: Any, 
     nodes = remove_unused(translator.builder.nodes, outputs)
     store.name_results(nodes)
     return ir.Graph(list(inputs), outputs, nodes=nodes, name=store.free_name(f"{op.node.name}_{name}"))
+
+
+def _of_branches(inside: Sequence[Any], results: Sequence[Sequence[Any]]) -> tuple[list[list[Any]], list[Any]]:
+    """The results of two branches with what either of them asserts behind them, which holds in the other one; and
+    those assertions."""
+    checks = [[assertion.value for assertion in each.asserted] for each in inside]
+    asserted = [assertion for each in inside for assertion in each.asserted]
+    holds = [[each.builder.constant(True)] * len(asserted) for each in inside]
+    holds[0][: len(checks[0])] = checks[0]
+    holds[1][len(checks[0]) :] = checks[1]
+    return [[*result, *held] for result, held in zip(results, holds)], asserted
+
+
+def _of_steps(op: Builder, translator: Any) -> tuple[list[Value], list[Value]]:
+    """What the steps of a loop assert, as state of the loop: whether it held before a step, and after it."""
+    before = []
+    for _ in translator.asserted:
+        value = Value(op)
+        value.dtype, value.shape = _BOOL, ir.Shape([])
+        before.append(value)
+    after = [translator.builder.And(held, each.value) for held, each in zip(before, translator.asserted)]
+    return before, after
+
+
+def _asserted_outside(op: Builder, values: Sequence[Value], asserted: Sequence[Any]) -> None:
+    """Hand on what graphs inside of a node asserted, in the graph that the node stands in."""
+    for value, assertion in zip(values, asserted, strict=True):
+        value.dtype = _BOOL
+        op.program.assert_that(value, assertion.message, assertion.at)
 
 
 def _made_inside(builder: Builder, value: Any) -> Value:
@@ -112,16 +135,12 @@ def _as_value(op: Builder, value: Any) -> Value:
 
 @lowering(_CONDITION)
 def cond(op: Builder, predicate: Any, true_graph: Any, false_graph: Any, operands: Sequence[Any]) -> Any:
-    inside = [op.program.scope(is_branch=True) for _ in range(2)]
+    inside = [op.program.scope() for _ in range(2)]
     results = [each.translate(module.graph, operands) for each, module in zip(inside, (true_graph, false_graph))]
-    # what one branch asserts is a result of both: in the other one it holds
-    checks = [[assertion.value for assertion in each.asserted] for each in inside]
-    messages = [assertion.message for each in inside for assertion in each.asserted]
-    holds = [[each.builder.constant(True)] * len(messages) for each in inside]
-    holds[0][: len(checks[0])] = checks[0]
-    holds[1][len(checks[0]) :] = checks[1]
-    then_branch = _finished(op, "then", (), inside[0], [*results[0], *holds[0]])
-    else_branch = _finished(op, "else", (), inside[1], [*results[1], *holds[1]])
+    count = len(results[0])
+    results, asserted = _of_branches(inside, results)
+    then_branch = _finished(op, "then", (), inside[0], results[0])
+    else_branch = _finished(op, "else", (), inside[1], results[1])
     for left, right in zip(then_branch.outputs, else_branch.outputs):
         if left.dtype is not right.dtype:
             raise LoweringError(f"its branches return {left.dtype} and {right.dtype}")
@@ -129,10 +148,7 @@ def cond(op: Builder, predicate: Any, true_graph: Any, false_graph: Any, operand
             each.shape = _general(left.shape, right.shape)
     attributes = {"then_branch": then_branch, "else_branch": else_branch}
     made = _node(op, "If", [_truth(op, predicate)], attributes, len(then_branch.outputs))
-    count = len(made) - len(messages)
-    for value, message in zip(made[count:], messages):
-        value.dtype, value.shape = _BOOL, ir.Shape([])
-        op.program.assert_that(value, message)
+    _asserted_outside(op, made[count:], asserted)
     return made[:count]
 
 
@@ -151,13 +167,18 @@ def while_loop(op: Builder, condition: Any, body: Any, carried: Sequence[Any], a
     going.dtype, going.shape = _BOOL, ir.Shape([])
     state = _inputs(op, body, len(values))
 
-    def step(translator: Any) -> list[Any]:
-        following = translator.translate(body.graph, [*state, *additional])[: len(values)]
-        (again,) = translator.inline(condition, [*following, *additional])
-        return [_truth(translator.builder, again), *following]
-
-    graph = _graph(op, "body", [iteration, going, *state], step)
-    return _node(op, "Loop", [None, _truth(op, first), *values], {"body": graph}, len(values))
+    inside = op.program.scope()
+    following = inside.translate(body.graph, [*state, *additional])[: len(values)]
+    (again,) = inside.inline(condition, [*following, *additional])
+    before, after = _of_steps(op, inside)
+    again = _truth(inside.builder, again)
+    for held in after:  # a loop that does not do what it asserts may never end
+        again = inside.builder.And(again, held)
+    graph = _finished(op, "body", [iteration, going, *state, *before], inside, [again, *following, *after])
+    started = [*values, *[op.constant(True)] * len(before)]
+    made = _node(op, "Loop", [None, _truth(op, first), *started], {"body": graph}, len(started))
+    _asserted_outside(op, made[len(values) :], inside.asserted)
+    return made[: len(values)]
 
 
 def _scanned(
@@ -166,13 +187,29 @@ def _scanned(
     init: Sequence[Any],
     rows: Sequence[Any],
     additional: Sequence[Any],
-    results: int,
+    *,
+    keeps_state: bool = False,
+    is_checked: bool = True,
 ) -> list[Value]:
-    """A Scan over the first dimension."""
+    """A Scan over the first dimension; ``keeps_state``: the results are the state, and stacked as well."""
     state = [_as_value(op, value) for value in init]
     inputs = _inputs(op, module, len(init) + len(rows))
-    graph = _graph(op, "body", inputs, lambda translator: translator.translate(module.graph, [*inputs, *additional]))
-    return _node(op, "Scan", [*state, *rows], {"body": graph, "num_scan_inputs": len(rows)}, results)
+    inside = op.program.scope()
+    results = inside.translate(module.graph, [*inputs, *additional])
+    if keeps_state:
+        results = [*results, *results]
+    if not is_checked:
+        inside.asserted.clear()
+    before, after = _of_steps(op, inside)
+    last = len(init)
+    ordered = [*inputs[:last], *before, *inputs[last:]]
+    graph = _finished(op, "body", ordered, inside, [*results[:last], *after, *results[last:]])
+    started = [*state, *[op.constant(True)] * len(before), *rows]
+    attributes = {"body": graph, "num_scan_inputs": len(rows)}
+    made = _node(op, "Scan", started, attributes, len(results) + len(after))
+    end = last + len(before)
+    _asserted_outside(op, made[last:end], inside.asserted)
+    return [*made[:last], *made[end:]]
 
 
 def _with_few_rows(
@@ -186,18 +223,23 @@ def _with_few_rows(
     count = op.size(row, 0)
     if isinstance(count, int):
         return few(op) if count <= most else make(op)
-    inside = [op.program.scope(is_branch=True) for _ in range(2)]
+    inside = [op.program.scope() for _ in range(2)]
     for each in inside:
         each.builder.node = op.node
-    results = [build(each.builder) for build, each in zip((few, make), inside)]
+    results = [list(build(each.builder)) for build, each in zip((few, make), inside)]
+    number = len(results[0])
     for value, example in zip((*results[0], *results[1]), (*op.node.meta["val"], *op.node.meta["val"])):
         value.dtype = op.program.dtype_of(example)
+    results, asserted = _of_branches(inside, results)
     then_branch = _finished(op, "few", (), inside[0], results[0])
     else_branch = _finished(op, "rows", (), inside[1], results[1])
-    for value, example in zip((*then_branch.outputs, *else_branch.outputs), (*op.node.meta["val"],) * 2):
-        value.shape = op.program.shared.shape_of(example)
+    for branch in (then_branch, else_branch):
+        for value, example in zip(branch.outputs, op.node.meta["val"]):
+            value.shape = op.program.shared.shape_of(example)
     attributes = {"then_branch": then_branch, "else_branch": else_branch}
-    return _node(op, "If", [op.LessOrEqual(count, op.constant(most, _INT64))], attributes, len(results[0]))
+    made = _node(op, "If", [op.LessOrEqual(count, op.constant(most, _INT64))], attributes, len(results[0]))
+    _asserted_outside(op, made[number:], asserted)
+    return made[:number]
 
 
 def _nothing(op: Builder, example: Any, operands: Sequence[Any]) -> Value | None:
@@ -245,23 +287,24 @@ def _over_rows(
     def of_nothing(inner: Builder) -> list[Any]:
         stacks = [_nothing(inner, example, op.node.args) for example in examples[len(init) :]]
         if None in stacks:
-            stacks = _after_one_row(inner, body, init, rows, additional, len(examples))
+            stacks = _after_one_row(inner, body, init, rows, additional)
         return [*(_as_value(inner, value) for value in init), *stacks]
 
     return _with_few_rows(
-        op, rows[0], 0, of_nothing, lambda inner: _scanned(inner, body, init, rows, additional, len(examples))
+        op, rows[0], 0, of_nothing, lambda inner: _scanned(inner, body, init, rows, additional)
     )
 
 
 def _after_one_row(
-    op: Builder, body: Any, init: Sequence[Any], rows: Sequence[Any], additional: Sequence[Any], results: int
+    op: Builder, body: Any, init: Sequence[Any], rows: Sequence[Any], additional: Sequence[Any]
 ) -> list[Any]:
-    """Stacks of no rows, of sizes that only the function itself knows: it is run on a row of zeros."""
+    """Stacks of no rows, of sizes that only the function itself knows: it is run on a row of zeros, of which nothing
+    is asserted."""
     zeros = []
     for row in rows:
         shape = op.Concat(op.constant([1], _INT64), op.Shape(row, start=1), axis=0)
         zeros.append(op.Expand(op.constant(0, row.dtype), shape))
-    made = _scanned(op, body, init, zeros, additional, results)
+    made = _scanned(op, body, init, zeros, additional, is_checked=False)
     nothing = op.constant([0], _INT64)
     return [op.Slice(stack, nothing, nothing, nothing) for stack in made[len(init) :]]
 
@@ -291,14 +334,7 @@ def _combined(op: Builder, combine: Any, rows: Sequence[Any], additional: Sequen
     rest = [op.Slice(row, [1], [9223372036854775807], [0]) for row in rows]
     for value, row in zip((*first, *rest), (*rows, *rows)):
         value.dtype = row.dtype
-    inputs = _inputs(op, combine, 2 * count)
-
-    def step(translator: Any) -> list[Any]:
-        following = translator.translate(combine.graph, [*inputs, *additional])
-        return [*following, *following]
-
-    graph = _graph(op, "body", inputs, step)
-    results = _node(op, "Scan", [*first, *rest], {"body": graph, "num_scan_inputs": count}, 2 * count)
+    results = _scanned(op, combine, first, rest, additional, keeps_state=True)
     for value, row in zip(results[count:], rows):
         value.dtype = row.dtype
     return [op.Concat(op.Unsqueeze(value, [0]), rows, axis=0) for value, rows in zip(first, results[count:])]
