@@ -21,9 +21,7 @@ def checked_while(x: torch.Tensor) -> Any:
         positive(x[count.item()], "a row of the loop")
         return total + x[count.item()], count + 1
 
-    return tintype.while_loop(
-        lambda total, count: count < x.shape[0], step, (torch.zeros(2), torch.tensor(0))
-    )
+    return tintype.while_loop(lambda total, count: count < x.shape[0], step, (torch.zeros(2), torch.tensor(0)))
 
 
 def checked_map(x: torch.Tensor) -> Any:
@@ -97,7 +95,8 @@ def test_what_a_loop_asserts(function: Callable[..., Any], words: str, opset: in
     program(x[:0])  # no row, of which nothing is asserted
     with pytest.raises(RuntimeError, match=words):
         function(torch.tensor([[1.0, 1.0], [1.0, -2.0], [3.0, 3.0]]))
-    with pytest.raises(tintype.RuntimeAssertionError, match=r"Runtime assertion failed for [^/]*\n  At: .* in positive"):
+    said = r"Runtime assertion failed for [^/]*\n  At: .* in positive"
+    with pytest.raises(tintype.RuntimeAssertionError, match=said):
         program(torch.tensor([[1.0, 1.0], [1.0, -2.0], [3.0, 3.0]]))
     torch.testing.assert_close(program(x), function(x))
 

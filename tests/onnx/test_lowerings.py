@@ -172,3 +172,19 @@ def test_as_strided_of_a_part_is_refused() -> None:
     base = torch.randn(20)
     with pytest.raises(tintype.TintypeError, match="as_strided"):
         tintype.onnx.export(lambda x: x.as_strided((2, 2), (1, 2), 1), (base[3:13],))
+
+
+def test_elements_along_a_dimension() -> None:
+    x, wide = torch.randn(3, 4), torch.randint(0, 3, (2, 5))
+    rows = ({0: tintype.Dim("rows")}, {0: tintype.Dim("rows")})
+    index = torch.randint(0, 4, (3, 2))
+    compared(lambda x, i: x.take_along_dim(i, 1), (x, index), (x[:1], index[:1]), dynamic_shapes=rows, verify=False)
+    compared(lambda x, i: x.take_along_dim(i, 1), (x, index[:1]), verify=False)
+    compared(lambda x, i: x.take_along_dim(i, -2), (x[:, :1], wide), verify=False)
+    compared(lambda x, i: x.take_along_dim(i), (x, wide), verify=False)
+
+
+def test_indices_of_different_dtypes() -> None:
+    x, number = torch.randn(3, 4), torch.tensor(9.0)
+    i, j = torch.tensor([0, 2], dtype=torch.int32), torch.tensor([1, -1])
+    compared(lambda x, i, j: (x[i, j], x.index_put((i, j), number)), (x, i, j), verify=False)

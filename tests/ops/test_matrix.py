@@ -128,7 +128,6 @@ def onnx(row: Row) -> None:
 
 # Rows whose cell in the column "onnx" is "refused", and what is said there.
 WITHOUT_ONNX = {
-    "flex_attention": "flex_attention",
     "flex_attention_backward": "flex_attention_backward",
     "auto_functionalized": "auto_functionalized",
 }

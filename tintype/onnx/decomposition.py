@@ -13,8 +13,11 @@ from tintype.export.decompose import decompose_for
 from tintype.export.program import ExportedProgram
 from tintype.ir.graph import subgraphs
 from tintype.onnx.registry import lowered_overloads
+from tintype.ops import flex_attention
 
 _MOST_ROUNDS = 4
+# Operators that take functions, as what they do with them.
+_WRITTEN_OUT: dict[Any, Callable[..., Any]] = {flex_attention.target: flex_attention.written_out}
 
 
 def with_lowerings(
@@ -23,6 +26,8 @@ def with_lowerings(
     """The program in terms of operators that have a lowering, as far as there are decompositions."""
     lowered = lowered_overloads(opset)
     kept = lowered | translations.keys()
+    if any(node.target in _WRITTEN_OUT for each in subgraphs(program.graph_module) for node in each.graph.nodes):
+        program = decompose_for(program, _WRITTEN_OUT, kept)
     missing = _missing(program.graph_module, kept)
     if not missing and program.stage is not Stage.TRAINING:
         return program

@@ -188,7 +188,9 @@ def _overloads(*names: str) -> frozenset[Any]:
 _ELEMENTWISE = _overloads(
     "_to_copy", "alias", "detach", "lift_fresh_copy", "full_like", "zeros_like", "ones_like", "floor_divide",
     "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "greater", "greater_equal", "less", "less_equal",
-    "not_equal", "masked_fill", "true_divide", "divide", "multiply", "subtract", "negative", "absolute",
+    "not_equal", "masked_fill", "true_divide", "divide", "multiply", "subtract", "negative", "absolute", "where",
+    "div", "fmod", "remainder", "ldexp", "fix", "isclose", "arctan", "arctan2", "special_expm1", "special_log1p",
+    "special_expit", "special_erf", "special_exp2",
 )  # fmt: skip
 
 _INDEPENDENT = _overloads("new_zeros", "new_ones", "new_full", "new_empty")

@@ -159,6 +159,24 @@ def run(
         return _attended(query, scores, _for_heads(value, query))
 
 
+def written_out(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score_mod: Any,
+    block_mask: Sequence[Any],
+    scale: float,
+    kernel_options: dict[str, Any],
+    score_mod_other_buffers: Sequence[Any] = (),
+    mask_mod_other_buffers: Sequence[Any] = (),
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The operator as plain operators on whole tensors, for a decomposition: of captured functions, without a
+    question about sizes that vary, in whatever layout."""
+    scores = _scores(query, key, score_mod, block_mask[-1], scale, score_mod_other_buffers, mask_mod_other_buffers)
+    weights, sums, largest = _weighted(scores)
+    return weights.to(query.dtype) @ _for_heads(value, query).to(query.dtype), sums, largest
+
+
 def _lowered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     eligible = tensor.is_floating_point() and tensor.dtype is not torch.float64
     return tensor.to(dtype) if eligible else tensor
@@ -172,7 +190,7 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 def _for_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     """Keys or values for every batch and every head of the query."""
     batch, heads = query.shape[:2]
-    if tensor.size(0) not in (1, batch):
+    if type(batch) is int and tensor.size(0) not in (1, batch):
         raise RuntimeError(f"Bq and Bkv must broadcast. Got Bq={batch} and Bkv={tensor.size(0)}")
     if tensor.size(1) != heads:
         tensor = tensor.repeat_interleave(heads // tensor.size(1), dim=1)
@@ -214,13 +232,17 @@ def _attended(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     if scores.size(-1) == 0:
         raise RuntimeError("flex_attention needs at least one key")
+    weights, sums, largest = _weighted(scores)
+    return laid_out_like(weights.to(query.dtype) @ value.to(query.dtype), query), sums, largest
+
+
+def _weighted(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """How much each key counts, and the statistics."""
     largest = scores.detach().amax(-1)
     masked = largest == -float("inf")
     # a row of which nothing is visible: its sum is 0, and no gradient may come out of it
     sums = torch.where(masked, -float("inf"), scores.masked_fill(masked.unsqueeze(-1), 0.0).logsumexp(-1))
-    weights = torch._safe_softmax(scores, -1)
-    out = weights.to(query.dtype) @ value.to(query.dtype)
-    return laid_out_like(out, query), sums / math.log(2.0), largest / math.log(2.0)
+    return torch._safe_softmax(scores, -1), sums / math.log(2.0), largest / math.log(2.0)
 
 
 def laid_out_like(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

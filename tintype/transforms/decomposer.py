@@ -61,7 +61,10 @@ class Decomposer(Recorder):
         return known
 
     def _stays(self, target: Any) -> bool:
-        if not isinstance(target, torch._ops.OpOverload) or target in self.preserved:
+        if not isinstance(target, torch._ops.OpOverload):
+            # one that takes functions: some passes of ours write these out
+            return target not in self.table or self.of_user is not None
+        if target in self.preserved:
             return True
         if target is aten.detach.default and self.keep_core:
             return True  # what gradients flow through survives decomposition
@@ -126,6 +129,8 @@ class Decomposer(Recorder):
 
     def _is_users(self, func: Any) -> bool:
         """Whether the table's decomposition of an operator is the user's, and not one of ours that he left in it."""
+        if not isinstance(func, torch._ops.OpOverload):
+            return False
         return not self.keep_core if self.of_user is None else func in self.of_user
 
     def _by_the_user(self, func: Any, decompose: Callable[[], Any]) -> Any:

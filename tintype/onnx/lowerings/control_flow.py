@@ -290,9 +290,7 @@ def _over_rows(
             stacks = _after_one_row(inner, body, init, rows, additional)
         return [*(_as_value(inner, value) for value in init), *stacks]
 
-    return _with_few_rows(
-        op, rows[0], 0, of_nothing, lambda inner: _scanned(inner, body, init, rows, additional)
-    )
+    return _with_few_rows(op, rows[0], 0, of_nothing, lambda inner: _scanned(inner, body, init, rows, additional))
 
 
 def _after_one_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from tintype.onnx.libraries import ir
 from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
-_INT64 = ir.DataType.INT64
+_INT64, _BOOL = ir.DataType.INT64, ir.DataType.BOOL
 
 
 def _index_like(op: Builder, index: Any, source: Any, dimension: int, rank: int) -> Any:
@@ -64,6 +65,35 @@ def index_fill(op: Builder, tensor: Any, dimension: int, index: Any, value: Any)
     sizes = [op.size(tensor, each) for each in range(rank)]
     sizes[dimension] = op.Squeeze(op.Shape(index), [0])
     return _placed(op, tensor, dimension, index, op.Expand(value, op.vector(sizes)), None)
+
+
+def _wide(op: Builder, indices: Sequence[Any]) -> list[Any]:
+    """Indices in one dtype, and masks: torch takes several, and ONNX wants them in one tensor."""
+    return [index if index is None or index.dtype is _BOOL else op.cast(index, _INT64) for index in indices]
+
+
+@lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
+def index(op: Builder, tensor: Any, indices: Any) -> Any:
+    return op.program.call_operator(aten.index.Tensor, [tensor, _wide(op, indices)])
+
+
+@lowering(aten.index_put.default, aten._unsafe_index_put.default)
+def index_put(op: Builder, tensor: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    return op.program.call_operator(aten.index_put.default, [tensor, _wide(op, indices), values, accumulate])
+
+
+@lowering(aten.take_along_dim.default)
+def take_along_dim(op: Builder, tensor: Any, index: Any, dimension: int | None = None) -> Any:
+    """Both are as large as the other in all dimensions but one."""
+    index = op.cast(index, _INT64)
+    if dimension is None:
+        return op.GatherElements(op.Reshape(tensor, [-1]), op.Reshape(index, [-1]), axis=0)
+    rank = len(tensor.shape)
+    dimension %= rank
+    sizes = [[op.size(each, axis) for axis in range(rank)] for each in (tensor, index)]
+    shapes = [[1 if axis == dimension else size for axis, size in enumerate(own)] for own in sizes]
+    source = op.Expand(tensor, op.vector(shapes[1]))
+    return op.GatherElements(source, op.Expand(index, op.vector(shapes[0])), axis=dimension)
 
 
 @lowering(aten.take.default)
