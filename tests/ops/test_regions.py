@@ -465,24 +465,27 @@ def test_regions_are_numbered_among_the_pieces_of_the_graph() -> None:
     assert [user.target for user in second.users] == [operator.getitem]
 
 
-def test_a_capture_without_gradients_wraps_regions_with_gradients() -> None:
+def test_a_capture_without_gradients_wraps_regions_with_and_without_gradients() -> None:
     def function(value: torch.Tensor) -> torch.Tensor:
         with torch.enable_grad():
             value = value * 2
         with torch.no_grad():
-            return value + 1
+            apart = value + 1
+        return apart * value
 
     with torch.no_grad():
         program = tintype.export_for_training(function, (x(),))
-    (call,) = calls(program.graph, WITH_GRAD_MODE)
-    assert call.args[0] is True
-    assert targets(program)[-1] == "aten.add.Tensor"
-    # nothing is cut in the functional stage: what is around the program decides
-    assert targets(program.run_decompositions()) == ["aten.mul.Tensor", "aten.add.Tensor"]
+    assert [call.args[0] for call in calls(program.graph, WITH_GRAD_MODE)] == [True, False]
+    # what comes into the region without gradients is cut off, whatever mode is around the program
+    functional = program.run_decompositions()
+    assert targets(functional) == ["aten.mul.Tensor", "aten.detach.default", "aten.add.Tensor", "aten.mul.Tensor"]
     value = x()
-    with torch.no_grad():
-        assert not program.module()(value).requires_grad
-    assert program.module()(value).requires_grad
+    for module in (program.module(), functional.module()):
+        with torch.no_grad():
+            assert not module(value).requires_grad
+        (found,) = torch.autograd.grad(module(value).sum(), value)
+        (expected,) = torch.autograd.grad(function(value).sum(), value)
+        torch.testing.assert_close(found, expected)
 
 
 def test_settings_are_nested_as_in_the_program() -> None:
