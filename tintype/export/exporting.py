@@ -437,7 +437,9 @@ def as_module(mod: Any) -> torch.nn.Module:
 
         return as_captured(mod)
     if isinstance(mod, torch.nn.Module):
-        return mod
+        from tintype.interop.compiled_by_torch import original_of
+
+        return original_of(mod)
     if isinstance(mod, type) or not callable(mod):
         raise not_a_model(mod)
     owner = getattr(mod, "__self__", None)

@@ -98,7 +98,7 @@ _ANSWERS = {"is_compiling": _is_compiling, "is_exporting": _is_exporting}
 
 
 def _start_compiling() -> tuple[Any, ...]:
-    from tintype.interop import batched_operators, nested_regions, their_tables
+    from tintype.interop import batched_operators, compiled_by_torch, nested_regions, their_tables
 
     their_tables.fill_before_capture()
     flags = torch.compiler
@@ -113,19 +113,21 @@ def _start_compiling() -> tuple[Any, ...]:
     is_dynamo_compiling = flags.is_dynamo_compiling
     # torch's own control-flow functions hand their operator to whoever records only when asked by dynamo
     flags.is_dynamo_compiling = lambda: is_capturing() or is_dynamo_compiling()
-    return codes, is_dynamo_compiling, nested_regions.take_over(), batched_operators.take_over()
+    taken = nested_regions.take_over(), batched_operators.take_over(), compiled_by_torch.take_over()
+    return codes, is_dynamo_compiling, *taken
 
 
 def _stop_compiling(saved: tuple[Any, ...]) -> None:
-    from tintype.interop import batched_operators, nested_regions, their_tables
+    from tintype.interop import batched_operators, compiled_by_torch, nested_regions, their_tables
 
     their_tables.stop_waiting()
-    codes, torch.compiler.is_dynamo_compiling, regions, batched = saved
+    codes, torch.compiler.is_dynamo_compiling, regions, batched, compiled = saved
     names = vars(torch.compiler)
     for name, code in codes.items():
         names[name].__code__ = code  # what it asks stays: another thread may be in the middle of asking
     nested_regions.give_back(regions)
     batched_operators.give_back(batched)
+    compiled_by_torch.give_back(compiled)
 
 
 _compiling_somewhere = CountedSwitch(_start_compiling, _stop_compiling)
