@@ -57,8 +57,8 @@ def is_conversion(node: Node) -> bool:
     """Whether a node is a conversion to the dtype and device that its argument had in the example."""
     if node.target is not aten._to_copy.default or not set(node.kwargs) <= {"dtype", "device"}:
         return False
-    given, made = node.args[0].meta.get("val"), node.meta["val"]  # type: ignore[union-attr]
-    if type(given) is not FakeTensor:
+    given, made = node.args[0].meta.get("val"), node.meta.get("val")  # type: ignore[union-attr]
+    if type(given) is not FakeTensor or type(made) is not FakeTensor:
         return False
     return bool((given.info.dtype, given.info.device) == (made.info.dtype, made.info.device))
 

@@ -55,7 +55,7 @@ from tintype.transforms.memory import storages_of, written_nodes, written_storag
 from tintype.transforms.moved_values import lay_as_in_program, let_graphs_take_layouts, note_layout, work_out_again
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.seen_later import is_seen_later
-from tintype.transforms.shared_elements import share_elements
+from tintype.transforms.shared_elements import is_given_again, share_elements
 from tintype.transforms.views import (
     is_view_of_several,
     lies_within,
@@ -461,12 +461,15 @@ class Functionalization:
         if node.target not in _SAME_EVERYWHERE:
             if any(handle.overlapping and overlaps(handle.info) for handle in handles):
                 return refused_writes.written_overlap(node)
+        # torch's own operators read an element before they write to it; of others nobody knows
+        is_known = facts_of(node.target).only_computes  # type: ignore[arg-type]
         for argument in node.all_input_nodes:
             read = self.handles.get(argument)
-            if read is None or read in handles:
+            if read is None or (read in handles and (is_known or not is_given_again(node, argument))):
                 continue
-            if any(handle.storage is read.storage and share_elements(handle.info, read.info) for handle in handles):
-                return refused_writes.read_while_written(node)
+            for handle in handles:
+                if handle.storage is read.storage and share_elements(handle.info, read.info, or_same=not is_known):
+                    return refused_writes.read_while_written(node)
         return None
 
     def _copied(self, handle: Handle, node: Node) -> Node:

@@ -10,6 +10,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from torch.fx import Node
+from torch.fx.node import map_arg
+
 from tintype.fake.info import TensorInfo, is_dense
 from tintype.symbolic import Environment, Expr, evaluate
 
@@ -22,10 +25,18 @@ _MOST_ELEMENTS = 4096
 _Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
-def share_elements(first: TensorInfo, second: TensorInfo) -> bool:
-    """Whether two views of one memory have elements in common without being the same elements in the same places."""
+def is_given_again(node: Node, argument: Node) -> bool:
+    """Whether a node has another one several times among its arguments."""
+    given: list[Node] = []
+    map_arg((node.args, node.kwargs), given.append)
+    return given.count(argument) > 1
+
+
+def share_elements(first: TensorInfo, second: TensorInfo, *, or_same: bool = False) -> bool:
+    """Whether two views of one memory have elements in common without being the same elements in the same places; with
+    ``or_same`` also if they are."""
     if first.sizes == second.sizes and first.strides == second.strides and first.offset == second.offset:
-        return False
+        return or_same and 0 not in first.sizes
     if first.dtype.itemsize != second.dtype.itemsize:
         return False
     return any(_meet(one, other) for one, other in _geometries(first, second))
