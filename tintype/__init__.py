@@ -94,7 +94,7 @@ _HOMES = {
     "UnhashableSizeError": "tintype.symbolic.bridge",
     "FixedModeError": "tintype.export.module",
     "InvalidPreservationError": "tintype.export.decompose",
-    "BackwardRefusedError": "tintype.aot.runtime",
+    "BackwardRefusedError": "tintype.errors",
     "NotInterpretedError": "tintype.interpret.errors",
 }
 

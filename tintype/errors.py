@@ -252,6 +252,22 @@ class BranchMismatchError(CaptureError):
     id = "branch-mismatch"
 
 
+class BackwardRefusedError(CaptureError):
+    """Autograd can't compute the gradients of a function; eager mode may get by without those that fail.
+
+    >>> import torch, tintype
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> result = tintype.aot.function(lambda x: x.exp().mul_(2))(x)
+    >>> try:
+    ...     result.sum().backward()
+    ... except tintype.TintypeError as error:
+    ...     print(error.id)
+    backward-refused
+    """
+
+    id = "backward-refused"
+
+
 class LostStateWarning(UserWarning):
     """The model keeps something in plain attributes that makes its second call differ from the first one. A captured
     program only has buffers, and does what the first call did. The warning names each attribute with its line.

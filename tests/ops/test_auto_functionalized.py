@@ -131,3 +131,50 @@ def test_a_list_whose_tensors_share_memory_is_refused() -> None:
 
     with pytest.raises(tintype.CaptureError, match="that share memory, which can't be captured"):
         tintype.export(overlapping, (X,))
+
+
+@torch.library.custom_op("tintype_tests::doubled_and_added", mutates_args={"x"})
+def doubled_and_added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return x + y
+
+
+@doubled_and_added.register_fake
+def _(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda w: doubled_and_added(w, w),
+        lambda w: doubled_and_added(w, w.view(-1)),
+        lambda w: doubled_and_added(w[:2], w[1:]),
+        lambda w: doubled_and_added(w.clone().add_(1)[:2], w[1:]) + doubled_and_added(w, w),
+    ],
+    ids=["the same", "a view of it", "in part", "in the second call"],
+)
+def test_what_is_read_through_another_argument_is_no_old_value(model) -> None:
+    w = torch.tensor([1.0, 2.0, 3.0])
+    with pytest.raises(tintype.MutationError, match="reads through another view"):
+        tintype.export(model, (w.clone(),))
+    with pytest.raises(tintype.MutationError, match="reads through another view"):
+        tintype.aot.function(model)(w.clone())
+    expected = model(w.clone())
+    torch.testing.assert_close(tintype.export_for_training(model, (w.clone(),)).module()(w.clone()), expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda w: doubled_and_added(w[:1], w[2:]),
+        lambda w: doubled_and_added(w, w.clone()),
+        lambda w: doubled_and_added(w, torch.ones(3)) + doubled_and_added(w, w + 1),
+    ],
+    ids=["apart", "a copy", "twice"],
+)
+def test_memory_that_is_apart_may_be_read(model) -> None:
+    w = torch.tensor([1.0, 2.0, 3.0])
+    given, wanted = w.clone(), w.clone()
+    torch.testing.assert_close(tintype.export(model, (w.clone(),)).module()(given), model(wanted))
+    torch.testing.assert_close(given, wanted)

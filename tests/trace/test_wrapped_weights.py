@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map, tree_map_only
 
 import tintype
@@ -286,3 +287,29 @@ def test_a_class_that_does_not_say_what_it_consists_of_is_refused() -> None:
     value = torch.Tensor._make_subclass(Mute, torch.ones(3))
     with pytest.raises(UnsupportedInputError, match="Mute can't be captured: it does not say of which tensors"):
         tintype.export(lambda t: t * 2, (value,))
+
+
+@pytest.mark.parametrize("way", ["module", "saved", "decomposed", "retraced", "unflattened"])
+def test_a_result_that_consists_of_others_refuses_its_gradients(way: str, tmp_path: Any) -> None:
+    def model(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x * w).sum(0)
+
+    x, w = TwoTensor(torch.rand(2, 3), torch.rand(2, 3)), torch.rand(3, requires_grad=True)
+    program = tintype.export(model, (x, w))
+    if way == "saved":
+        tintype.save(program, tmp_path / "program.tt")
+        program = tintype.load(tmp_path / "program.tt")
+    if way == "decomposed":
+        program = program.run_decompositions()
+    if way == "retraced":
+        program = tintype.export(program.module(), (x, w))
+    module = tintype.unflatten(program) if way == "unflattened" else program.module()
+    found, expected = module(x, w), model(x, w)
+    assert found.requires_grad and found.grad_fn is not None
+    for part in ("a", "b"):
+        torch.testing.assert_close(getattr(found, part), getattr(expected, part))
+    with pytest.raises(tintype.BackwardRefusedError, match="consists of other tensors"):
+        found.sum().backward()
+    with torch.no_grad():
+        assert not module(x, w).requires_grad
+    assert not module(x, w.detach()).requires_grad

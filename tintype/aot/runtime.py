@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.aot.recorded_function import OutputPlan, RecordedFunction
-from tintype.errors import CaptureError
+from tintype.errors import BackwardRefusedError, CaptureError
 from tintype.export.owned_state import as_replacement, write_untracked
 from tintype.fake.info import TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, describe, is_symbolic
@@ -38,22 +38,6 @@ from tintype.transforms.partition import Partition
 from tintype.transforms.rebasing import chain_of_views, make_again
 
 aten = torch.ops.aten
-
-
-class BackwardRefusedError(CaptureError):
-    """Autograd can't compute the gradients of a function; eager mode may get by without those that fail.
-
-    >>> import torch, tintype
-    >>> x = torch.ones(2, requires_grad=True)
-    >>> result = tintype.aot.function(lambda x: x.exp().mul_(2))(x)
-    >>> try:
-    ...     result.sum().backward()
-    ... except tintype.TintypeError as error:
-    ...     print(error.id)
-    backward-refused
-    """
-
-    id = "backward-refused"
 
 
 class CompiledGraphs:

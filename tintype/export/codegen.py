@@ -13,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx import GraphModule, Node
 
+from tintype.export.assembled_results import assembled
 from tintype.export.direct_calls import DIRECT_CALLS, spelled
 from tintype.export.fake_claims import held_against_claims, is_of_the_user
 from tintype.export.run_instead import RUN_INSTEAD
@@ -22,7 +23,7 @@ from tintype.ir.names import is_name
 from tintype.ir.operators import OPERATORS
 from tintype.ir.writing import spell, variable
 from tintype.tree import TreeSpec, put
-from tintype.tree.subclasses import has_parts, with_tensors
+from tintype.tree.subclasses import has_parts
 
 
 class Writer(writing.Writer):
@@ -111,7 +112,7 @@ def build_container(
     """An expression that puts leaves into containers again; ``given`` has the places of containers
     of the caller's, by their numbers in ``_given``, which what is made there is put into."""
     made = _container_of(writer, spec, leaves, given, ())
-    return f"{writer.bind(with_tensors)}({made})" if has_parts(spec) else made
+    return f"{writer.bind(assembled)}({made})" if has_parts(spec) else made
 
 
 def _container_of(

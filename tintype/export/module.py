@@ -12,6 +12,7 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
 from tintype.errors import InputMismatchError, InvalidRequestError, TintypeError
+from tintype.export.assembled_results import assembled
 from tintype.export.checks import InputChecks, call_in_parts, flatten_call
 from tintype.export.codegen import (
     Writer,
@@ -42,7 +43,7 @@ from tintype.ir.writing import spell, variable
 from tintype.symbolic.location import replaying
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.trace.replaying import replay_graph
-from tintype.tree.subclasses import has_parts, with_tensors
+from tintype.tree.subclasses import has_parts
 
 _modes_active = torch._C._len_torch_dispatch_stack
 _eval_frame = torch._C._dynamo.eval_frame
@@ -334,7 +335,7 @@ class ProgramModule(OwnAttributes, GraphModule):
             containers = callers.of_call(args, kwargs) if callers.is_needed else []
             results = self._interpret(recorder, given)
             results = callers.put_into(containers, results)
-            return with_tensors(results) if has_parts(self._out_spec) else results
+            return assembled(results) if has_parts(self._out_spec) else results
 
     def _state_of(self, name: str) -> torch.Tensor:
         return attribute_of(self, name)

@@ -33,8 +33,8 @@ def is_given_again(node: Node, argument: Node) -> bool:
 
 
 def share_elements(first: TensorInfo, second: TensorInfo, *, or_same: bool = False) -> bool:
-    """Whether two views of one memory have elements in common without being the same elements in the same places; with
-    ``or_same`` also if they are."""
+    """Whether two views of one memory have elements in common without being the same elements in the same places;
+    with ``or_same`` also if they are."""
     if first.sizes == second.sizes and first.strides == second.strides and first.offset == second.offset:
         return or_same and 0 not in first.sizes
     if first.dtype.itemsize != second.dtype.itemsize:
