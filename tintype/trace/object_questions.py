@@ -27,6 +27,8 @@ import torch
 from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import NO_SUCH_ATTRIBUTE
+from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.expression import Expr, as_int
 from tintype.symbolic.location import standing_in
 from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
@@ -134,12 +136,15 @@ def hear_attributes(example: torch.Tensor) -> None:
 
 
 def _int_of(*arguments: Any, **options: Any) -> Any:
-    """``int``: of a float that varies it varies too; of a size it is the way to fix it."""
+    """``int``: of a number that varies or that data decide it is one too; of a size it is the way to fix it."""
     number = _number_in(arguments)
+    if number is None and len(arguments) == 1 and type(arguments[0]) in _SYMBOLIC:
+        expression = from_torch(arguments[0])
+        number = arguments[0] if isinstance(expression, Expr) and expression.has_unbacked else None
     if type(number) is torch.SymFloat:
         return math.trunc(number)
-    if number is not None and type(number) is not torch.SymBool:
-        return number
+    if number is not None:
+        return to_torch(as_int(from_torch(number)))
     return int(*arguments, **options)
 
 
