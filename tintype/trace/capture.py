@@ -61,6 +61,7 @@ from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.iterators import refuse_advanced
 from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard
 from tintype.trace.origin import OriginTracker
+from tintype.trace.places import is_memory
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording, one_at_a_time
@@ -327,6 +328,7 @@ class Capture:
             changes = snapshot.restore(stays)
             self.outside_changes = snapshot.outside_changes
             self.recorder.problems += map(self.changed.refusal, snapshot.outside_tensors)
+            self.recorder.problems += map(self.changed.undecided_number, snapshot.outside_numbers)
             self.recorder.problems += snapshot.judged(changes, self.judge_change)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
@@ -453,6 +455,9 @@ class Capture:
         names = NamesThatStay(changes, self.modules, self.state)
         for change in changes:
             before, after = change.before, change.after
+            if is_memory(type(change.owner)):
+                self.plain_changes.append(change)
+                continue
             if is_plain((plain := with_plain_sizes(change)).after):
                 self.plain_changes.append(plain)
             if not isinstance(after, torch.Tensor) and not holds_fake(after):

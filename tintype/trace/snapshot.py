@@ -28,7 +28,7 @@ from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.iterators import Progress, is_iterator
-from tintype.trace.places import MemoryPlace, is_memory
+from tintype.trace.places import MemoryPlace, is_memory, is_written_memory
 from tintype.trace.users_code import CONTAINERS, MISSING, Place, home_of
 
 
@@ -109,6 +109,7 @@ class Snapshot:
         self._places = places
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
         self._empty: list[Any] = []
+        self._memories: list[tuple[MemoryPlace, Any]] = []  # arrays and the like, with their contents
         self.iterators: list[Progress] = []
         self._seen: set[int] = set()
         self._noted: set[tuple[int, Any]] = set()  # changes outside that others have told of
@@ -124,6 +125,8 @@ class Snapshot:
         self.outside_changes: list[Change] = []
         # tensors that were put outside of the model, where others than the model will look for them
         self.outside_tensors: list[Change] = []
+        # numbers that only the data decide, likewise
+        self.outside_numbers: list[Change] = []
         # what else was put there, and stays
         self.outside_others: list[Change] = []
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
@@ -167,6 +170,10 @@ class Snapshot:
             return value, value
         if type(value) is set:
             return value, set(value)
+        if is_written_memory(value):
+            place = MemoryPlace(value, None, None)
+            self._memories.append((place, place.read()))
+            return None, None
         container = _attributes(value)
         if container is not None:
             return container, container.copy()
@@ -215,6 +222,11 @@ class Snapshot:
         for container, copy in self._outside:
             if _has_new(container, copy) and (id(container), None) not in self._noted:
                 self._outside_change(Change(container, None, copy, container.copy()), stays)
+        for place, content in self._memories:
+            change = Change(place.owner, None, content, place.read())
+            if change.after != content and not stays(change):
+                changes.append(change)
+                place.write(content)
         for container in filter(None, self._empty):
             values = dict(container) if isinstance(container, dict) else dict(enumerate(container))
             found = [Change(container, key, MISSING, value) for key, value in values.items()]
@@ -255,6 +267,8 @@ class Snapshot:
         change = with_plain_sizes(change)
         if holds_fake(change.after):
             self.outside_tensors.append(change)
+        elif not stays(change) and any(map(is_of_data, contained(change.after))):
+            self.outside_numbers.append(change)
         elif stays is _nothing_stays or not is_plain(change.after) or not is_plain(change.before) or stays(change):
             self.outside_others.append(change)
             return
