@@ -218,6 +218,31 @@ def test_bits_that_are_no_number() -> None:
     assert torch.equal(given.view(torch.int32), wanted.view(torch.int32))
 
 
+@pytest.mark.parametrize("looks_inside", [False, True])
+def test_bits_that_are_no_number_and_a_branch_writes_to(looks_inside: bool) -> None:
+    """The branch has its new value computed behind autograd's back, and somebody else looks at the bits."""
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        def writes(x: torch.Tensor) -> torch.Tensor:
+            x.diagonal().add_(1)
+            return x.clone()
+
+        def looks(x: torch.Tensor) -> torch.Tensor:
+            return tintype.cond(x.view(torch.int32).sum() > 0, writes, writes, (x,))
+
+        with torch.no_grad():
+            chosen = tintype.cond(y > 0, looks if looks_inside else writes, lambda x: x.clone(), (x,))
+        x.view(torch.int32).mul_(2)
+        return chosen
+
+    module = tintype.export(model, (torch.ones(2, 2), torch.ones(()))).module()
+    bits = torch.tensor([[0x3F800000, 0x7FA00001], [0x7F900001, 0x3F800000]], dtype=torch.int32)  # signalling ones
+    given, wanted = bits.clone().view(torch.float32), bits.clone().view(torch.float32)
+    module(given, torch.ones(()))
+    model(wanted, torch.ones(()))
+    assert torch.equal(given.view(torch.int32), wanted.view(torch.int32))
+
+
 def test_the_gradient_of_bits_that_are_no_number() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         x.view(torch.int32).data.mul_(2)

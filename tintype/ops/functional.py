@@ -87,7 +87,9 @@ def functional_graphs(functional: Functionalization, node: Node) -> list[Functio
             inputs = list(zip(operands, placeholders(module.graph), strict=False))
             constants = [inner for operand, inner in inputs if operand in functional.constants]
             shared = {inner for operand, inner in inputs if isinstance(operand, Node)}
-            functional.finished[module] = functional_graph(functional.context, module, constants, shared)
+            functional.finished[module] = functional_graph(
+                functional.context, module, constants, shared, seen_as_bits=functional.emit.looks_at_bits
+            )
         graph = functional.finished[module]
         for position, reader in graph.layouts.items():
             handle = functional.handles.get(operands[position])
@@ -99,14 +101,21 @@ def functional_graphs(functional: Functionalization, node: Node) -> list[Functio
 
 
 def functional_graph(
-    context: FakeContext, module: GraphModule, constants: Sequence[Node] = (), shared: Collection[Node] = ()
+    context: FakeContext,
+    module: GraphModule,
+    constants: Sequence[Node] = (),
+    shared: Collection[Node] = (),
+    *,
+    seen_as_bits: bool = False,
 ) -> FunctionalGraph:
     """Functionalize a graph, in place; ``constants`` are inputs that stand for constants of the program, ``shared``
-    those that are tensors of the graph around it."""
+    those that are tensors of the graph around it, which may look at the bits of numbers."""
     graph = module.graph
     inputs = placeholders(graph)
     specs = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
-    functionalization = Functionalization(graph, context, specs, constants=constants, shared=shared)
+    functionalization = Functionalization(
+        graph, context, specs, constants=constants, shared=shared, seen_as_bits=seen_as_bits
+    )
     mutations = functionalization.run()
     output = output_node(graph)
     results: Any = output.args[0]

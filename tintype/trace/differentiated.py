@@ -13,6 +13,7 @@ import torch
 
 from tintype.symbolic import Expr
 from tintype.symbolic.bridge import from_torch, sym_ite
+from tintype.trace.products import PRODUCTS
 
 aten = torch.ops.aten
 
@@ -69,19 +70,6 @@ def _over_all(function: Any) -> Callable[..., Any]:
     return reduce
 
 
-def _product(input: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The gradient of a product of no elements: torch's looks at all but one of them. A 1 changes nothing."""
-    if not input.dim() or (dim is not None and type(dim) is not int):
-        return NotImplemented
-    length = from_torch(input.numel() if dim is None else input.shape[dim])
-    if not isinstance(length, Expr) or length.environment.hint(length) != 0:
-        return NotImplemented
-    whole = input.reshape(-1) if dim is None else input
-    where = 0 if dim is None else dim % input.dim()
-    one = whole.new_ones([1 if place == where else size for place, size in enumerate(whole.shape)])
-    return torch.prod(torch.cat([whole, one], where), where, keepdim, dtype=dtype)
-
-
 def _differences(input: torch.Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Where nothing is left in the example, of which torch's kernel would be a part of less than no elements."""
     if not input.dim() or n != 1 or prepend is not None or append is not None:
@@ -98,7 +86,7 @@ DIFFERENTIATED: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.cross_entropy: _cross_entropy,
     aten.cross_entropy_loss.default: _mean_cross_entropy,
     **dict.fromkeys((torch.diff, torch.Tensor.diff, aten.diff.default), _differences),
-    **dict.fromkeys((torch.prod, torch.Tensor.prod, aten.prod.default, aten.prod.dim_int), _product),
+    **PRODUCTS,
     **{
         function: _over_all(function)
         for function in (torch.var, torch.std, torch.var_mean, torch.std_mean, torch.Tensor.var, torch.Tensor.std)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from tintype.fake.info import TensorInfo
 from tintype.fake.meta_kernels import NoMetaKernel, infer
 from tintype.fake.rules import RULES
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call, append_item, location_of, meta_of
+from tintype.ir.graph import append_call, append_item, location_of, meta_of, subgraph_at
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.trace.numbers import Numbers
@@ -51,15 +52,30 @@ def evaluate(context: FakeContext, target: Any, args: Any, kwargs: dict[str, Any
         return None
 
 
-class Emitter:
-    """Inserts calls before a given node; they take over that node's origin."""
+def _looks_at_bits(graph: Graph) -> bool:
+    if graph.find_nodes(op="call_function", target=torch.ops.aten.view.dtype, sort=False):
+        return True
+    inner = (subgraph_at(node) for node in graph.find_nodes(op="get_attr", sort=False))
+    return any(_looks_at_bits(module.graph) for module in inner if module is not None)
 
-    def __init__(self, graph: Graph, context: FakeContext) -> None:
+
+class Emitter:
+    """Inserts calls before a given node; they take over that node's origin.
+
+    ``seen_as_bits``: whether a graph around this one looks at the bits of numbers."""
+
+    def __init__(self, graph: Graph, context: FakeContext, seen_as_bits: bool = False) -> None:
         self.graph = graph
         self.context = context
         self.at: Node | None = None
         self.layouts = Layouts()
         self._numbers: Numbers | None = None
+        self._seen_as_bits = seen_as_bits
+
+    @functools.cached_property
+    def looks_at_bits(self) -> bool:
+        """Whether the program, which this graph may be a part of, looks at the bits of numbers."""
+        return self._seen_as_bits or _looks_at_bits(self.graph)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """Insert a call that returns one tensor (or, for several, see :meth:`item`)."""

@@ -96,6 +96,8 @@ class Functionalization:
         state_writes: Mapping[str, StateWrite] | None = None,
         constants: Collection[Node] = (),
         shared: Collection[Node] = (),
+        *,
+        seen_as_bits: bool = False,
     ) -> None:
         self.graph = graph
         self.context = context
@@ -103,7 +105,7 @@ class Functionalization:
         # inputs that are constants of the program
         names = {spec.arg.name for spec in input_specs if spec.kind is InputKind.CONSTANT_TENSOR}
         self.constants = {*constants, *(node for node in placeholders(graph) if node.name in names)}
-        self.emit = Emitter(graph, context)
+        self.emit = Emitter(graph, context, seen_as_bits)
         self.problems: list[TintypeError] = []
         # inputs that get their new value in another way than by a write that autograd sees
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})

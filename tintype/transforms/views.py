@@ -373,8 +373,7 @@ def with_history(emit: Emitter, base: Node, value: Node) -> Node:
     if info is not None and not info.dtype.is_complex:
         nothing = emit.call(aten.nan_to_num.default, nothing)
     result = emit.call(aten.sub.Tensor, emit.call(aten.detach.default, value), nothing)
-    looks_at_bits = bool(emit.graph.find_nodes(op="call_function", target=aten.view.dtype, sort=False))
-    return _with_bits(emit, value, result) if looks_at_bits else result
+    return _with_bits(emit, value, result) if emit.looks_at_bits else result
 
 
 def _with_bits(emit: Emitter, value: Node, computed: Node) -> Node:
