@@ -332,15 +332,19 @@ def _judge_again(runnable: Runnable, variant: str, case: Case, eager: Outcome, o
         return judge_call(program, variant, case, reference, outcome)
 
     remark = judged(eager)
+    found = [(eager, remark)]
     if remark is not None and _is_about_gradients(remark):
         differentiated = run_as_differentiated(runnable.model(), runnable, case)
         if differentiated.error is None:
-            eager, remark = differentiated, judged(differentiated)
+            remark = judged(differentiated)
+            found.append((differentiated, remark))
     if remark is None or remark.verdict != WRONG:
         return remark
     most = 0.5 if computes_roughly(program) else 1e-2
-    if "values differ" in remark.text and is_rounding(program, variant, case, eager, outcome, most):
-        return Remark(ROUNDING, variant, remark.text, case)
+    for reference, difference_to_it in found:
+        text = difference_to_it.text if difference_to_it is not None else ""
+        if "values differ" in text and is_rounding(program, variant, case, reference, outcome, most):
+            return Remark(ROUNDING, variant, text, case)
     if with_control_flow(program, case, lambda wanted: _fault(judged(wanted))):
         return Remark(OF_BRANCHES, variant, remark.text, case)
     return remark

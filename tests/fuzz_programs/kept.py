@@ -431,6 +431,8 @@ KEPT = [
          "v0 = self.m0(x0)\nv0.unsqueeze_(0).add_(1)\nx0.logsumexp(0)", "self.m0 = torch.nn.LocalResponseNorm(2)"),
     Kept("a view whose layout hangs on a write", static(), (x("x0", "1", "3", "3", "1"),),
          "x0.relu_()\nv0 = torch.constant_pad_nd(x0, (1, 0), 2)\nv0.view(-1)[1:].sub_(1)\nv0"),
+    Kept("rows that get another geometry after a map", static(), (x("x0", "4", "3"),),
+         "v0 = torch.nn.functional.celu(x0)\nv1 = tintype.map(lambda a0: a0.clone(), v0)\nv0.t_()\nv1"),
     # sizes that data decide
     Kept("a buffer takes what data select of fewer elements", static(), (x("x0", "1"),),
          "self.b0.copy_(x0[x0 > -9])\nself.b0 * 2", 'self.register_buffer("b0", torch.ones(3))'),

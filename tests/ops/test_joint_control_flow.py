@@ -171,3 +171,88 @@ def test_a_gradient_that_rests_on_what_a_branch_decided_is_refused_by_name() -> 
 
     with pytest.raises(tintype.TintypeError, match=r"the gradient of a function .* einsum"):
         tintype.export_joint(model, (torch.randn(1, 0, requires_grad=True),), dynamic_shapes="auto")
+
+
+# --- geometry that changes afterwards ----------------------------------------------------------------------
+
+
+def turned_rows(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    result = tintype.map(lambda row: row.exp(), y)
+    y.t_()
+    return result
+
+
+def turned_result(x: torch.Tensor, w: torch.Tensor) -> Any:
+    result = tintype.map(lambda row: (row * w).sin(), x)
+    result.t_()
+    return result * 2
+
+
+def turned_steps(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    begin = y[0] * 3
+    last, rows = tintype.scan(lambda carry, row: (carry + row, (carry + row).exp()), begin, y)
+    y.t_()
+    begin.unsqueeze_(0)
+    rows.t_()
+    last.unsqueeze_(1)
+    return last, rows
+
+
+def turned_operand_of_a_branch(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    result = tintype.cond(x.sum() > -100, lambda y: y.exp() + y, lambda y: y.cos(), (y,))
+    y.t_()
+    result.unsqueeze_(0)
+    return result, y
+
+
+def turned_loop(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    _, result = tintype.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, (y + 1).sin()), (torch.tensor(0), y))
+    y.t_()
+    result.t_()
+    return result, y
+
+
+def turned_operands_of_a_combination(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    result = tintype.associative_scan(lambda a, b: a + b, y, 0)
+    y.t_()
+    return result
+
+
+def turned_between_two_calls(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x * w
+    first = tintype.map(lambda row: row.exp(), y)
+    y.t_()
+    second = tintype.map(lambda row: row.clone(), y)
+    y.t_()
+    y.unsqueeze_(0)
+    return first, second
+
+
+TURNED = [
+    turned_rows, turned_result, turned_steps, turned_operand_of_a_branch, turned_loop,
+    turned_operands_of_a_combination, turned_between_two_calls,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 2)])
+@pytest.mark.parametrize("function", TURNED)
+def test_a_gradient_goes_back_through_what_had_another_geometry(function: Any, sizes: tuple[int, int]) -> None:
+    """What a call was given, or returned, may get other sizes and strides later on, each time it is used anew."""
+    x = torch.randn(sizes)
+    for shapes in (None, ({0: tintype.Dim.AUTO},)):
+        joint = tintype.export_joint(Model(function), (x,), dynamic_shapes=shapes).module()
+        eager, given = Model(function), x.clone().requires_grad_()
+        loss = eager(given)
+        loss.backward()
+        result, parameters, inputs = tintype.export_joint(
+            Model(function), (x.clone().requires_grad_(),), dynamic_shapes=shapes
+        ).module()(x)
+        torch.testing.assert_close(result, loss.detach())
+        torch.testing.assert_close(parameters["weight"], eager.weight.grad)
+        torch.testing.assert_close(inputs["x"], given.grad)
+        torch.testing.assert_close(joint(x)[1]["weight"], eager.weight.grad)

@@ -165,7 +165,7 @@ def _record(recorder: Recorder, pred: Any, first: Body, second: Body) -> list[An
     values = _record_call(recorder, predicate, branches, operand_nodes(recorder, operands), results)
     if any(wanted):
         rule = _gradient(recorder, predicate, branches, operands, wanted, results)
-        values = with_gradient(recorder, values, rule, chosen(operands, wanted))
+        values = with_gradient(recorder, values, rule, operands, wanted)
     return values
 
 

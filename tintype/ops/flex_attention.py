@@ -347,7 +347,7 @@ def capture(
     wanted = differentiable(recorder, operands)
     if any(wanted):
         rule = _gradient(recorder, operands, wanted, modules, arguments)
-        values = with_gradient(recorder, values, rule, chosen(operands, wanted))
+        values = with_gradient(recorder, values, rule, operands, wanted)
     return tuple(values)
 
 

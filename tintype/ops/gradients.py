@@ -33,6 +33,7 @@ from tintype.ir.operator_facts import facts_of
 from tintype.ops.functional import functional_graph
 from tintype.symbolic.location import user_location
 from tintype.trace.inner import replay
+from tintype.trace.metadata_writes import Geometry
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.absent_tangents import leave_out
 from tintype.transforms.emit import Emitter, info_of
@@ -76,15 +77,20 @@ def is_real(value: Any) -> bool:
 class _Recorded:
     """A recorded call: its results, how many of them the program sees, and the rule of its gradient."""
 
-    def __init__(self, recorder: Recorder, values: list[Any], visible: int, rule: Rule) -> None:
+    def __init__(
+        self, recorder: Recorder, values: list[Any], visible: int, rule: Rule, operands: Sequence[Any]
+    ) -> None:
         self.recorder, self.values, self.visible, self.rule = recorder, values, visible, rule
         self.last: Node = recorder.graph._root._prev
+        self.geometry = Geometry(value for value in (*values, *operands) if type(value) is FakeTensor)
 
     def gradients(self, tangents: Tangents) -> Sequence[Any]:
-        """Record the gradient. It computes with what the call was given, whatever was written there since."""
+        """Record the gradient. It computes with what the call was given and returned, whatever was written there and
+        whatever geometry it got since."""
         graph = self.recorder.graph
         before = graph._root._prev
-        gradients = self.rule(tangents, self.values)
+        with self.geometry.put_back():
+            gradients = self.rule(tangents, self.values)
         emitter = Emitter(graph, self.recorder.context)
         emitter.at = self.last._next
         kept: dict[Node, Node] = {}
@@ -138,14 +144,20 @@ class _Call(torch.autograd.Function):
 
 
 def with_gradient(
-    recorder: Recorder, values: list[Any], rule: Rule, operands: Sequence[FakeTensor], visible: int | None = None
+    recorder: Recorder,
+    values: list[Any],
+    rule: Rule,
+    operands: Sequence[Any],
+    wanted: Sequence[bool],
+    visible: int | None = None,
 ) -> list[Any]:
-    """The results of a recorded call, to autograd the results of a function of the operands that have a gradient.
+    """The results of a recorded call, to autograd the results of a function of the operands that gradients are wanted
+    of.
 
     Results from ``visible`` on are for the rule alone."""
     visible = len(values) if visible is None else visible
-    sources = [recorder.source_of(operand) for operand in operands]
-    recorded = _Recorded(recorder, values, visible, rule)
+    sources = [recorder.source_of(operand) for operand in chosen(operands, wanted)]
+    recorded = _Recorded(recorder, values, visible, rule, operands)
     recorder.kept.append(recorded)
     results = iter(_Call.apply(weakref.ref(recorded), *sources) or ())
     return [next(results) if type(value) is FakeTensor else value for value in values[:visible]]

@@ -28,7 +28,6 @@ from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
 from tintype.ops.gradients import (
     Backward,
-    chosen,
     differentiable,
     gradient_of_call,
     real_results,
@@ -132,7 +131,7 @@ class Region:
             if self._backward is None:
                 self._backward = Backward(recorder, self.module, wanted, real_results(results))
             rule = gradient_of_call(operands, wanted, self._backward, functools.partial(self._record_again, recorder))
-            values = with_gradient(recorder, values, rule, chosen(operands, wanted))
+            values = with_gradient(recorder, values, rule, operands, wanted)
         return tree.unflatten(values, self.spec)
 
     def _record_again(self, recorder: Recorder, graph: GraphModule, operands: Any, results: Any) -> list[Any]:

@@ -194,7 +194,7 @@ def capture(
     results = record_call(recorder, target, arguments, [*carry.results(), *outputs])
     if any(wanted):
         steps = Steps(recorder, without_results(module, count), len(carry), mapped, additional, wanted)
-        results = with_gradient(recorder, results, steps.gradient(count), chosen(values, wanted), visible=count)
+        results = with_gradient(recorder, results, steps.gradient(count), values, wanted, visible=count)
     return tuple(results[:count])  # what comes after them is for gradients
 
 

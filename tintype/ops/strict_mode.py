@@ -19,7 +19,6 @@ from tintype.ir.printing import describe_value
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes
 from tintype.ops.gradients import (
     Backward,
-    chosen,
     differentiable,
     gradient_of_call,
     real_results,
@@ -108,7 +107,7 @@ def capture(recorder: Recorder, function: Any, operands: Sequence[Any]) -> Any:
     if any(wanted):
         backward = Backward(recorder, module, wanted, real_results(results))
         rule = gradient_of_call(given, wanted, backward, call)
-        values = with_gradient(recorder, values, rule, chosen(given, wanted))
+        values = with_gradient(recorder, values, rule, given, wanted)
     return tree.unflatten(values, body.spec)
 
 

@@ -20,7 +20,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.carry import Carry, check_carry
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes, refuse_writes, reorder_inputs
-from tintype.ops.gradients import chosen, differentiable, having_effect, with_gradient
+from tintype.ops.gradients import differentiable, having_effect, with_gradient
 from tintype.ops.rows import laid_out, own, stack
 from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import (
@@ -147,7 +147,7 @@ def capture(
     results = record_call(recorder, while_loop_with_steps, arguments, results)
     if any(wanted):
         rule = Steps(recorder, modules[1], len(carry), (), operands, wanted).gradient(len(carry))
-        results = with_gradient(recorder, results, rule, chosen(values, wanted), visible=len(carry))
+        results = with_gradient(recorder, results, rule, values, wanted, visible=len(carry))
     return tuple(results)
 
 

@@ -7,12 +7,15 @@ program holds is the view from then on. The caller's own tensors, parameters and
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
 from tintype.errors import MutationError
+from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor, is_symbolic, make_fake
 from tintype.ir.graph import location_of
 from tintype.ir.operator_facts import facts_of
@@ -125,8 +128,11 @@ def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
             if node.target is operator.getitem:
                 _replace_in_several(node.args[0], tensor, node.meta["val"])
         node = next((n for n in node.all_input_nodes if n.meta.get("val") is tensor), None)
-    info = view.info
-    if not is_symbolic(old_info):  # else torch asks the info
+    _become(tensor, view.info, view.node)
+
+
+def _become(tensor: FakeTensor, info: TensorInfo, node: Node | None) -> None:
+    if not is_symbolic(tensor.info):  # else torch asks the info
         with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowADInplaceOrView():
             aten.as_strided_.default(
                 tensor,
@@ -135,7 +141,27 @@ def _replace(recorder: Recorder, tensor: FakeTensor, view: FakeTensor) -> None:
                 to_torch(info.offset),
             )
     tensor.info = info
-    tensor.node = view.node
+    tensor.node = node
+
+
+class Geometry:
+    """What tensors are at one time, whatever geometry they get afterwards."""
+
+    def __init__(self, tensors: Iterable[FakeTensor]) -> None:
+        self._tensors = [(tensor, tensor.info, tensor.node) for tensor in tensors]
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """Within it they are what they were."""
+        changed = [given for given in self._tensors if given[0].info is not given[1]]
+        now = [(tensor, tensor.info, tensor.node) for tensor, *_ in changed]
+        for given in changed:
+            _become(*given)
+        try:
+            yield
+        finally:
+            for given in now:
+                _become(*given)
 
 
 def _replace_in_several(node: Any, tensor: FakeTensor, other: FakeTensor) -> None:
