@@ -415,6 +415,16 @@ KEPT = [
          "v0 = x0 * 1\nwith torch.no_grad():\n    v1 = v0.contiguous()\nv1 * x0"),
     Kept("a shuffle of one group, and its source is written to", static(), (x("x0", "3", "3", "4"),),
          "v0 = torch.channel_shuffle(x0, 1)\nx0.masked_fill_(x0 > 0, 0.5)\nv0"),
+    Kept("a contiguous tensor gets another geometry", static(), (x("x0", "1"),),
+         "v0 = x0 * int(x0.shape[0] ** 0.5)\nv1 = v0.contiguous()\nv1.squeeze_(0)\n(v0, v1)"),
+    Kept("rows of a tensor that may have none", auto(n=1, m=3), (x("x0", "n", "m"),),
+         "v0 = torch.special.entr(x0.abs())\nwith torch.no_grad():\n"
+         "    v1 = tintype.map(lambda a0: torch.stack(tuple(a0)).clone(), v0)\n(v1, 7)"),
+    Kept("what is made without gradients is written to and used without them", static(), (x("x0", "2", "4"),),
+         "with torch.no_grad():\n    v0 = x0 * 2\nv0[0, ::2] = x0[1, :2]\n"
+         "with torch.no_grad():\n    v1 = torch.sub(v0, v0, alpha=2)\nv1"),
+    Kept("normal numbers are drawn into gaps", static(), (x("x0", "6", "8"),),
+         "v0 = x0 * 2\nv0[:, ::2].normal_(1, 2)\nv0"),
     Kept("what can't be told from weights: a number", static(), (x("x0", "3", "2"),),
          "with torch.no_grad():\n    v0 = self.p0.argmin()\nv1 = x0 * 1\nv1[v0] = 1\nv1",
          "self.p0 = torch.nn.Parameter(torch.randn(3))"),

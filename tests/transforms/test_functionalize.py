@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils._pytree as tree
 
 import tintype
 from tests.transforms.comparison import compare
@@ -523,6 +524,69 @@ def test_random_numbers_written_in_place() -> None:
             expected = x.clone()
         assert torch.equal(x, expected) and torch.equal(first, x) and torch.equal(second, x[1:])
         assert first.data_ptr() == x.data_ptr() and second.data_ptr() == x[1:].data_ptr()
+
+
+def drawn_into_slices(x: torch.Tensor) -> Any:
+    y = x * 2
+    y[:, ::2].normal_(1.0, 3.0)
+    y[:, 1].normal_()
+    return y
+
+
+def drawn_into_a_turned_slice(x: torch.Tensor) -> Any:
+    y = torch.zeros(6, 10, 4)
+    y.permute(2, 0, 1)[1:3, :, ::3].normal_(std=0.5, mean=-1)
+    return y + x.sum()
+
+
+def drawn_into_few(x: torch.Tensor) -> Any:
+    y = x * 2
+    y[:3, ::2].normal_()
+    return y
+
+
+def drawn_into_a_diagonal(x: torch.Tensor) -> Any:
+    y = x @ x.t()
+    return y.diagonal().normal_() * 2, y
+
+
+def drawn_into_no_gaps(x: torch.Tensor) -> Any:
+    y = x * 2
+    y[3:].normal_()
+    y[:9].t().normal_()
+    return y
+
+
+def drawn_with_a_gradient(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y[:, :3]
+    z.normal_()
+    return y * x
+
+
+GAPS = [
+    drawn_into_slices, drawn_into_a_turned_slice, drawn_into_few, drawn_into_a_diagonal, drawn_into_no_gaps,
+    drawn_with_a_gradient,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", GAPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("sizes", [None, ({0: tintype.Dim.AUTO},), ({0: tintype.Dim.AUTO, 1: tintype.Dim.AUTO},)])
+def test_normal_numbers_are_drawn_into_gaps_as_in_eager_mode(function: Any, dtype: torch.dtype, sizes: Any) -> None:
+    """Which draws them one by one there, and several at once where 16 elements and more are contiguous."""
+    program = tintype.export(function, (torch.ones(20, 6, dtype=dtype),), dynamic_shapes=sizes)
+    for module in (program.module(), program.run_decompositions().module()):
+        for rows in (20,) if sizes is None else (20, 17, 40):
+            outcomes = []
+            for called in (function, module):
+                torch.manual_seed(5)
+                x = torch.linspace(-1, 1, rows * 6, dtype=dtype).reshape(rows, 6).requires_grad_()
+                results = tree.tree_leaves(called(x))
+                total = sum((result * result).sum() for result in results)
+                gradient = torch.autograd.grad(total, x, allow_unused=True) if total.requires_grad else ()
+                outcomes.append([*results, *gradient, torch.rand(1)])
+            torch.testing.assert_close(outcomes[1], outcomes[0])
 
 
 def test_copies_that_a_custom_operator_writes_to_keep_their_layout() -> None:

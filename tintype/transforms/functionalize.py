@@ -39,6 +39,7 @@ from tintype.symbolic.sizes import is_zero
 from tintype.transforms import refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.drawn_again import draws
+from tintype.transforms.drawn_into_gaps import has_gaps, normal_with_gaps
 from tintype.transforms.emit import Emitter, info_of, location_of
 from tintype.transforms.functional_outputs import expose, mutation_outputs
 from tintype.transforms.handles import (
@@ -436,6 +437,8 @@ class Functionalization:
         """What a write leaves in the tensors it writes to."""
         if counterpart is aten.copy.default:
             return [self._copied(handles[0], node)]
+        if counterpart is aten.normal_functional.default and has_gaps(handles[0].info):
+            return [normal_with_gaps(self.emit, handles[0].info, *node.args[1:], **options)]
         if counterpart in _DRAWN_ANEW:
             # what was there has no part in what is drawn; the operators of the same name know no derivative
             tensor = self.emit.call(aten.detach.default, node.args[0])
