@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import pickle
 import subprocess
@@ -25,6 +26,11 @@ X = torch.ones(4, 3)
 class Flagged(nn.Module):
     def forward(self, a: torch.Tensor, b: torch.Tensor | None = None, *, scale: float = 1.0) -> torch.Tensor:
         return a * scale if b is None else a + b
+
+
+@dataclasses.dataclass
+class Data:
+    value: torch.Tensor
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,17 @@ def exported(*args: Any, **kwargs: Any) -> Callable[[], Any]:
 EXPORTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a tensor for args": (exported(MODEL, X), "args must be a tuple", "(x,)"),
     "a list for args": (exported(MODEL, [X]), "but got list", "(x,)"),
-    "a list for kwargs": (exported(MODEL, (X,), [X]), "kwargs must be a dictionary", ""),
+    "a list for kwargs": (exported(MODEL, (X,), [X]), "kwargs must be a dictionary", "{'x': x}"),
+    "swapped": (exported((X,), MODEL), "but got Linear", "the model comes first"),
+    "a dictionary for args": (exported(MODEL, {"input": X}), "but got dict", "(model, (), {"),
+    "a file to write": (lambda: tintype.onnx.export(MODEL, (X,), "m.onnx"), "but got str", "onnx_program.save(path)"),
+    "a dataclass": (exported(lambda d: d.value, (Data(X),)), "a Data is not", "tintype.register_dataclass(Data)"),
+    "a dataclass from a function": (exported(lambda x: Data(x), (X,)), "returns a Data", "register_dataclass(Data)"),
+    "sizes that differ": (
+        exported(Flagged(), (X, X[:1]), dynamic_shapes={"a": {0: Dim("n")}, "b": {0: Dim("n")}}),
+        "b.shape[0] size to be equal to n, where n = 4, but got 1",
+        "share a Dim",
+    ),
     "no argument": (exported(MODEL, ()), "forward(input): missing a required argument: 'input'", "(model, args"),
     "one argument too many": (exported(MODEL, (X, X)), "too many positional arguments", "args is a tuple"),
     "an argument it has not": (exported(MODEL, (X,), {"by": 2}), "unexpected keyword argument 'by'", "kwargs"),
@@ -89,7 +105,7 @@ EXPORTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an example out of range": (
         exported(MODEL, (X,), dynamic_shapes={"input": {0: Dim("b", min=5)}}),
         "4 not in range [5, inf] of Dim('b', min=5), for input.shape[0]",
-        "",
+        "give an example that fits",
     ),
     "no name": (lambda: Dim("my batch"), "Python identifier", 'Dim("batch")'),
     "bounds that cross": (lambda: Dim("b", min=5, max=2), "min 5 is greater than max 2", ""),
@@ -147,7 +163,18 @@ USES: dict[str, tuple[Callable[[Any], Any], str, str, type[BaseException]]] = {
     "no device": (lambda p: p.to("gpu"), "gpu", 'program.to("cuda"', ValueError),
     "swapped weights": (lambda p: tintype.attach_weights({}, p), "a program first", "(program, weights)", ValueError),
     "a model for weights": (lambda p: tintype.attach_weights(p, MODEL), "but got Linear", "state_dict()", ValueError),
-    "no torch program": (tintype.interop.from_torch, "torch.export.ExportedProgram", "torch.export", ValueError),
+    "another replacement": (
+        lambda p: p.rewrite(torch.ops.aten.linear.default, lambda x: x),
+        "takes (x), but is called with what the pattern is given",
+        "the operator's",
+        ValueError,
+    ),
+    "save": (lambda p: p.save("x.tt"), "has no save", "tintype.save(program, path)", AttributeError),
+    "a number to compile": (lambda p: tintype.aot.function(3), "but got int", "method or module", ValueError),
+    "a class to compile": (lambda p: tintype.aot.function(Data), "the class Data", "function", ValueError),
+    "a function for a module": (lambda p: tintype.aot.module(len), "torch.nn.Module", "aot.function", ValueError),
+    "our own program": (lambda p: tintype.interop.from_torch(p), "one of tintype's", "to_torch", ValueError),
+    "no torch program": (lambda p: tintype.interop.from_torch(3), "but got a int", "torch.export", ValueError),
 }  # fmt: skip
 
 
@@ -174,12 +201,25 @@ FILES: dict[str, tuple[Callable[[Any], Any], str, str, type[BaseException]]] = {
     "a folder": (lambda p: tintype.load("inside"), "inside is a folder", "name a file", IsADirectoryError),
     "this folder": (lambda p: tintype.load("."), ". is a folder", "empty.tt", IsADirectoryError),
     "read, not mapped": (lambda p: tintype.load("modle.tt", mmap=False), "no file", "model.tt", FileNotFoundError),
-    "text": (lambda p: tintype.load("text.tt"), "no tintype file", "save the program again", ValueError),
+    "text": (lambda p: tintype.load("text.tt"), "text.tt is no tintype file", "save the program again", ValueError),
     "nothing": (lambda p: tintype.load("empty.tt"), "empty.tt is empty", "save it again", ValueError),
     "weights": (lambda p: tintype.load("weights.pt"), "a file of torch.save", "attach_weights", ValueError),
     "no file": (lambda p: tintype.load(None), "but got NoneType", "open(path", ValueError),
     "bytes": (lambda p: tintype.load(Path("model.tt").read_bytes()), "the content of one", "BytesIO", ValueError),
     "text mode": (lambda p: tintype.load(io.StringIO("x")), "for text", "open(path", ValueError),
+    "a program for weights": (
+        lambda p: tintype.attach_weights(p, "model.tt"),
+        "model.tt is a program of tintype's, not a safetensors file",
+        "tintype.load('model.tt').state_dict",
+        ValueError,
+    ),
+    "a checkpoint": (
+        lambda p: tintype.attach_weights(p, "weights.pt"),
+        "weights.pt is a file of torch.save, not a safetensors file",
+        "torch.load('weights.pt', weights_only=True)",
+        ValueError,
+    ),
+    "text for weights": (lambda p: tintype.attach_weights(p, "text.tt"), "text.tt", "", ValueError),
     "no weights": (lambda p: tintype.attach_weights(p, "weights.safetensor"), "no file", "", FileNotFoundError),
     "a file to compare": (lambda p: tintype.compare(p, "modle.tt", (X,)), "no file", "model.tt", FileNotFoundError),
     "a page": (lambda p: p.view("inside"), "inside is a folder", "page.html", ValueError),

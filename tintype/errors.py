@@ -421,8 +421,10 @@ class ConstraintViolationError(TintypeError):
 
     id = "constraint-violation"
 
-    def __init__(self, fact: str, *, suggested_fixes: Mapping[str, Any] | None = None) -> None:
-        super().__init__(fact)
+    def __init__(
+        self, fact: str, *, suggested_fixes: Mapping[str, Any] | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(fact, remedy=remedy)
         self.suggested_fixes = dict(suggested_fixes or {})
         self.suggested: Any = None
 

@@ -232,6 +232,11 @@ MISTAKES = {
     "weights replace model.tt inside -o n.tt": ("no safetensors files", ""),
     "weights replace model.tt w.safetensors -o n.tt": ("no file w.safetensors", ""),
     "compare model.tt modle.tt": ("no file modle.tt", "model.tt"),
+    "weights replace model.tt w.pt -o n.tt": ("no file w.pt", "mistake"),
+    "convert modle.tt n.onnx": ("no file modle.tt", "did you mean model.tt?"),
+    "convert model.onnx n.tt": ("model.onnx is an ONNX model", "export the model again"),
+    "compare model.tt other.tt": ("other.tt does not take these inputs", "program(x, y)"),
+    "info text.tt": ("text.tt is no tintype file", "save the program again"),
     "explain nothing": ("no error 'nothing'", "lists all"),
 }
 
@@ -248,7 +253,9 @@ def test_mistakes_on_the_command_line(line: str, tmp_path: Path, monkeypatch: py
     Path("divides.py").write_text("1 / 0\n")
     Path("inside").mkdir()
     Path("text.tt").write_text("hello")
+    Path("model.onnx").write_bytes(b"\x08\x08")
     tintype.save(tintype.export(torch.nn.Linear(3, 2), (torch.ones(2, 3),)), "model.tt")
+    tintype.save(tintype.export(lambda x, y: x + y, (torch.ones(2), torch.ones(2))), "other.tt")
     message = refused(*line.split())
     for part in MISTAKES[line]:
         assert part in message, message
@@ -264,3 +271,24 @@ def test_results_are_written_under_the_name_that_was_given(tmp_path: Path) -> No
     tintype.save(tintype.export(torch.nn.Linear(3, 2), (torch.ones(2, 3),)), tmp_path / "model.tt")
     call("run", tmp_path / "model.tt", "--example", "-o", tmp_path / "results")
     assert (tmp_path / "results").is_file() and not (tmp_path / "results.npz").exists()
+
+
+def test_errors_are_explained_by_their_class_too() -> None:
+    assert call("explain", "DataDependentError") == call("explain", "data-dependent")
+
+
+def test_modules_beside_a_program_can_be_imported(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "operators_beside.py").write_text("value = 3\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    call("run", model, "--example", "--import", "operators_beside")
+    assert vars(sys.modules.pop("operators_beside"))["value"] == 3 and sys.path == before
+
+
+def test_how_many_weights_were_replaced(model: Path, tmp_path: Path) -> None:
+    torch.save({"head.weight": torch.zeros(2, 4)}, tmp_path / "w.pt")
+    output = tmp_path / "other.tt"
+    text = call("weights", "replace", model, tmp_path / "w.pt", "--output", output)
+    assert text.endswith("1 of 14 parameters and buffers are other ones\n")

@@ -475,6 +475,9 @@ def function(
     >>> x, y.grad
     (tensor([2., 2., 2.]), tensor([0.9093, 0.9093, 0.9093]))
     """
+    if not callable(function) or isinstance(function, type):
+        given = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
+        raise InvalidRequestError(f"expected a function, but got {given}", remedy="give a function, method or module")
     owner = getattr(function, "__self__", None)
     root = (
         function if isinstance(function, torch.nn.Module) else owner if isinstance(owner, torch.nn.Module) else None
@@ -568,7 +571,10 @@ def module(
     tensor([[2., 2., 2.]])
     """
     if not isinstance(model, torch.nn.Module):
-        raise InvalidRequestError(f"expected a torch.nn.Module, but got {type(model).__name__}")
+        raise InvalidRequestError(
+            f"expected a torch.nn.Module, but got {type(model).__name__}",
+            remedy="tintype.aot.function compiles functions",
+        )
     return CompiledModule(
         model,
         function(

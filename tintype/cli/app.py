@@ -289,7 +289,8 @@ def replace_weights(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.", metavar="MODEL.tt")],
     entry: Entry = None,
     strict: Annotated[
-        bool, typer.Option("--strict/--not-strict", help="All tensors must be used, and all weights found.")
+        bool,
+        typer.Option("--strict/--not-strict", help="All tensors are used, and all weights without data found."),
     ] = True,
 ) -> None:
     """Write a program with other weights; names, shapes and dtypes are checked."""

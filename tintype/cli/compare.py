@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tintype.cli.inputs import given_inputs, load_one
-from tintype.comparison.comparing import compare
+from tintype.comparison.comparing import compare_sides
 from tintype.comparison.differing import diff_programs
+from tintype.comparison.sides import side_of
 from tintype.errors import InvalidRequestError
 
 
@@ -20,8 +21,9 @@ def compare_files(
     if having.example_inputs is None and not inputs:
         raise InvalidRequestError("neither file has an example of its inputs", remedy="give --input NAME=VALUE")
     given = given_inputs(having, inputs, example=example or not inputs)
-    found = compare(*programs, given, tolerance=tolerance)
-    found.names = (one.name, other.name) if one.name != other.name else (str(one), str(other))
+    left, right = (side_of(program, "") for program in programs)
+    left.name, right.name = (one.name, other.name) if one.name != other.name else (str(one), str(other))
+    found = compare_sides(left, right, given, tolerance=tolerance)
     print(found)
     return found.agree
 

@@ -16,6 +16,7 @@ from tintype.export.dimensions import Dim
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
 from tintype.serde.foreign import foreign_file
+from tintype.serde.mapping import opened
 
 _SIZES = re.compile(r"(?:\d+(?:x\d+)*)?")
 # ONE.NUMBER=NAME, perhaps with bounds: x.0=batch:1:64
@@ -35,9 +36,12 @@ def convert_file(
 ) -> None:
     """Make a program of a file, and another file of the program; their endings say what they are."""
     if not source.is_file():
-        raise InvalidRequestError(f"there is no file {source}")
+        opened(source).close()  # says that there is none
     if not target.parent.is_dir() or target.is_dir() or (target.exists() and target.samefile(source)):
         raise InvalidRequestError(f"{target} is no place for the program", remedy="name another file to write")
+    if source.suffix == ".onnx":
+        found = foreign_file(memoryview(source.read_bytes()), str(source))
+        raise found or InvalidRequestError(f"{source.name} is no program")
     if source.suffix == ".tt" and target.suffix not in (".onnx", ".pt2"):
         raise InvalidRequestError(
             f"{source.name} is a program already",

@@ -25,6 +25,8 @@ def print_explanation(error_id: str | None) -> None:
         for known in error_ids():
             print(f"{known:24}{_title(known)}")
         return
+    if error_id.isidentifier():  # perhaps a class
+        error_id = next((known for known in error_ids() if _title(known) == error_id), error_id)
     if error_id not in error_ids():
         close = difflib.get_close_matches(error_id, error_ids(), n=1)
         raise InvalidRequestError(

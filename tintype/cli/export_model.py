@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
 import re
-import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import torch
 
 from tintype.cli.convert import described_input, described_tensor, dynamic_shapes_of
-from tintype.cli.inputs import read_value, users_code
+from tintype.cli.inputs import modules_beside, read_value, users_code
 from tintype.cli.progress import progress
 from tintype.comparison.comparing import compare
 from tintype.errors import CaptureReport, InvalidRequestError, TintypeError, WrongFakeWarning
@@ -115,12 +113,8 @@ def load_model(source: str) -> Any:
             f"{kind} is a file, and a module is wanted",
             remedy=f"write {kind.removesuffix('.py').replace('/', '.')}:{rest}",
         )
-    sys.path.insert(0, os.getcwd())
-    try:
-        with users_code(source):
-            module = importlib.import_module(kind)
-    finally:
-        sys.path.pop(0)
+    with users_code(source), modules_beside():
+        module = importlib.import_module(kind)
     found: Any = module
     for part in rest.split("."):
         if not hasattr(found, part):

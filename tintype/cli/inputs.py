@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -34,8 +36,18 @@ _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 def import_modules(names: Sequence[str]) -> None:
     """Import what a program needs besides tintype: custom operators, and classes of its arguments and results."""
     for name in names:
-        with users_code(f"--import {name}"):
+        with users_code(f"--import {name}"), modules_beside():
             importlib.import_module(name)
+
+
+@contextmanager
+def modules_beside() -> Iterator[None]:
+    """Within it, modules in the current folder can be imported, as by ``python -m``."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        yield
+    finally:
+        sys.path.pop(0)
 
 
 @contextmanager

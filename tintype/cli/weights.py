@@ -13,6 +13,7 @@ from tintype.errors import InvalidRequestError
 from tintype.ir.printing import describe_value
 from tintype.serde.attach import attach_weights
 from tintype.serde.files import save
+from tintype.serde.mapping import opened
 
 
 def list_weights(path: Path, *, entry: str | None, statistics: bool, as_json: bool) -> None:
@@ -40,12 +41,15 @@ def replace_weights(path: Path, sources: Sequence[Path], output: Path, *, entry:
     weights: list[object] = []
     for source in sources:
         if source.suffix in (".pt", ".pth", ".bin"):
-            loaded = torch.load(source, map_location="cpu", weights_only=True)
+            with opened(source) as file:
+                loaded = torch.load(file, map_location="cpu", weights_only=True)
             if not isinstance(loaded, dict):
                 raise InvalidRequestError(f"{source.name} holds no weights by name, but a {type(loaded).__name__}")
             weights.append(loaded)
         else:
             weights.append(source)
-    program = attach_weights(load_one(path, entry), weights, strict=strict)  # type: ignore[arg-type]
+    before = load_one(path, entry)
+    program = attach_weights(before, weights, strict=strict)  # type: ignore[arg-type]
     save(program, output)
-    print(f"{output}: {len(program.state_dict)} parameters and buffers")
+    others = sum(value is not before.state_dict[name] for name, value in program.state_dict.items())
+    print(f"{output}: {others} of {len(program.state_dict)} parameters and buffers are other ones")

@@ -112,7 +112,13 @@ def compare(a: Any, b: Any, inputs: Any = None, *, tolerance: float | None = Non
     >>> tintype.compare(ep, changed).first.module
     '2'
     """
-    one, other = side_of(a, "a"), side_of(b, "b")
+    return compare_sides(side_of(a, "a"), side_of(b, "b"), inputs, tolerance=tolerance, steps=steps)
+
+
+def compare_sides(
+    one: Side, other: Side, inputs: Any, *, tolerance: float | None = None, steps: bool = True
+) -> Comparison:
+    """See :func:`compare`."""
     args, kwargs = _arguments(inputs, one, other)
     results = one.call(args, kwargs), other.call(args, kwargs)
     outputs = _output_differences(results[0].result, results[1].result, tolerance)

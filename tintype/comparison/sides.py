@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import InvalidRequestError, TintypeError
+from tintype.errors import InputMismatchError, InputStructureError, InvalidRequestError, TintypeError
 from tintype.export.exporting import export
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import load
@@ -46,7 +46,11 @@ class Side:
         with torch.no_grad(), same_random_numbers(), _buffers_kept(self.model):
             before = {name: buffer.clone() for name, buffer in _buffers(self.run).items()}
             given_args, given_kwargs = copies((args, kwargs))
-            result = self.run(*given_args, **given_kwargs)
+            try:
+                result = self.run(*given_args, **given_kwargs)
+            except (InputMismatchError, InputStructureError) as error:
+                error.fact = f"{self.name} does not take these inputs. {error.fact}"
+                raise
             written = {
                 f"{what} {name}": after.detach().clone()
                 for what, names in (("argument", _by_place(given_args, given_kwargs)), ("buffer", _buffers(self.run)))

@@ -132,7 +132,7 @@ class Expectation:
             )
         if not _same_value(given, self.value):
             raise InputMismatchError(
-                f"Expected input at {self.where()} to be equal to {self.value}, but got {given}",
+                f"Expected input at {self.where()} to be equal to {self.value!r:.80}, but got {given!r:.80}",
                 remedy="the program was exported for this value only; export it again for another one",
             )
 

@@ -34,7 +34,7 @@ from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.export.stage import Stage
 from tintype.export.strict_report import lost_state, report_of
 from tintype.export.surroundings_that_matter import observations_that_matter
-from tintype.export.wrong_requests import not_a_model, wrong_arguments
+from tintype.export.wrong_requests import not_a_model, wrong_args, wrong_arguments, wrong_kwargs
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -341,14 +341,9 @@ def _check_request(args: Any, kwargs: Any, control_flow: Any, strict: Any) -> No
             remedy="'auto' makes control flow of branches on data, 'refuse' an error",
         )
     if not isinstance(args, tuple):
-        raise InvalidRequestError(
-            f"args must be a tuple of the positional arguments, but got {type(args).__name__}",
-            remedy="write (x,) for a single argument",
-        )
+        raise wrong_args(args)
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise InvalidRequestError(
-            f"kwargs must be a dictionary of the keyword arguments, but got {type(kwargs).__name__}"
-        )
+        raise wrong_kwargs(kwargs)
     if kwargs and not all(isinstance(name, str) for name in kwargs):
         raise InvalidRequestError(f"kwargs must have names as its keys, but got {list(kwargs)}")
     if kwargs and "self" in kwargs:

@@ -87,7 +87,11 @@ class InputSizes:
     def finish(self) -> None:
         """Raise what was found wrong with the example's sizes."""
         if self.problems:
-            raise ConstraintViolationError("\n".join(self.problems))
+            raise ConstraintViolationError(
+                "\n".join(self.problems),
+                remedy="the example has other sizes than dynamic_shapes says: give an example that fits, or Dims "
+                "that fit the example; inputs that share a Dim have the same size there",
+            )
 
     def _expression(self, entry: Dim | DimHint, size: int, source: Source, *, is_size: bool = True) -> Size:
         if isinstance(entry, DimHint):

@@ -490,7 +490,7 @@ class ExportedProgram:
 
     def __getattr__(self, name: str) -> Any:
         """Only looked for where there is no such attribute: what modules have is found in a program's module."""
-        if name.startswith("__") or not hasattr(torch.nn.Module, name):
+        if name.startswith("__") or not (name == "save" or hasattr(torch.nn.Module, name)):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         from tintype.export.wrong_requests import module_of_a_program
 

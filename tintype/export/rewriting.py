@@ -32,6 +32,7 @@ from tintype.ir.signature import InputKind
 from tintype.symbolic import Expr
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
+from tintype.trace.argument_names import signature_of
 
 
 def _check_request(program: ExportedProgram, edit: Any, has_inputs: bool, dynamic_shapes: Any) -> None:
@@ -180,6 +181,7 @@ def _chooser(where: Where) -> Callable[[Node], bool]:
 def _put_in_place(graph: torch.fx.Graph, match: Match, replacement: Any) -> None:
     """Let a function be called where a pattern occurs. What it calls is recorded when the graph is captured again."""
     last = match.nodes[0]
+    _check_parameters(replacement, match)
     with graph.inserting_before(last):
         new = graph.call_function(_checked(replacement, last), match.args, match.kwargs)
     new.meta = meta_of(last).copy()
@@ -187,6 +189,23 @@ def _put_in_place(graph: torch.fx.Graph, match: Match, replacement: Any) -> None
     for node in match.nodes:  # what others use as well stays
         if not node.users:
             graph.erase_node(node)
+
+
+def _check_parameters(replacement: Any, match: Match) -> None:
+    """Raise if a replacement does not take what the pattern stands for."""
+    function = replacement.forward if isinstance(replacement, torch.nn.Module) else replacement
+    try:
+        signature = signature_of(function)
+    except (TypeError, ValueError):  # operators and builtins have none
+        return
+    try:
+        signature.bind(*match.args, **match.kwargs)
+    except TypeError as error:
+        values = ", ".join([*map(str, match.args), *(f"{name}={value}" for name, value in match.kwargs.items())])
+        raise InvalidRequestError(
+            f"the replacement takes {signature}, but is called with what the pattern is given, ({values}): {error}",
+            remedy="give it the parameters of the pattern; those of a pattern that is an operator are the operator's",
+        ) from error
 
 
 def _checked(replacement: Any, replaced: Node) -> Any:

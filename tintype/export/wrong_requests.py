@@ -32,6 +32,28 @@ def not_a_model(given: Any) -> InvalidRequestError:
     return InvalidRequestError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {shown}", remedy=remedy)
 
 
+def wrong_args(given: Any) -> InvalidRequestError:
+    """The error for what is no tuple of arguments."""
+    remedy = "write (x,) for a single argument"
+    if isinstance(given, torch.nn.Module):
+        remedy = "the model comes first, then its arguments: tintype.export(model, (x,))"
+    elif isinstance(given, Mapping):
+        remedy = "arguments by name come third: tintype.export(model, (), {'x': x})"
+    return InvalidRequestError(
+        f"args must be a tuple of the positional arguments, but got {type(given).__name__}", remedy=remedy
+    )
+
+
+def wrong_kwargs(given: Any) -> InvalidRequestError:
+    """The error for what is no dictionary of arguments."""
+    remedy = "write {'x': x}; further arguments by position belong into the tuple before"
+    if isinstance(given, (str, PathLike)):
+        remedy = "nothing is written by an export: tintype.save(program, path), onnx_program.save(path)"
+    return InvalidRequestError(
+        f"kwargs must be a dictionary of the keyword arguments, but got {type(given).__name__}", remedy=remedy
+    )
+
+
 def wrong_arguments(module: torch.nn.Module, args: Any, kwargs: Any) -> InvalidRequestError | None:
     """The error for a call that the signature of a module does not take; None for one that it does, or that hooks may
     change before the module sees it."""
@@ -61,6 +83,8 @@ def module_of_a_program(program: Any, name: str) -> InvalidRequestError:
         remedy = "program.to(device, dtype) gives another program"
     elif name == "load_state_dict":
         remedy = "program.with_state(state_dict) gives a program with other weights"
+    elif name == "save":
+        remedy = "tintype.save(program, path) writes it to a file"
     elif name in ("eval", "train", "training"):
         remedy = (
             "a program does what its model did in the mode that it was exported in: call model.eval() before that"

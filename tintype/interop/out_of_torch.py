@@ -58,9 +58,13 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
     tensor([0., 1.])
     """
     if not isinstance(program, torch.export.ExportedProgram):
+        ours = isinstance(program, ExportedProgram)
+        given = "one of tintype's" if ours else f"a {type(program).__name__}"
         raise InvalidRequestError(
-            f"from_torch takes a torch.export.ExportedProgram, but got a {type(program).__name__}",
-            remedy="export the model with torch.export.export, or with tintype.export directly",
+            f"from_torch takes a torch.export.ExportedProgram, but got {given}",
+            remedy="tintype.interop.to_torch makes a program of torch's of it"
+            if ours
+            else "export the model with torch.export.export, or with tintype.export directly",
         )
     _check_kinds(program)
     translation = Translation(program)

@@ -22,6 +22,7 @@ from tintype.export.program import ExportedProgram, copy_program
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import copy_graph, graph_module, subgraph_at
+from tintype.serde.foreign import no_weights
 from tintype.serde.mapping import map_path
 from tintype.serde.weights import SAFETENSORS_DTYPES, StoredTensor, read_safetensors, storage_at
 
@@ -45,7 +46,11 @@ class _Shard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._buffer = map_path(path)
-        self.tensors = read_safetensors(memoryview(self._buffer), 0, len(self._buffer), str(path))
+        view = memoryview(self._buffer)
+        try:
+            self.tensors = read_safetensors(view, 0, len(view), str(path))
+        except FileFormatError as error:
+            raise no_weights(view, str(path)) or error from None
 
     def tensor(self, name: str) -> torch.Tensor:
         stored = self.tensors[name]

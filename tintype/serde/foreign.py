@@ -25,6 +25,7 @@ def archive_of(buffer: Any, name: Any, again: Callable[[], Any] | None = None) -
     except FileFormatError as error:
         foreign = foreign_file(memoryview(buffer), str(name))
         if foreign is None:
+            error.fact = error.fact.replace("this is no tintype file", f"{name} is no tintype file")
             raise
         raise foreign from error
     return archive
@@ -34,6 +35,20 @@ def foreign_file(view: memoryview, name: str) -> FileFormatError | None:
     """The error for a file that another program wrote, with how to read it; None where it is not recognised."""
     found = _recognised(view, name)
     return None if found is None else FileFormatError(f"{name} is {found[0]}, no file of tintype's", remedy=found[1])
+
+
+def no_weights(view: memoryview, name: str) -> FileFormatError | None:
+    """The error for a file that was taken for safetensors and is of another kind; None where it is not recognised."""
+    remedy = f"give its tensors: torch.load({name!r}, weights_only=True)"
+    found = _recognised(view, name)
+    kind = "" if found is None else found[0]
+    if bytes(view[:4]) == b"PK\x03\x04" and not kind:
+        tail = bytes(view[-_TAIL:])
+        if b"PK\x05\x06" in tail and b"format.json" in tail:
+            kind, remedy = "a program of tintype's", f"give its tensors: tintype.load({name!r}).state_dict"
+    elif found is not None and "torch.save" not in kind and "pickle" not in kind:
+        remedy = "load the model that it holds, and give model.state_dict()"
+    return None if not kind else FileFormatError(f"{name} is {kind}, not a safetensors file", remedy=remedy)
 
 
 def _recognised(view: memoryview, name: str) -> tuple[str, str] | None:

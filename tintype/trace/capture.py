@@ -12,7 +12,6 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.errors import (
-    CaptureError,
     CaptureReport,
     DataDependentError,
     StateChangedError,
@@ -52,7 +51,7 @@ from tintype.trace import packed_sequences as _packed_sequences  # noqa: F401  (
 from tintype.trace import values as _values  # noqa: F401  (registers itself)
 from tintype.trace.argument_names import argument_names, is_captured_program
 from tintype.trace.buffer_assignments import NamesThatStay, assign_buffers
-from tintype.trace.capture_failures import explained, name_sizes, not_an_input, note_place, presumed
+from tintype.trace.capture_failures import explained, name_sizes, not_a_result, not_an_input, note_place, presumed
 from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.changed_state import ChangedState, is_made_anew
 from tintype.trace.given_containers import GivenContainers
@@ -439,11 +438,7 @@ class Capture:
             leaf = number
         if leaf is None or isinstance(leaf, (*CONSTANT_TYPES, enum.Enum)):
             return leaf, ConstantArgument("", leaf)
-        raise CaptureError(
-            f"the program returns a {type(leaf).__name__}, which a captured program can't",
-            remedy="return tensors, numbers, strings, None, or containers of them; register your own containers "
-            "with tintype.register_container or tintype.register_dataclass",
-        )
+        raise not_a_result(leaf)
 
     def _stays(self, change: Change) -> bool:
         """Whether a change that the program made stays; after an export the model is as it was."""

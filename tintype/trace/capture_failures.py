@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Set
@@ -107,6 +108,8 @@ def not_an_input(leaf: Any) -> UnsupportedInputError:
         remedy = "make a tensor of it: torch.as_tensor(array)"
     elif isinstance(leaf, (Iterator, Set, range)):
         remedy = "make a list or a tuple of it: a program needs to know what is in it, and in which order"
+    elif dataclasses.is_dataclass(leaf):
+        remedy = f"say that it is a container: tintype.register_dataclass({type(leaf).__name__})"
     else:
         remedy = (
             "pass tensors, numbers, strings, None, functions, or containers of them; register your own containers "
@@ -116,6 +119,18 @@ def not_an_input(leaf: Any) -> UnsupportedInputError:
     return UnsupportedInputError(
         f"a {type(leaf).__name__} is not something a captured program can take", remedy=remedy
     )
+
+
+def not_a_result(leaf: Any) -> CaptureError:
+    """The error for something that a model returns and no program can."""
+    if dataclasses.is_dataclass(leaf):
+        remedy = f"say that it is a container: tintype.register_dataclass({type(leaf).__name__})"
+    else:
+        remedy = (
+            "return tensors, numbers, strings, None, or containers of them; register your own containers "
+            "with tintype.register_container or tintype.register_dataclass"
+        )
+    return CaptureError(f"the program returns a {type(leaf).__name__}, which a captured program can't", remedy=remedy)
 
 
 def note_place(error: Exception) -> None:
