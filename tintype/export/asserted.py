@@ -53,9 +53,11 @@ def refused_promises(environment: Environment, sizes: Sequence[DynamicSize]) -> 
     if not environment.guards:
         return []
     standing = SizeNames(sizes).standing
-    asked = [
-        guard
-        for guard in asserted_guards(environment, sizes)
-        if all(standing.get(symbol) is Standing.NAMED for symbol in guard.condition.symbols)
-    ]
+
+    def is_promised(guard: Guard) -> bool:
+        return all(standing.get(symbol) is Standing.NAMED for symbol in guard.condition.symbols)
+
+    if not any(map(is_promised, environment.guards)):  # what is asserted is of the symbols of one of these
+        return []
+    asked = list(filter(is_promised, asserted_guards(environment, sizes)))
     return narrowing(environment, sizes, asked)

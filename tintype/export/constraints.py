@@ -147,7 +147,6 @@ class SizeNames:
         # nothing is promised about floats, and there are no guards on them
         self.sizes = [size for size in sizes if size.expression.kind == "int"]
         self.roots: dict[Symbol, Dim] = {}
-        self.sources: dict[Symbol, str] = {}
         self.standing: dict[Symbol, Standing] = {}
         for size in self.sizes:
             for symbol in size.expression.symbols:
@@ -155,8 +154,15 @@ class SizeNames:
                     self.roots.setdefault(symbol, size.dimension.root)
                 standing = _standing(size.dimension)
                 self.standing[symbol] = max(standing, self.standing.get(symbol, standing))
-            if isinstance(size.expression, Symbol):
-                self.sources.setdefault(size.expression, str(size.source))
+
+    @functools.cached_property
+    def sources(self) -> dict[Symbol, str]:
+        """Where the symbols are that are sizes themselves, as text."""
+        found: dict[Symbol, str] = {}
+        for size in self.sizes:
+            if isinstance(size.expression, Symbol) and size.expression not in found:
+                found[size.expression] = str(size.source)
+        return found
 
     def accepted(self, environment: Environment, symbol: Symbol) -> Range:
         """The values that the program takes: all that were promised, or all that the guards leave."""

@@ -6,6 +6,7 @@ nodes whose arguments are known to be well formed, so it appends them directly.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ __all__ = [
     "append_item",
     "attached",
     "base_name",
+    "called_functions",
     "calls_of",
     "copy_graph",
     "eliminate_dead_code",
@@ -85,6 +87,12 @@ def calls_of(graph: Graph, target: Callable[..., Any]) -> dict[Node, None]:
     return graph._find_nodes_lookup_table.table["call_function", target]
 
 
+def called_functions(graph: Graph) -> list[Callable[..., Any]]:
+    """The functions that a graph calls, each once."""
+    table: dict[tuple[str, Any], Any] = graph._find_nodes_lookup_table.table
+    return [target for (op, target), nodes in table.items() if op == "call_function" and nodes]
+
+
 def _unique_name(namespace: _Namespace, base: str) -> str:
     """As fx numbers names, without looking at how the name is spelt for every one of them."""
     count = namespace._base_count.get(base)
@@ -95,7 +103,18 @@ def _unique_name(namespace: _Namespace, base: str) -> str:
             namespace._base_count[base] = count + 1
             used.add(name)
             return name
+    elif base not in namespace._used_names and _is_plain_name(base):
+        namespace._base_count[base] = 0
+        namespace._used_names.add(base)
+        return base
     return namespace.create_name(base, None)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_plain_name(base: str) -> bool:
+    """Whether fx takes a name that nothing has as it is, and as one without a number."""
+    namespace = _Namespace()
+    return namespace.create_name(base, None) == base and namespace._base_count == {base: 0}
 
 
 def set_meta(node: Node, meta: NodeMeta) -> None:
@@ -113,7 +132,9 @@ def add_placeholder(graph: Graph, name: str, meta: NodeMeta | None = None, *, af
 
     fx itself renames inputs that are called like a builtin function (``input``), which is only confusing.
     """
-    node = Node(graph, name, "placeholder", name, (), {}, None)
+    node = _new_node(Node)
+    _initialize(node, graph, name, "placeholder", name, None)
+    node._update_args_kwargs((), {})
     if meta is not None:
         set_meta(node, meta)
     namespace = graph._graph_namespace

@@ -33,7 +33,7 @@ from tintype.symbolic.location import standing_in
 from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
-from tintype.trace.users_code import contents_of, names_in
+from tintype.trace.users_code import contents_of, found_once, names_in
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
 _PUSH_NULL, _NOP, _EXTENDED = dis.opmap["PUSH_NULL"], dis.opmap["NOP"], dis.opmap["EXTENDED_ARG"]
@@ -194,7 +194,7 @@ _REPLACEMENTS: dict[str, Callable[..., Any]] = {
 # --- code ------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=4096)
+@found_once
 def _replaced(code: CodeType) -> CodeType:
     """Code in which calls of the builtins go to the functions here; the same code if it has none."""
     constants = tuple(_replaced(value) if isinstance(value, CodeType) else value for value in code.co_consts)
@@ -266,7 +266,7 @@ def _caches() -> int:
     return entries["LOAD_GLOBAL"] if isinstance(entries, dict) else entries[_LOAD_GLOBAL]
 
 
-@functools.lru_cache(maxsize=4096)
+@found_once
 def _comparisons(code: CodeType) -> tuple[tuple[Location, str], ...]:
     """The lines on which code compares a variable with ``is``: with another variable, or with an attribute, whose
     name is there then."""

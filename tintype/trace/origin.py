@@ -8,6 +8,7 @@ no hook is installed: a module call is recognised by its frame, ``torch.nn.Modul
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterable
@@ -22,6 +23,12 @@ from tintype.symbolic.location import NATIVE
 
 _CALL = torch.nn.Module._call_impl.__code__
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@functools.lru_cache(maxsize=65536)  # asked several times for every operator
+def _is_own(filename: str) -> bool:
+    """Whether a file is one of tintype's."""
+    return filename.startswith(_OWN)
 
 
 def program_steps(origin: Origin) -> list[Step]:
@@ -69,7 +76,7 @@ class OriginTracker:
         frame: FrameType | None = sys._getframe(depth + 1)
         serial = self._serials[function] = self._serials.get(function, 0) + 1
         entry = self.entry
-        while frame is not None and frame is not entry and frame.f_code.co_filename.startswith(_OWN):
+        while frame is not None and frame is not entry and _is_own(frame.f_code.co_filename):
             frame = frame.f_back
         call: ModuleCall | None = None
         steps: list[Step] = []

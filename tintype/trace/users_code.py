@@ -11,9 +11,11 @@ import contextlib
 import dataclasses
 import dis
 import functools
+import itertools
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, TypeVar
 
 import torch
 
@@ -32,6 +34,10 @@ CONTAINERS = frozenset({list, dict, set, collections.deque, collections.OrderedD
 _Cache = functools._lru_cache_wrapper
 _STORED_FUNCTIONS = frozenset({FunctionType, MethodType})
 _NAMED = CONTAINERS | {FunctionType, _Cache}
+# what most names in code are the names of, if of a global at all
+_UNNOTED = frozenset(
+    {type, ModuleType, BuiltinFunctionType, str, int, float, bool, type(None), tuple, frozenset, type(MISSING)}
+)
 
 
 @dataclasses.dataclass
@@ -171,8 +177,10 @@ class _Search:
         for cell in cells:
             self._add(cell, "cell_contents", contents_of(cell), owner)
         names = names_in(code)
-        known = [(name, surroundings[name]) for name in names if name in surroundings]
-        for name, value in known:
+        # without a step of Python's for each: most are names of attributes, or of modules and functions of torch's
+        kinds = map(type, map(surroundings.get, names, itertools.repeat(MISSING)))
+        for name in itertools.compress(names, map(operator.not_, map(_UNNOTED.__contains__, kinds))):
+            value = surroundings[name]
             if type(value) in _NAMED or is_iterator(value):
                 self._add(surroundings, name, value, None)
         assigned = _assigned_globals(code)
@@ -184,7 +192,8 @@ class _Search:
             self._places += [(defaults, name, value) for name, value in defaults.items() if type(value) in CONTAINERS]
         attributes = _assigned_attributes(code)
         if attributes:
-            for value in (*map(contents_of, cells), *(value for _, value in known)):
+            known = (surroundings[name] for name in names if name in surroundings)
+            for value in (*map(contents_of, cells), *known):
                 table = _attributes_of(value)
                 if table is not None:
                     self._places += [(value, name, table.get(name, MISSING)) for name in attributes]
@@ -231,14 +240,35 @@ def contents_of(cell: CellType) -> Any:
         return None
 
 
-@functools.lru_cache(maxsize=4096)
+_MOST_CODE = 4096
+_Found = TypeVar("_Found")
+
+
+def found_once(find: Callable[[CodeType], _Found]) -> Callable[[CodeType], _Found]:
+    """What is found in code, found once: code never changes. To hash it, which is not to look at its address, would
+    take longer than all the rest of looking it up."""
+    known: dict[int, tuple[CodeType, _Found]] = {}  # what is held keeps its address to itself
+
+    @functools.wraps(find)
+    def look_up(code: CodeType) -> _Found:
+        found = known.get(id(code))
+        if found is None:
+            if len(known) >= _MOST_CODE:
+                known.clear()
+            found = known[id(code)] = (code, find(code))
+        return found[1]
+
+    return look_up
+
+
+@found_once
 def names_in(code: CodeType) -> tuple[str, ...]:
     """The names of globals, attributes and methods that code uses, the functions in it too."""
     inner = [names_in(value) for value in code.co_consts if isinstance(value, CodeType)]
     return tuple(dict.fromkeys((*code.co_names, *(name for names in inner for name in names))))
 
 
-@functools.lru_cache(maxsize=4096)
+@found_once
 def _assigned_globals(code: CodeType) -> frozenset[str]:
     """The globals that code assigns to, the functions in it too."""
     found = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
@@ -246,7 +276,7 @@ def _assigned_globals(code: CodeType) -> frozenset[str]:
     return frozenset(found).union(*inner)
 
 
-@functools.lru_cache(maxsize=4096)
+@found_once
 def _assigned_attributes(code: CodeType) -> frozenset[str]:
     """The attributes that code assigns to, the functions in it too."""
     found = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_ATTR", "DELETE_ATTR")}
@@ -262,7 +292,7 @@ def named_in(functions: Iterable[FunctionType], names: Collection[str]) -> set[s
     return found
 
 
-@functools.lru_cache(maxsize=4096)
+@found_once
 def _set_of_names(code: CodeType) -> frozenset[str]:
     return frozenset(names_in(code))
 
@@ -271,13 +301,14 @@ def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[F
     """Functions of torch's that make plain numbers of data: a cumulative average divides by how many it is of,
     quantized modules keep scales in buffers, packed sequences hold how many they are."""
     modules = list(modules)
+    classes = {type(module) for _, module in modules}
     kind: Any = torch.nn.modules.batchnorm._BatchNorm
-    cumulative = any(
+    cumulative = any(issubclass(known, kind) for known in classes) and any(
         isinstance(module, kind) and module.momentum is None and module.training for _, module in modules
     )
-    quantized = {type(module).forward for _, module in modules if home_of(type(module)).startswith("torch.ao.")}
+    quantized: set[Any] = {known.forward for known in classes if home_of(known).startswith("torch.ao.")}
     found = {kind.forward, *quantized} if cumulative else quantized
-    if any(isinstance(module, torch.nn.RNNBase) for _, module in modules):
+    if any(issubclass(known, torch.nn.RNNBase) for known in classes):
         found.add(torch.nn.RNNBase.get_expected_hidden_size)
     return [function for function in found if isinstance(function, FunctionType)]
 
