@@ -23,6 +23,7 @@ from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outpu
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
 from tintype.export.codegen import compile_graph
 from tintype.export.exporting import EntryPoint
+from tintype.export.wrong_requests import check_function, check_module
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.call_description import (
     TOLD_BY_KEYS,
@@ -475,9 +476,7 @@ def function(
     >>> x, y.grad
     (tensor([2., 2., 2.]), tensor([0.9093, 0.9093, 0.9093]))
     """
-    if not callable(function) or isinstance(function, type):
-        given = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
-        raise InvalidRequestError(f"expected a function, but got {given}", remedy="give a function, method or module")
+    check_function(function)
     owner = getattr(function, "__self__", None)
     root = (
         function if isinstance(function, torch.nn.Module) else owner if isinstance(owner, torch.nn.Module) else None
@@ -570,11 +569,7 @@ def module(
     >>> model.weight.grad
     tensor([[2., 2., 2.]])
     """
-    if not isinstance(model, torch.nn.Module):
-        raise InvalidRequestError(
-            f"expected a torch.nn.Module, but got {type(model).__name__}",
-            remedy="tintype.aot.function compiles functions",
-        )
+    check_module(model)
     return CompiledModule(
         model,
         function(

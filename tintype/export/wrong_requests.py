@@ -32,6 +32,22 @@ def not_a_model(given: Any) -> InvalidRequestError:
     return InvalidRequestError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {shown}", remedy=remedy)
 
 
+def check_function(given: Any) -> None:
+    """Raise if something is no function, method or module."""
+    if not callable(given) or isinstance(given, type):
+        shown = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+        raise InvalidRequestError(f"expected a function, but got {shown}", remedy="give a function, method or module")
+
+
+def check_module(given: Any) -> None:
+    """Raise if something is no module."""
+    if not isinstance(given, torch.nn.Module):
+        raise InvalidRequestError(
+            f"expected a torch.nn.Module, but got {type(given).__name__}",
+            remedy="tintype.aot.function compiles functions",
+        )
+
+
 def wrong_args(given: Any) -> InvalidRequestError:
     """The error for what is no tuple of arguments."""
     remedy = "write (x,) for a single argument"
