@@ -212,6 +212,8 @@ STRETCHED: dict[str, Callable[[torch.Tensor], Any]] = {
     "bias": lambda x: torch.addmm(x[x > 0], torch.ones(3, 3), torch.ones(3, 3)),
     "put": lambda x: torch.zeros(3).index_put((T([0, 1, 2]),), x[x > 0]),
     "assigned": lambda x: torch.zeros(3).index_fill(0, T([1]), 2).add_(x[x > 0]),
+    "broadcast": lambda x: torch.broadcast_tensors(x[x > 0], torch.ones(2, 3)),
+    "loss": lambda x: torch.nn.functional.l1_loss(x[x > 0], torch.ones(3)),
     "added": lambda x: x[x > 0] + torch.ones(3),
     "of data both": lambda x: x[x > 0] + x.repeat(2)[:3][x.repeat(2)[:3] > -9].new_ones(3),
 }

@@ -14,7 +14,8 @@ import torch
 from tintype.fake.info import TensorInfo, fresh, strides_in_order
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.tensor import FakeTensor, describe
-from tintype.symbolic import Size
+from tintype.symbolic import Expr, Size
+from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.sizes import certainly_at_least, product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.intercepts import intercept
@@ -99,6 +100,17 @@ def _index(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 def _positions(recorder: Recorder, mask: Any) -> list[Any]:
     """The positions at which a mask is true, one tensor per dimension."""
     return recorder.inside(lambda: aten.unbind.int(aten.nonzero.default(mask), 1))
+
+
+@intercept(aten.broadcast_tensors.default)
+def _broadcast_tensors(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """torch takes a size that data decide for none that is stretched, also where it fits only by being 1."""
+    (tensors,) = args
+    sizes = [recorder.as_fake(tensor).info.sizes for tensor in tensors]
+    if not any(isinstance(size, Expr) and size.has_unbacked for shape in sizes for size in shape):
+        return NOT_HANDLED
+    common = [to_torch(size) for size in broadcast(sizes)]
+    return recorder.inside(lambda: [aten.expand.default(tensor, common) for tensor in tensors])
 
 
 @sized_by_data(aten.repeat_interleave.Tensor)
