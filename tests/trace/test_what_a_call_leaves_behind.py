@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import array
+import atexit
+import collections
+import contextvars
+import gc
+import heapq
+import operator
+import os
+import os.path
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 import warnings
 
 import numpy as np
@@ -137,3 +151,118 @@ def test_a_count_that_nobody_reads_is_no_loss(name, strict):
         warnings.simplefilter("error", tintype.LostStateWarning)
         tintype.export(model, (torch.ones(2),), strict=strict)
     assert model.contents() == before
+
+
+# --- what strict captures tell -------------------------------------------------------------------------------
+
+_NUMBERS: list = []
+_NAMED: dict = {}
+_MISSING = collections.defaultdict(list)
+_VARIABLE = contextvars.ContextVar("variable", default=0)
+
+EFFECTS = {
+    "a heap": lambda: heapq.heappush(_NUMBERS, 0),
+    "a method that map calls": lambda: list(map(_NUMBERS.append, [1, 2])),
+    "a method of the class": lambda: list.append(_NUMBERS, 1),
+    "a special method": lambda: _NUMBERS.__iadd__([1]),
+    "operator.iadd": lambda: operator.iadd(_NUMBERS, [1]),
+    "operator.setitem": lambda: operator.setitem(_NAMED, "z", len(_NAMED)),
+    "sorted in place": lambda: operator.methodcaller("extend", [2, 1])(_NUMBERS),
+    "code that is made": lambda: exec("_NUMBERS.append(1)"),
+    "a table that makes what it has not got": lambda: _MISSING["new"],
+    "a thread": lambda: threading.Thread(target=len, args=([],)).start(),
+    "a context variable": lambda: _VARIABLE.set(_VARIABLE.get() + 1),
+    "a look for a file": lambda: os.path.exists(__file__),
+    "a warning": lambda: warnings.warn("look", stacklevel=2),
+    "the folder": lambda: os.chdir("."),
+    "a process": lambda: subprocess.run(["true"], check=True),
+    "a signal": lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+    "the end of the process": lambda: atexit.register(int),
+    "a limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit()),
+    "threads of torch": lambda: torch.set_num_threads(torch.get_num_threads()),
+    "a clock as text": lambda: time.strftime("%S"),
+    "the name of the machine": socket.gethostname,
+    "the garbage collector": gc.get_count,
+    "the number of the process": os.getpid,
+    "threads": threading.active_count,
+    "a hash": lambda: hash("text"),
+}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_strict_captures_tell(name):
+    effect = EFFECTS[name]
+
+    def model(x):
+        effect()
+        return x * 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = tintype.export(model, (torch.ones(3),), strict=True).report
+    assert report.findings or report.notes
+
+
+def test_a_list_of_the_calls_own_is_nobody_elses_affair():
+    def model(x):
+        found = [3, 1]
+        heapq.heapify(found)
+        list.append(found, 2)
+        list(map(found.append, [1, 2]))
+        table = collections.defaultdict(int)
+        table["a"] += 1
+        return x * found[0] * table["a"]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tintype.LostEffectWarning)
+        report = tintype.export(model, (torch.ones(3),), strict=True).report
+    assert not report.findings
+
+
+class Hooked(torch.nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.change = change
+
+    def forward(self, x):
+        self.change(self)
+        return self.linear(x)
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda self: self.linear.register_forward_hook(lambda module, given, result: result * 2),
+        lambda self: (
+            self.add_module(f"more{len(self._modules)}", torch.nn.ReLU())
+            or setattr(self, "change", lambda self: self.linear.register_forward_hook(lambda m, i, o: o * 3))
+        ),
+        lambda self: setattr(self, "forward", lambda x: x * 100),
+    ],
+    ids=["hook", "submodule", "forward"],
+)
+def test_code_that_a_call_gives_the_model_is_taken_away_and_told(change, strict):
+    model = Hooked(change)
+    with pytest.warns(tintype.LostStateWarning):
+        tintype.export(model, (torch.ones(3),), strict=strict)
+    assert not model.linear._forward_hooks and list(model._modules) == ["linear"] and "forward" not in vars(model)
+
+
+@WAYS
+def test_gradients_and_hooks_of_parameters_are_as_they_were(strict):
+    def change(self):
+        self.zero_grad()
+        self.linear.requires_grad_(False)
+        self.linear.weight.requires_grad_()
+        self.linear.weight.register_hook(lambda gradient: gradient * 2)
+
+    model = Hooked(change)
+    model.linear.weight.grad = gradient = torch.ones(3, 3)
+    model.linear.weight.register_hook(print)
+    hooks = dict(model.linear.weight._backward_hooks)
+    with pytest.warns(tintype.LostGradientWarning, match="hook"):
+        tintype.export(model, (torch.ones(3),), strict=strict)
+    assert model.linear.weight.grad is gradient and model.linear.bias.requires_grad
+    assert dict(model.linear.weight._backward_hooks) == hooks

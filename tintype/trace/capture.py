@@ -64,7 +64,16 @@ from tintype.trace.places import is_memory
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording, one_at_a_time
-from tintype.trace.snapshot import Change, Snapshot, contained, holds_fake, is_of_data, is_plain, with_plain_sizes
+from tintype.trace.snapshot import (
+    Change,
+    Snapshot,
+    contained,
+    holds_fake,
+    is_code,
+    is_of_data,
+    is_plain,
+    with_plain_sizes,
+)
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.subclasses import refuse_whole
 from tintype.trace.surroundings import refuse_changed_gradient_mode
@@ -332,6 +341,8 @@ class Capture:
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
             self._refuse_assigned_gradients(self.state.put_back_gradients())
+            for hook in () if self.runs_in_eager_modes_place else self.state.take_back_hooks():
+                self.recorder.modes.lost_gradients.add_hook("a hook on the gradient of a parameter or buffer", hook)
         self._note_changes(changes, output_specs)
         if self.recorder.problems or self.runs_in_eager_modes_place:
             self.recorder.problems += [error for _, error in self.kept]
@@ -453,7 +464,7 @@ class Capture:
             if is_memory(type(change.owner)):
                 self.plain_changes.append(change)
                 continue
-            if is_plain((plain := with_plain_sizes(change)).after):
+            if is_plain((plain := with_plain_sizes(change)).after) or is_code(after) or is_code(before):
                 self.plain_changes.append(plain)
             if not isinstance(after, torch.Tensor) and not holds_fake(after):
                 if self.judge_change is None and any(map(is_of_data, contained(after))):

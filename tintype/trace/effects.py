@@ -27,7 +27,13 @@ from tintype.interpret.tracebacks import original_code
 from tintype.symbolic.location import is_internal
 from tintype.trace.changed_state import in_words
 from tintype.trace.findings import Finding
-from tintype.trace.outside_world import WRITERS, output_of, reading_of, writes_to_environment
+from tintype.trace.outside_world import (
+    WRITERS,
+    is_question_to_an_object,
+    output_of,
+    reading_of,
+    writes_to_environment,
+)
 from tintype.trace.places import (
     CONTAINERS,
     AttributePlace,
@@ -167,6 +173,11 @@ class Effects:
         written = output_of(callable, owner, name, arguments, keywords)
         if written is not None:
             self._tell("output", f"{written}, which a captured program does not", frame, _AROUND)
+            return True
+        if is_question_to_an_object(callable):
+            self._tell(
+                "note", f"asks for the {name}() of an object, which is another one in every process", frame, ""
+            )
             return True
         read = reading_of(callable, owner, name)
         if read is not None:

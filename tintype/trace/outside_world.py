@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
+import contextvars
 import datetime
+import gc
+import glob
 import io
+import locale
 import logging
 import os
 import pathlib
+import platform
 import queue
 import random
 import secrets
+import shutil
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import uuid
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,15 +42,38 @@ WRITERS = frozenset(
 
 _CLOCKS = (
     time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.monotonic_ns,
-    time.process_time, time.process_time_ns, time.localtime, time.gmtime, time.ctime,
+    time.process_time, time.process_time_ns, time.localtime, time.gmtime, time.ctime, time.strftime, time.asctime,
 )  # fmt: skip
 _DRAWS = (
     os.urandom, uuid.uuid1, uuid.uuid4, secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe,
     secrets.randbits, secrets.randbelow, secrets.choice,
 )  # fmt: skip
-_FILES = (open, os.open, os.listdir, os.scandir, os.stat, os.getcwd)
+_FILES = (
+    open, os.open, os.listdir, os.scandir, os.stat, os.lstat, os.access, os.getcwd, os.walk, os.path.exists,
+    os.path.lexists, os.path.isfile, os.path.isdir, os.path.islink, os.path.getsize, os.path.getmtime, glob.glob,
+    glob.iglob, torch.load,
+)  # fmt: skip
+_OF_PROCESS = (
+    os.getpid, os.getppid, os.cpu_count, os.times, gc.get_count, gc.get_objects, gc.isenabled, threading.active_count,
+    threading.current_thread, threading.enumerate, threading.get_ident, threading.get_native_id, socket.gethostname,
+    socket.getfqdn, platform.node, platform.uname, sys.getrecursionlimit, sys.gettrace, sys.getprofile,
+)  # fmt: skip
+# What only the object or the process decides, as most programs that ask know.
+_OF_OBJECTS = (id, hash)
+_CHANGING_PROCESS = (
+    os.chdir, os.fork, os.kill, os.umask, os.nice, subprocess.run, subprocess.call, subprocess.check_call,
+    subprocess.check_output, subprocess.Popen, signal.signal, signal.alarm, signal.raise_signal, atexit.register,
+    atexit.unregister, sys.setrecursionlimit, sys.setswitchinterval, sys.settrace, sys.setprofile, gc.collect,
+    gc.disable, gc.enable, gc.freeze, locale.setlocale, warnings.filterwarnings, warnings.simplefilter,
+    warnings.resetwarnings, logging.basicConfig, logging.disable, socket.socket, threading.Thread.start,
+    threading.Timer, torch.set_num_threads, torch.set_num_interop_threads, torch.set_printoptions,
+    torch.set_float32_matmul_precision, torch.set_flush_denormal, torch.autograd.set_detect_anomaly,
+)  # fmt: skip
+_UNSEEN = (exec, eval)
 _WRITING_FILES = (
     os.mkdir, os.makedirs, os.remove, os.unlink, os.rename, os.replace, os.rmdir, os.truncate, os.write, os.system,
+    os.symlink, os.link, os.chmod, os.utime, shutil.copy, shutil.copy2, shutil.copyfile, shutil.copytree, shutil.move,
+    shutil.rmtree, tempfile.mkstemp, tempfile.mkdtemp, tempfile.NamedTemporaryFile, tempfile.TemporaryDirectory,
     torch.save,
 )  # fmt: skip
 _WRITING_PATHS = frozenset({"mkdir", "rename", "replace", "rmdir", "touch", "unlink", "write_bytes", "write_text"})
@@ -47,6 +83,7 @@ _READS: dict[int, str] = {
     **{id(function): f"reads a clock ({function.__name__})" for function in _CLOCKS},
     **{id(function): f"draws a random number ({function.__name__})" for function in _DRAWS},
     **{id(function): f"looks at files ({function.__name__})" for function in _FILES},
+    **{id(function): f"asks for something of the process ({function.__name__})" for function in _OF_PROCESS},
     id(os.getenv): "reads the environment (os.getenv)",
     id(input): "asks for input",
 }
@@ -76,6 +113,11 @@ def reading_of(callable: Any, owner: Any, name: str) -> str | None:
     return None
 
 
+def is_question_to_an_object(callable: Any) -> bool:
+    """Whether a call asks for what an object is in this process: ``id``, ``hash``."""
+    return callable in _OF_OBJECTS
+
+
 def is_of_outside_world(kind: type) -> bool:
     """Whether methods of a class may read or write something outside of the program."""
     return issubclass(
@@ -87,6 +129,8 @@ def is_of_outside_world(kind: type) -> bool:
             logging.Logger,
             pathlib.Path,
             queue.SimpleQueue,
+            contextvars.ContextVar,
+            subprocess.Popen,
             *_numpys_generators(),
         ),
     )
@@ -117,6 +161,14 @@ def output_of(
     """What a call does that somebody outside of the program hears of; None if nobody does."""
     if callable is print:
         return "prints"
+    if callable is warnings.warn or callable is warnings.warn_explicit:
+        return "warns"
+    if callable in _CHANGING_PROCESS:
+        return f"changes something of the process ({name})"
+    if callable in _UNSEEN:
+        return f"runs code that is made while it runs ({name}), which may write to what nobody looks at"
+    if issubclass(type(owner), contextvars.ContextVar) and name in ("set", "reset"):
+        return f"sets a context variable ({name})"
     if callable in _WRITING_FILES or opens_to_write(callable, arguments, keywords):
         return f"writes to files ({name})"
     if id(callable) in _ROOTS_LOGS and logging.getLogger().isEnabledFor(_LEVELS[name]):

@@ -15,6 +15,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy as shallow_copy
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -351,6 +352,11 @@ _PLAIN_TYPES = frozenset(
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, or a container of such."""
     return all(type(item) in _PLAIN_TYPES for item in contained(value))
+
+
+def is_code(value: Any) -> bool:
+    """Whether a value is something that a model runs: a hook, a forward of its own, a module."""
+    return isinstance(value, (types.FunctionType, types.MethodType, partial, torch.nn.Module))
 
 
 def holds_fake(value: Any) -> bool:

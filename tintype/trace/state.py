@@ -7,6 +7,7 @@ the recorder looks up the fake that stands for it here.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from types import FunctionType
@@ -31,6 +32,7 @@ class StateEntry:
     persistent: bool | None = None
     requires_grad: bool = False
     grad: torch.Tensor | None = None
+    hooks: tuple[int, ...] = ()  # on its gradient, by their keys
 
 
 def named_modules(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
@@ -116,13 +118,15 @@ class ModelState:
         self.names[name] = (kind, tensor, persistent)
         if id(tensor) not in self.by_id:
             grad = tensor.grad if tensor.is_leaf else None
-            entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad, grad)
+            hooks = tuple(tensor._backward_hooks or ())  # type: ignore[arg-type]
+            entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad, grad, hooks)
             self.entries.append(entry)
             self.by_id[id(tensor)] = entry
 
     def put_back_gradients(self) -> list[str]:
         """Undo what a program did with ``requires_grad_()`` and ``grad``; returns where it assigned the latter."""
         assigned: list[str] = []
+        is_alone = len(sys._current_frames()) == 1
         for entry in self.entries:
             # what autograd gave a history is put back by the capture that ran with autograd on
             if not entry.value.is_leaf:
@@ -132,7 +136,18 @@ class ModelState:
             if type(entry.value.grad) is FakeTensor:
                 entry.value.grad = entry.grad
                 assigned.append(entry.target)
+            elif entry.value.grad is not entry.grad and is_alone:  # zero_grad(); else another thread may train
+                entry.value.grad = entry.grad
         return assigned
+
+    def take_back_hooks(self) -> list[Any]:
+        """Remove the hooks that a program put on parameters and buffers; returns them."""
+        taken = []
+        for entry in self.entries:
+            hooks = getattr(entry.value, "_backward_hooks", None)
+            if hooks:
+                taken += [hooks.pop(key) for key in list(hooks) if key not in entry.hooks]
+        return taken
 
     def attribute_names(self, value: Any) -> list[str]:
         """The paths of a tensor or object that is a plain attribute of modules."""

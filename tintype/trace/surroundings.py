@@ -135,12 +135,13 @@ def _drawing_functions(with_arrays: bool) -> list[tuple[ModuleType, str]]:
         import numpy
 
         generators.append((numpy.random, numpy.random.mtrand._rand))
-    return [
+    drawing = [
         (module, name)
         for module, generator in generators
         for name, function in list(vars(module).items())
         if getattr(function, "__self__", None) is generator and callable(function)
     ]
+    return [*drawing, *((module, "seed") for module, _ in generators[1:])]  # a function around a method of NumPy's
 
 
 def _places() -> Iterator[tuple[Any, str, str]]:

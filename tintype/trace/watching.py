@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from sys import getrefcount
 from types import (
@@ -17,7 +20,8 @@ from typing import Any
 
 from tintype.interpret import Frame
 from tintype.interpret.handlers.attributes import find_setter
-from tintype.interpret.policy import Policy
+from tintype.interpret.policy import Caller, Policy
+from tintype.interpret.stand_ins import STAND_INS
 from tintype.trace.effects import Effects
 from tintype.trace.interpreted import TorchPolicy
 from tintype.trace.outside_world import ENVIRONMENT, WRITERS, is_of_outside_world
@@ -30,6 +34,8 @@ _LASTING = (type, ModuleType, type(None))
 
 # operations that look into the items of containers
 _INTO_ITEMS = frozenset({"compare", "contains", "convert_value", "format_simply", "format_value", "binary_operator"})
+# methods of a list and the like, given to a function that calls them
+_BOUND = (BuiltinFunctionType, MethodWrapperType)
 _INTO_ENVIRONMENT = frozenset({"store_subscript", "delete_subscript"})
 # native functions that run no code of the user's, whatever they are given
 _RUN_NOTHING = frozenset(map(id, (super, isinstance, issubclass, type, id, callable, inspect.signature)))
@@ -60,6 +66,19 @@ class Watching(Policy):
         if answer:
             self.effects.functions.append(function)
         return answer
+
+    def stand_ins(self) -> Mapping[Any, Caller]:
+        """What the machine does by itself is told, too: warnings, and code that is made while the program runs."""
+
+        def told(callable: Any, caller: Caller) -> Caller:
+            def call(frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Any:
+                self.effects.note_call(frame, callable, None, arguments, keywords or {})
+                return caller(frame, called, arguments, keywords)
+
+            return call
+
+        ours = {callable: told(callable, STAND_INS[callable]) for callable in (warnings.warn, exec, eval)}
+        return {**ours, **super().stand_ins()}
 
     def on_write_global(self, frame: Frame, name: str, value: Any) -> None:
         self.effects.note(GlobalPlace, frame.globals, name, frame)
@@ -93,6 +112,8 @@ class Watching(Policy):
         if PLAIN.issuperset(map(type, values)):
             return None
         for value in values:
+            if issubclass(type(value), defaultdict):  # what it has not got it makes
+                self.effects.note_content(frame, value)
             if type(value) not in PLAIN and operation != "is_operator":
                 if self._may_run(value, 4 if operation in _INTO_ITEMS else 0):
                     return self.effects.listening(frame)
@@ -114,8 +135,8 @@ class Watching(Policy):
         if id(callable) not in self._quiet:
             self._look_at_call(frame, callable, arguments, keywords)
         for value in (*arguments, *keywords.values()):  # a ufunc writes to what it is given, as much other code does
-            if type(value) not in PLAIN and is_memory(type(value)):
-                self.effects.note_content(frame, value)
+            if type(value) not in PLAIN:
+                self.effects.note_content(frame, value.__self__ if type(value) in _BOUND else value)
         if id(callable) not in _RUN_NOTHING and self._users.are_called(callable, (*arguments, *keywords.values())):
             with self.effects.listening(frame):
                 value = super().on_native_call(frame, callable, arguments, keywords)
@@ -148,6 +169,8 @@ class Watching(Policy):
             elif not told and owner is None and may_change_itself(callable, arguments):
                 self.effects.note_object(frame, arguments[0])
         elif kind is MethodWrapperType or kind is WrapperDescriptorType:
+            if kind is MethodWrapperType:
+                self.effects.note_content(frame, callable.__self__)
             self.effects.note_call(frame, callable, None, arguments, keywords)
         else:  # a method that is called by its class, or one of Cython's, which NumPy's generators have
             owner = self._outside_world_in(arguments)
