@@ -4,12 +4,12 @@ from tintype import aot as aot
 from tintype import interop as interop
 from tintype import onnx as onnx
 from tintype import view as view
-from tintype.aot.runtime import BackwardRefusedError as BackwardRefusedError
 from tintype.comparison.comparing import compare as compare
 from tintype.compiler.api import compile as compile
 from tintype.compiler.backends import list_backends as list_backends
 from tintype.compiler.stances import set_stance as set_stance
 from tintype.errors import BackendError as BackendError
+from tintype.errors import BackwardRefusedError as BackwardRefusedError
 from tintype.errors import BranchMismatchError as BranchMismatchError
 from tintype.errors import CaptureError as CaptureError
 from tintype.errors import CaptureReport as CaptureReport

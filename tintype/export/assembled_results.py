@@ -32,7 +32,7 @@ def _with_history(value: Any) -> Any:
     parts = [part for part in tree.leaves(value) if isinstance(part, torch.Tensor)]
     if any(type(part) is FakeTensor for part in parts) or not any(part.requires_grad for part in parts):
         return value
-    return _Assembled.apply(value, *parts)  # type: ignore[no-untyped-call]
+    return _Assembled.apply(value, *parts)
 
 
 class _Assembled(torch.autograd.Function):

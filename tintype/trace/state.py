@@ -118,7 +118,7 @@ class ModelState:
         self.names[name] = (kind, tensor, persistent)
         if id(tensor) not in self.by_id:
             grad = tensor.grad if tensor.is_leaf else None
-            hooks = tuple(tensor._backward_hooks or ())  # type: ignore[arg-type]
+            hooks = tuple(tensor._backward_hooks or ())
             entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad, grad, hooks)
             self.entries.append(entry)
             self.by_id[id(tensor)] = entry
