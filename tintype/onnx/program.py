@@ -19,6 +19,7 @@ from tintype.export.checks import flatten_call
 from tintype.export.given import CallersContainers
 from tintype.export.program import ExportedProgram
 from tintype.onnx import contract
+from tintype.onnx.emptiness import may_be_empty_inside, with_choices
 from tintype.onnx.errors import OnnxRequestError
 from tintype.onnx.interface import InputLeaf, Interface, OutputLeaf
 from tintype.onnx.libraries import ir, onnx
@@ -69,6 +70,8 @@ class ONNXProgram:
         self.report = report if report is not None else Report(0, 0, 0)
         self.providers: Sequence[Any] | None = None
         self._session: Session | None = None
+        self._session_for_nothing: Session | None = None  # where inputs have no elements
+        self._options: Any = None
         # calls that change state come one after the other, and no two of them load the model
         self._lock = threading.RLock()
         self._stamp = None if path is None else _stamp(path)
@@ -151,7 +154,7 @@ class ONNXProgram:
         tensor([[2.]])
         """
         replace_weights(self.model, weights)
-        self._path, self._session = None, None
+        self._path, self._session, self._session_for_nothing = None, None, None
 
     # --- running ---------------------------------------------------------------------------------------------
 
@@ -162,10 +165,31 @@ class ONNXProgram:
             raise OnnxRequestError(
                 f"{Path(self._path).name} was changed after it was loaded", remedy="tintype.onnx.load() it again"
             )
+        self._options = session_options
         # a file with bfloat16 does not run as it is where there are no kernels for that
         source = self.model if self._path is None or has_bfloat16(self.model) else self._path
+        self._session_for_nothing = None
+        if may_be_empty_inside(self.model):
+            chosen = with_choices(self.model)
+            source = source if chosen is self.model else chosen
         self._session = Session(source, providers, session_options)
         return self
+
+    def _session_for(self, feeds: Mapping[str, torch.Tensor]) -> Session:
+        """The session that runs these inputs: where one has no elements, that of a model which takes such."""
+        with self._lock:
+            if self._session is None:
+                self.initialize(providers=self.providers)
+            assert self._session is not None
+            if all(tensor.numel() for tensor in feeds.values()):
+                return self._session
+            if self._session_for_nothing is None:
+                careful = with_choices(self.model)
+                is_same = careful is self.model
+                self._session_for_nothing = (
+                    self._session if is_same else Session(careful, self.providers, self._options)
+                )
+            return self._session_for_nothing
 
     def state(self) -> dict[str, torch.Tensor]:
         """What calls change, by name."""
@@ -254,11 +278,7 @@ class ONNXProgram:
         interface = self.interface
         if not interface.new_values and not interface.checks and all(leaf.name is None for leaf in interface.outputs):
             return {}  # nothing is computed, and ONNX Runtime takes no model without outputs
-        with self._lock:
-            if self._session is None:
-                self.initialize(providers=self.providers)
-        assert self._session is not None
-        return self._session.run(feeds, into)
+        return self._session_for(feeds).run(feeds, into)
 
     def _write_back(self, leaves: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> None:
         for new in self.interface.new_values:

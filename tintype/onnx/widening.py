@@ -10,7 +10,7 @@ from tintype.onnx.schemas import schema_of
 
 _NARROW, _WIDE = ir.DataType.BFLOAT16, ir.DataType.FLOAT
 # They convert, or hand on what others computed.
-_LEFT_ALONE = frozenset({"Cast", "CastLike", "Constant", "Identity", "If", "Loop", "Scan", "Shape", "Size"})
+_LEFT_ALONE = frozenset({"Cast", "CastLike", "Constant", "Identity", "If", "Loop", "Scan", "Shape"})
 
 
 def has_bfloat16(model: ir.Model) -> bool:
