@@ -170,3 +170,16 @@ def test_convolutions_that_keep_sizes_which_vary(kernel: int, dilation: int) -> 
     for size in ((9, 10), (8, 31)):
         x = torch.randn(2, 3, *size)
         torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_arithmetic_stands_in_the_loop_that_it_is_done_in() -> None:
+    """onnxscript's functions write ``x * beta``, which has to make a node beside those that it is used by."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        looped = tintype.while_loop(
+            lambda i, a: i < 2, lambda i, a: (i + 1, F.softplus(a, 2.0) + F.softplus(y, 3.0)), (x.new_zeros(()), x)
+        )
+        scanned = tintype.scan(lambda total, row: (F.softplus(total, 2.0), F.softplus(row, 3.0) * y), x[0], x)
+        return looped, scanned, tintype.map(lambda row: tintype.map(lambda number: F.softplus(number, 2.0), row), x)
+
+    held(function, (torch.randn(3, 4), torch.randn(4)))

@@ -110,6 +110,13 @@ class Builder:
         # numbers as vectors of one element, which is how most operators take them
         self._vectors: dict[Value, Value] = {} if outer is None else dict(outer._vectors)
 
+    def is_inside(self, other: Builder) -> bool:
+        """Whether this graph is inside of another one, at any depth."""
+        outer = self.outer
+        while outer is not None and outer is not other:
+            outer = outer.outer
+        return outer is not None
+
     # --- making nodes ----------------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
@@ -540,6 +547,8 @@ def _grid_sample(builder: Builder, inputs: list[Any], attributes: dict[str, Any]
     if builder.opset >= 20:
         names = {"bilinear": "linear", "bicubic": "cubic"}
         attributes["mode"] = names.get(attributes.get("mode", "linear"), attributes.get("mode", "linear"))
+    if isinstance(inputs[1], ir.Value) and inputs[1].dtype is DataType.BFLOAT16:  # places are wider than images
+        inputs[1] = builder.cast(inputs[1], DataType.FLOAT)
 
 
 def _wide_places(builder: Builder, inputs: list[Any], attributes: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def _table() -> dict[str, dict[ir.DataType, ir.DataType]]:
     compute("Neg", (DataType.UINT8, DataType.UINT16), _INT32)
     compute("NonZero", (DataType.DOUBLE, DataType.INT8, DataType.INT16), _BOOL)
     compute("MaxPool", (_INT64, _INT32), DataType.DOUBLE)
-    compute("Col2Im", (DataType.DOUBLE,), DataType.FLOAT)
+    compute("IsInf", (DataType.FLOAT16, DataType.BFLOAT16), DataType.FLOAT)
     return table
 
 

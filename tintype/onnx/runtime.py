@@ -62,8 +62,9 @@ class Session:
             source = with_wide_operators(source)
         try:
             self.session = library.InferenceSession(
-                self._content(source), options, providers=providers, enable_fallback=0
-            )
+                self._content(source), options, providers=providers, enable_fallback=0,
+                disabled_optimizers=["MatMulScaleFusion"] if _multiplies_doubles(source) else None,
+            )  # fmt: skip
         except Exception as error:  # its errors have no common class of their own
             remedy = None
             if "NOT_IMPLEMENTED" in str(error):
@@ -121,6 +122,14 @@ class Session:
                 binding.bind_output(name)
         self.session.run_with_iobinding(binding)
         return binding.get_outputs()
+
+
+def _multiplies_doubles(source: ir.Model | str) -> bool:
+    """Whether there is a product in double precision, of which ONNX Runtime would scale a factor in float32."""
+    if isinstance(source, str):
+        return False
+    products = (node for node in ir.traversal.RecursiveGraphIterator(source.graph) if node.op_type == "MatMul")
+    return any(value.dtype is ir.DataType.DOUBLE for node in products for value in node.outputs)
 
 
 def weight_bytes(model: ir.Model) -> int:

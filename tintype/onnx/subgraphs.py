@@ -42,9 +42,9 @@ def while_true(
 ) -> list[Value]:
     """Change a state while a condition on it holds."""
     inner = _inner(op)
-    iteration = _input(op, "iteration", _INT64, ir.Shape([]))
-    condition = _input(op, "condition", _BOOL, ir.Shape([]))
-    inputs = [_input(op, "state", value.dtype, value.shape) for value in state]
+    iteration = _input(inner, "iteration", _INT64, ir.Shape([]))
+    condition = _input(inner, "condition", _BOOL, ir.Shape([]))
+    inputs = [_input(inner, "state", value.dtype, value.shape) for value in state]
     following = list(step(inner, *inputs))
     again = going(inner, *following)
     body = _graph(op, inner, [iteration, condition, *inputs], [again, *following])
@@ -74,8 +74,8 @@ def scanned(
         rank = len(rows[0].shape)
         return [*done[: len(state)], *(_turned(op, each, 0, axis, rank) for each in done[len(state) :])]
     inner = _inner(op)
-    inputs = [_input(op, "state", value.dtype, value.shape) for value in state]
-    inputs += [_input(op, "row", value.dtype) for value in rows]
+    inputs = [_input(inner, "state", value.dtype, value.shape) for value in state]
+    inputs += [_input(inner, "row", value.dtype) for value in rows]
     results = list(step(inner, *inputs))
     body = _graph(op, inner, inputs, results)
     stacked = len(results) - len(state)
@@ -101,9 +101,9 @@ def repeated(
     ``until(builder, number, *state)`` is a truth value that ends it sooner.
     """
     inner = _inner(op)
-    number = _input(op, "iteration", _INT64, ir.Shape([]))
-    condition = _input(op, "condition", _BOOL, ir.Shape([]))
-    inputs = [_input(op, "state", value.dtype, value.shape) for value in state]
+    number = _input(inner, "iteration", _INT64, ir.Shape([]))
+    condition = _input(inner, "condition", _BOOL, ir.Shape([]))
+    inputs = [_input(inner, "state", value.dtype, value.shape) for value in state]
     following = list(step(inner, number, *inputs))
     going = inner.constant(True) if until is None else inner.Not(until(inner, number, *following))
     body = _graph(op, inner, [number, condition, *inputs], [going, *following])

@@ -27,7 +27,10 @@ class Value(ir.Value):
         return None if self.shape is None else len(self.shape)
 
     def _binary(self, operation: str, left: Any, right: Any) -> Any:
-        return self.builder.emit(operation, left, right)
+        """A node of both: in the graph that sees both, where one is inside of that of the other."""
+        other = right if left is self else left
+        inside = isinstance(other, Value) and other.builder.is_inside(self.builder)
+        return (other if inside else self).builder.emit(operation, left, right)
 
     def __add__(self, other: Any) -> Any:
         return self._binary("Add", self, other)
@@ -61,7 +64,8 @@ class Value(ir.Value):
 
     def __mod__(self, other: Any) -> Any:
         fmod = 1 if self.dtype is not None and self.dtype.is_floating_point() else 0
-        return self.builder.emit("Mod", self, other, fmod=fmod)
+        inside = isinstance(other, Value) and other.builder.is_inside(self.builder)
+        return (other if inside else self).builder.emit("Mod", self, other, fmod=fmod)
 
     def __neg__(self) -> Any:
         return self.builder.emit("Neg", self)
@@ -80,7 +84,8 @@ class Value(ir.Value):
 
     def __ne__(self, other: Any) -> Any:
         # `is` and dictionaries still go by identity: equality is not asked by name anywhere in the lowerings
-        return self.builder.emit("Not", self.builder.emit("Equal", self, other))
+        same = self._binary("Equal", self, other)
+        return same.builder.emit("Not", same)
 
     def __hash__(self) -> int:
         return id(self)

@@ -306,7 +306,7 @@ def _airy_smooth(t: Any) -> Any:
 _SMOOTH["airy decay"] = _airy_smooth
 
 
-def _scaled_erfc(x: Formula) -> Formula:
+def scaled_erfc(x: Formula) -> Formula:
     """exp(x^2) erfc(x) for numbers from 0 on."""
     finite = _clipped(x, 0.0, 1e300)
     return _fitted("erfcx", (finite - 4.0) / (finite + 4.0)) / (1.0 + 2.0 * finite)
@@ -316,7 +316,7 @@ def _scaled_erfc(x: Formula) -> Formula:
 def erfcx(op: Builder, tensor: Any) -> Any:
     x = _doubled(op, tensor)
     size = x.Abs()
-    above = _scaled_erfc(size)
+    above = scaled_erfc(size)
     value = above.else_where(x < 0.0, 2.0 * (x * x).Exp() - above)
     return value.else_where(x.IsNaN(), x).value
 
@@ -327,7 +327,7 @@ def log_ndtr(op: Builder, tensor: Any) -> Any:
     x = _doubled(op, tensor)
     t = x * math.sqrt(0.5)
     size = t.Abs()
-    scaled = _scaled_erfc(size)
+    scaled = scaled_erfc(size)
     tail = (scaled / 2.0).Log() - t * t
     complement = scaled * (-(size * size)).Exp() / 2.0
     rest = complement.else_where(t < 0.0, 1.0 - complement)  # what lies above x

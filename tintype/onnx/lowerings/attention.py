@@ -114,7 +114,8 @@ def attention_23(
     heads = [each.shape[1] for each in (query, key, value) if len(each.shape) == 4]
     is_plain = len(heads) == 3 and heads[1] == heads[2] and (enable_gqa or heads[0] == heads[1])
     batches = {each.shape[0] for each in (query, key, value)}
-    if not is_plain or len(batches) > 1 or dropout_p or isinstance(scale, ir.Value):
+    is_double = query.dtype is ir.DataType.DOUBLE  # of which the node's scale is in float32
+    if not is_plain or len(batches) > 1 or dropout_p or isinstance(scale, ir.Value) or is_double:
         return attention(op, query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if mask is None:
         return op.Attention(query, key, value, scale=scale, is_causal=int(is_causal))[0]

@@ -59,11 +59,11 @@ def _of_branches(inside: Sequence[Any], results: Sequence[Sequence[Any]]) -> tup
     return [[*result, *held] for result, held in zip(results, holds)], asserted
 
 
-def _of_steps(op: Builder, translator: Any) -> tuple[list[Value], list[Value]]:
+def _of_steps(translator: Any) -> tuple[list[Value], list[Value]]:
     """What the steps of a loop assert, as state of the loop: whether it held before a step, and after it."""
     before = []
     for _ in translator.asserted:
-        value = Value(op)
+        value = Value(translator.builder)
         value.dtype, value.shape = _BOOL, ir.Shape([])
         before.append(value)
     after = [translator.builder.And(held, each.value) for held, each in zip(before, translator.asserted)]
@@ -96,7 +96,7 @@ def _copied(builder: Builder, value: Any) -> Value:
 
 
 def _inputs(op: Builder, module: GraphModule, count: int, first: int = 0) -> list[Value]:
-    """Values for the inputs of a function that change from step to step."""
+    """Values for the inputs of a function that change from step to step, in the graph that they are inputs of."""
     found = []
     for node in placeholders(module.graph)[first : first + count]:
         value = Value(op)
@@ -165,12 +165,11 @@ def while_loop(op: Builder, condition: Any, body: Any, carried: Sequence[Any], a
     iteration, going = Value(op), Value(op)
     iteration.dtype, iteration.shape = _INT64, ir.Shape([])
     going.dtype, going.shape = _BOOL, ir.Shape([])
-    state = _inputs(op, body, len(values))
-
     inside = op.program.scope()
+    state = _inputs(inside.builder, body, len(values))
     following = inside.translate(body.graph, [*state, *additional])[: len(values)]
     (again,) = inside.inline(condition, [*following, *additional])
-    before, after = _of_steps(op, inside)
+    before, after = _of_steps(inside)
     again = _truth(inside.builder, again)
     for held in after:  # a loop that does not do what it asserts may never end
         again = inside.builder.And(again, held)
@@ -193,14 +192,14 @@ def _scanned(
 ) -> list[Value]:
     """A Scan over the first dimension; ``keeps_state``: the results are the state, and stacked as well."""
     state = [_as_value(op, value) for value in init]
-    inputs = _inputs(op, module, len(init) + len(rows))
     inside = op.program.scope()
+    inputs = _inputs(inside.builder, module, len(init) + len(rows))
     results = inside.translate(module.graph, [*inputs, *additional])
     if keeps_state:
         results = [*results, *results]
     if not is_checked:
         inside.asserted.clear()
-    before, after = _of_steps(op, inside)
+    before, after = _of_steps(inside)
     last = len(init)
     ordered = [*inputs[:last], *before, *inputs[last:]]
     graph = _finished(op, "body", ordered, inside, [*results[:last], *after, *results[last:]])

@@ -74,6 +74,8 @@ def _torch(dtype: Any) -> Any:
 def group_norm_21(
     op: Builder, tensor: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
 ) -> Any:
+    if tensor.dtype is ir.DataType.DOUBLE:  # the operator computes in float32
+        return group_norm(op, tensor, groups, weight, bias, eps)
     channels = [op.size(tensor, 1)]
     weight = _filled(op, tensor, channels, 1.0) if weight is None else weight
     bias = _filled(op, tensor, channels, 0.0) if bias is None else bias
