@@ -188,3 +188,11 @@ def test_indices_of_different_dtypes() -> None:
     x, number = torch.randn(3, 4), torch.tensor(9.0)
     i, j = torch.tensor([0, 2], dtype=torch.int32), torch.tensor([1, -1])
     compared(lambda x, i, j: (x[i, j], x.index_put((i, j), number)), (x, i, j), verify=False)
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rms_norm_in_half_precision(dtype: torch.dtype, opset: int) -> None:
+    small, weight = torch.linspace(-0.05, 0.05, 20).reshape(4, 5).to(dtype), torch.linspace(0.5, 2, 5)
+    for scale in (None, weight.to(dtype), weight):
+        compared(lambda x, scale=scale: F.rms_norm(x, (5,), scale), (small,), opset=opset, tolerance=2e-2)

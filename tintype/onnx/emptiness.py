@@ -188,7 +188,7 @@ def with_choices(model: ir.Model) -> ir.Model:
     copy = model.clone()
     if copy.functions:
         copy = passes.InlinePass()(copy).model
-    copy = passes.ShapeInferencePass(strict_mode=False)(copy).model
+    copy = passes.ShapeInferencePass(check_type=False, strict_mode=False)(copy).model
     nodes = [*ir.traversal.RecursiveGraphIterator(copy.graph)]
     names = {value.name for node in nodes for value in node.outputs}
     names |= {value.name for value in (*copy.graph.inputs, *copy.graph.initializers.values())}

@@ -42,6 +42,8 @@ def _filled(op: Builder, tensor: Any, shape: Sequence[Any], value: float) -> Any
 def rms_norm_23(op: Builder, tensor: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None) -> Any:
     if weight is None:
         weight = _filled(op, tensor, shape, 1.0)
+    if weight.dtype is not tensor.dtype:  # onnx's checker takes the result for one of the tensor's dtype
+        return rms_norm(op, tensor, shape, weight, eps)
     return op.RMSNormalization(tensor, weight, axis=-len(shape), epsilon=_epsilon(tensor, eps))
 
 
@@ -58,16 +60,10 @@ def rms_norm(op: Builder, tensor: Any, shape: Sequence[Any], weight: Any = None,
     if tensor.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
         wide = op.Cast(tensor, to=ir.DataType.FLOAT)
     mean = op.ReduceMean(op.Mul(wide, wide), axes, keepdims=1)
-    eps = eps if eps is not None else float(torch.finfo(_torch(tensor.dtype)).eps)
-    normal = op.Mul(wide, op.Reciprocal(op.Sqrt(op.Add(mean, eps))))
-    normal = op.cast(normal, tensor.dtype)
-    return normal if weight is None else op.Mul(normal, weight)
-
-
-def _torch(dtype: Any) -> Any:
-    from tintype.onnx.dtypes import to_torch
-
-    return to_torch(dtype)
+    normal = op.Mul(wide, op.Reciprocal(op.Sqrt(op.Add(mean, _epsilon(tensor, eps)))))
+    if weight is not None:
+        normal = op.Mul(normal, op.cast(weight, wide.dtype))
+    return op.cast(normal, tensor.dtype)
 
 
 @lowering(aten.group_norm.default, since=21)
