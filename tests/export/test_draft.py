@@ -134,9 +134,15 @@ def test_the_model_is_left_as_it_was() -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.count.add_(x.sum())
-            return x * int(self.count.item() > 1 and torch.equal(x, x.abs()))
+            return (x * 0, x * 1)[int(self.count.item() > 1 and torch.equal(x, x.abs()))]
 
     model, value = Counting(), torch.ones(3)
     program = tintype.draft_export(model, (value,))
     assert model.count == 0 and kinds(program)
     assert_same(program.module()(value), Counting()(value))
+
+
+def test_a_draft_leaves_random_numbers_as_they_were():
+    before = torch.get_rng_state()
+    tintype.draft_export(lambda x: x * (x + torch.rand(3)).numpy().sum().item(), (torch.ones(3),))
+    assert torch.equal(torch.get_rng_state(), before)

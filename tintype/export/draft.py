@@ -86,6 +86,17 @@ def draft_export(
         "preserved": preserve_module_call_signature,
         "strict": strict,
     }
+    with torch.random.fork_rng(devices=_devices_in_use()):  # the example is run for its answers
+        return _drafted(mod, args, kwargs, dynamic_shapes, options)
+
+
+def _devices_in_use() -> range:
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
+
+
+def _drafted(
+    mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, dynamic_shapes: Any, options: dict[str, Any]
+) -> ExportedProgram:
     taken: list[Decision] = []
     for _ in range(_MOST_TRIES):
         try:

@@ -24,6 +24,7 @@ from tintype.errors import FileFormatError, UnsavableError
 from tintype.serde import schema
 from tintype.serde.archive import Archive, Entry
 from tintype.serde.values import device_named, dtype_named
+from tintype.trace.given_tensors import changes_operators
 
 # safetensors' own names; what is not here is written as bytes
 _SAFETENSORS_NAMES = {
@@ -150,7 +151,7 @@ def _numbers(numbers: Any) -> list[Any]:
 
 
 def _check_savable(name: str, tensor: torch.Tensor) -> None:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and changes_operators(type(tensor)):
         raise UnsavableError(
             f"{name} is a {type(tensor).__qualname__}, and a file holds plain tensors only",
             remedy="replace it with a plain tensor before the export",
