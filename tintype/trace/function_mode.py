@@ -24,6 +24,7 @@ from tintype.symbolic.expression import Size
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import certainly_at_least, certainly_same
 from tintype.trace.differentiated import DIFFERENTIATED
+from tintype.trace.direct_calls import DIRECT, call_directly, called, is_direct
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
@@ -49,6 +50,11 @@ class SymbolicFunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        direct = DIRECT.get(func)
+        if direct is not None:
+            call = direct(args, kwargs)
+            if call is not None and is_direct(self._recorder):
+                return self._called(func, args, kwargs, call)
         rewrite = _REWRITES.get(func)
         if rewrite is None and not self._recorder.below_autograd:
             rewrite = DIFFERENTIATED.get(func)
@@ -72,12 +78,13 @@ class SymbolicFunctionMode(TorchFunctionMode):
             self._recorder.made_contiguous.append(MadeContiguous(tensor, result, **kwargs))
         return result
 
-    def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _called(self, function: Any, args: Any, kwargs: dict[str, Any], direct: Any = None) -> Any:
+        """Call a function; ``direct`` is the call of an operator that it comes down to, where that is known."""
         environment = self._recorder.context.environment
         if not environment.symbols:
             return function(*args, **kwargs)
         try:
-            return function(*args, **kwargs)
+            return function(*args, **kwargs) if direct is None else call_directly(self._recorder, *direct)
         except RuntimeError as error:
             if not _may_be_repeated(function) or not may_be_stretched(self._recorder, error, args, inside=True):
                 raise
@@ -146,18 +153,19 @@ def _sliced(tensor: FakeTensor, index: tuple[Any, ...]) -> Any:
     taken = sum(type(entry) is slice for entry in index)
     if not simple or taken > tensor.info.dim or sum(entry is Ellipsis for entry in index) > 1:
         return NotImplemented
+    recorder: Any = tensor.context.session
     result, dimension = tensor, 0
     for entry in index:
         if entry is Ellipsis:
             dimension += tensor.info.dim - taken
             continue
         if entry is None:
-            result = torch.unsqueeze(result, dimension)  # type: ignore[assignment]
+            result = called(recorder, aten.unsqueeze.default, result, dimension)
         elif not _is_all(entry, result.info.sizes[dimension]):
             stop = _LARGEST if entry.stop is None else entry.stop
-            result = aten.slice.Tensor(result, dimension, entry.start or 0, stop)
+            result = called(recorder, aten.slice.Tensor, result, dimension, entry.start or 0, stop)
         dimension += 1
-    return aten.alias.default(tensor) if result is tensor else result
+    return called(recorder, aten.alias.default, tensor) if result is tensor else result
 
 
 def _is_plain_slice(entry: Any) -> bool:
