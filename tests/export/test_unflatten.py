@@ -786,3 +786,49 @@ def test_the_time_grows_with_the_graph():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert seconds(400) < 20 * seconds(50)  # 8 times would be linear, 64 times quadratic
+
+
+def _branch(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.sum() > 0 else x - 1
+
+
+def _loop(x: torch.Tensor) -> torch.Tensor:
+    while x.norm() > 3:
+        x = x / 2
+    return x
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    return tintype.scan(lambda carry, row: (carry + row, carry * row), torch.zeros(4), x)[1]
+
+
+def _nested(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return _loop(x) if x.max() > 2 else x.sin()
+    return tintype.map(lambda row: row.cumsum(0), x)
+
+
+class _Chosen(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return tintype.cond(x.sum() > 0, self.up, self.down, (x,))
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["as made", "copied"])
+@pytest.mark.parametrize("strict", [False, True], ids=["native", "strict"])
+@pytest.mark.parametrize("model", [_branch, _loop, _rows, _nested, _Chosen()])
+def test_a_tree_with_control_flow_is_exported_again(model: Any, strict: bool, copied: bool) -> None:
+    x = torch.randn(3, 4)
+    program = tintype.export(model, (x,))
+    tree = tintype.unflatten(program)
+    again = tintype.export(copy.deepcopy(tree) if copied else tree, (x,), strict=strict)
+    targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert [str(node.target) for node in again.graph.nodes if node.op == "call_function"] == targets
+    for given in (x, x.abs() * 5, -x.abs(), x / 10):
+        expected = model(given)
+        torch.testing.assert_close(again.module()(given), expected)
+        torch.testing.assert_close(tree(given), expected)
+        torch.testing.assert_close(tintype.unflatten(again)(given), expected)

@@ -20,6 +20,7 @@ from tintype.export.checks import InputChecks, flatten_call
 from tintype.export.codegen import (
     Writer,
     build_container,
+    callable_for,
     compile_graph,
     last_uses,
     spell_arguments,
@@ -38,6 +39,7 @@ from tintype.export.own_attributes import Own, OwnAttributes, UnlessModels, tabl
 from tintype.export.owned_state import InitialValue, as_replacement
 from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code
+from tintype.ir.operators import OPERATORS, callable_of
 from tintype.ir.writing import spell, variable
 from tintype.trace.recorder import active_recorder
 
@@ -304,13 +306,25 @@ def leaves_of(value: Any, spec: tree.TreeSpec) -> list[Any]:
 def function_of(graph: Any) -> Any:
     """What runs a graph that an operator takes. The code that fx writes calls torch's own operators for the graphs
     inside of it, and torch runs these a second time for gradients."""
-    if not isinstance(graph, GraphModule):
+    if not isinstance(graph, GraphModule) or active_recorder() is not None:
         return graph
+    if "_code" not in vars(graph):  # fx writes it when it is first asked for, by a call or an edit
+        graph.recompile()
     code = graph.code  # another text after an edit
     known = graph.__dict__.get("tintype.function")
     if known is None or known[0] is not code:
         known = graph.__dict__["tintype.function"] = (code, compile_graph(graph))
     return known[1]
+
+
+def run_or_captured(target: Any) -> Callable[..., Any]:
+    """What calls an operator that takes functions: as part of the program that is captured, if there is one."""
+    run, operator = callable_for(target), callable_of(target)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (run if active_recorder() is None else operator)(*args, **kwargs)
+
+    return call
 
 
 # --- finding things --------------------------------------------------------------------------------------
@@ -342,7 +356,10 @@ def _compile(module: CallableModule) -> Callable[..., Any]:
     header = module._write_inputs(writer, placeholders(module.graph))
     released = last_uses(nodes)
     for node in nodes:
-        if node.op == "call_function":
+        if node.op == "call_function" and node.target in OPERATORS:
+            operator = writer.bind(run_or_captured(node.target))
+            writer.line(f"{variable(node)} = {operator}({spell_arguments(writer, node.args, node.kwargs)})")
+        elif node.op == "call_function":
             write_call(writer, node)
         elif node.op == "call_module":
             called = _module_text(str(node.target), module._root_name)
