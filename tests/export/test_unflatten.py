@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
+from typing import Any
 
 import pytest
 import torch
