@@ -160,3 +160,24 @@ def test_what_torch_refuses_is_refused_by_us(monkeypatch):
     monkeypatch.setattr(into_torch.theirs, "ExportedProgram", refuse)
     with pytest.raises(tintype.TintypeError, match="whose verifier says: Operator is not allowed"):
         tintype.interop.to_torch(tintype.export(torch.cos, (torch.ones(2),)))
+
+
+def test_what_users_note_on_nodes_goes_both_ways():
+    class Annotated(torch.nn.Module):
+        def forward(self, x):
+            with torch.fx.traceback.annotate({"stage": 1}):
+                y = x.relu()
+            return y + 1
+
+    def noted(program):
+        nodes = program.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+        nodes += program.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor)
+        return [(node.meta.get("custom") or {}).get("stage") for node in nodes]
+
+    x = torch.ones(3)
+    program = tintype.export(Annotated(), (x,))
+    theirs = tintype.interop.to_torch(program)
+    assert noted(program) == noted(theirs) == noted(tintype.interop.from_torch(theirs)) == [1, None]
+    with torch.fx.traceback.preserve_node_meta():
+        theirs = torch.export.export(Annotated(), (x,))
+    assert noted(tintype.interop.from_torch(theirs)) == [1, None]

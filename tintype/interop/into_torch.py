@@ -193,7 +193,7 @@ class Translation:
             new["nn_module_stack"] = _their_stack(meta)
             # no source_fn_stack: torch compares what stands there with functions and classes; where there is none,
             # as in its own programs, it goes by torch_fn
-            for key in ("stack_trace", "torch_fn"):
+            for key in ("stack_trace", "torch_fn", "custom"):
                 if key in meta:
                     new[key] = meta[key]
         return new

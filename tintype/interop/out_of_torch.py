@@ -291,7 +291,10 @@ class Translation:
             call = self._module_call(call, key, path, kind)
         function = node.meta.get("torch_fn")
         name = function[0].rpartition("_")[0] if function else None
-        return Origin(call, _frames(node.meta.get("stack_trace") or ""), name or None)
+        origin = Origin(call, _frames(node.meta.get("stack_trace") or ""), name or None)
+        if node.meta.get("custom"):  # what users noted on it
+            origin.annotations = dict(node.meta["custom"])
+        return origin
 
     def _module_call(self, parent: ModuleCall | None, key: str, path: str, kind: Any) -> ModuleCall:
         base, _, number = path.partition("@")
