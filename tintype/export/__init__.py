@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from typing import Any
@@ -23,5 +24,10 @@ class _CallableModule(types.ModuleType):
 
 _this = sys.modules[__name__]
 _this.__class__ = _CallableModule
-_this.__signature__ = __import__("inspect").signature(export)  # type: ignore[attr-defined]
-_this.__doc__ = export.__doc__
+_this.__signature__ = inspect.signature(export)  # type: ignore[attr-defined]
+# help() shows no signature of what it takes for a module
+_summary, _, _rest = (export.__doc__ or "").partition("\n\n")
+_plain = [
+    parameter.replace(annotation=parameter.empty) for parameter in inspect.signature(export).parameters.values()
+]
+_this.__doc__ = f"{_summary}\n\n    tintype.export{inspect.Signature(_plain)}\n\n{_rest}"

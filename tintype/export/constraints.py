@@ -34,6 +34,9 @@ from .suggestions import fix_lines, suggest
 _MORE = "For more information: tintype explain constraint-violation"
 
 
+_LONGEST_LINE = 250
+
+
 @dataclass(frozen=True)
 class DynamicSize:
     """One dimension of one input that may vary.
@@ -56,6 +59,12 @@ class ContractLine:
     location: Location | None
     # what is asked, where sizes alone decide it and checks of single inputs do not cover it
     condition: Expr | None = field(default=None, compare=False, repr=False)
+
+    def brief_text(self) -> str:
+        """``text`` as far as people read it: products of many sizes can take thousands of characters."""
+        if len(self.text) <= _LONGEST_LINE:
+            return self.text
+        return f"{self.text[: _LONGEST_LINE - 50]} ... (the first of {len(self.text):,} characters)"
 
 
 def check_constraints(

@@ -173,5 +173,5 @@ class Contract:
 
 def _text(line: ContractLine) -> str:
     if line.location is None:
-        return line.text
-    return f"{line.text}  # {line.location}: {line.location.source_line()}"
+        return line.brief_text()
+    return f"{line.brief_text()}  # {line.location}: {line.location.source_line()}"

@@ -135,6 +135,10 @@ class ProgramModule(OwnAttributes, GraphModule):
         graph.owning_module = self
         self.recompile()
 
+    def __str__(self) -> str:
+        taken = ", ".join(self.argument_names) or "no arguments"
+        return f"{self!r}\n\n# takes {taken}; module.code is all of it as Python code"
+
     def recompile(self) -> Any:
         """Take an edit of the graph into account, when the module is next called or its code asked for."""
         self._entry = None

@@ -22,9 +22,11 @@ from tintype.view.modules import ModuleEntry, module_tree
 from tintype.view.runs import Run, foldable, runs_of
 
 if TYPE_CHECKING:
+    from tintype.export.constraints import ContractLine
     from tintype.export.program import ExportedProgram
 
 _MOST_LINES = 40  # of inputs, of results, and of the contract
+_LONGEST_TEXT = 50
 _RESULTS = {
     OutputKind.BUFFER_MUTATION: "new value of buffer",
     OutputKind.PARAMETER_MUTATION: "new value of parameter",
@@ -89,10 +91,17 @@ def header_lines(program: ExportedProgram) -> Iterator[str]:
         if rows:
             yield title
             yield from _shortened([f"{name}: {value}" if value else name for name, value in rows])
-    lines = [line.text for line in program.contract()]
+    lines = [_asked(line) for line in program.contract()]
     if lines:
         yield "asks"
         yield from _shortened(lines)
+
+
+def _asked(line: ContractLine) -> str:
+    """A line of the contract; where the data decide, with the place that they decide at."""
+    if line.kind != "control flow" or line.location is None:
+        return line.brief_text()
+    return f"{line.text}  # {basename(line.location.filename)}:{line.location.line}"
 
 
 def _shortened(lines: list[str]) -> Iterator[str]:
@@ -215,6 +224,7 @@ class _Code:
             return _Name(name.removeprefix(around)) if name is not None and each.op == "placeholder" else each
 
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), named)
+        args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _without_its_end)
         given = [spell(argument) for argument in args] + [f"{key}={spell(value)}" for key, value in kwargs.items()]
         return f"{short_operator(node.target)}({', '.join(given)})"
 
@@ -226,6 +236,12 @@ class _Code:
             return ""
         self._place = place
         return place
+
+
+def _without_its_end(argument: Any) -> Any:
+    """A text among arguments, such as what an assertion says: as much of it as a line has room for."""
+    is_long = type(argument) is str and len(argument) > _LONGEST_TEXT
+    return f"{argument[:_LONGEST_TEXT]}..." if is_long else argument
 
 
 def _only_run(run: Run) -> Run | None:
