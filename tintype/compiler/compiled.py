@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import inspect
 import os
@@ -34,6 +33,7 @@ from tintype.compiler.trace import QUIET_STEPS, Call, Eagerly, Item, Return
 from tintype.compiler.tree_of_runs import DivergedError, KnownError, Place
 from tintype.compiler.undoing import take_back
 from tintype.compiler.varying import Varying
+from tintype.compiler.writing import sizes_asked
 from tintype.errors import CaptureError, Location, RecompileError, RecompileWarning
 from tintype.interpret import Machine
 from tintype.ir.call_description import modes
@@ -225,9 +225,9 @@ class Engine:
         return self.run(args, kwargs)  # another thread has captured meanwhile
 
     def _shapes(self, path: list[Item], found: dict[str, Any]) -> dict[Any, Any]:
-        """Sizes of results that the program has asked for: the results themselves may be gone."""
-        asked = [item.source for item in path if isinstance(item, Guard) and item.kind == "length"]
-        names = {source.path: self.program.name_of(source) for source in asked if source.root.kind == "value"}
+        """Sizes that the program has asked for: results may be gone, and a write may have given a tensor others."""
+        asked = sizes_asked(path)
+        names = {source.path: self.program.name_of(source) for source in asked}
         return {path: found[name] for path, name in names.items() if type(found.get(name)) is torch.Size}
 
     def _waits(self) -> bool:
@@ -269,11 +269,7 @@ class Engine:
         self, capture: Capture, path: list[Item], shapes: dict[Any, Any], failed: list[Failed], is_kept: bool
     ) -> Any:
         capture.given_shapes = shapes
-        for item in path:
-            if isinstance(item, Guard) and item.kind in ("answer", "assumed", "state"):
-                read, arguments, answer = item.expected[:3]
-                key = (read.__name__, arguments) if item.kind == "state" else (read, arguments, item.source.path)
-                capture.given_answers.setdefault(key, collections.deque()).append(answer)
+        capture.note_given(path)
         for listener in self.options.listeners if failed else ():
             listener([item.guard for item in failed])
         policy = WatchingPolicy(capture)

@@ -23,7 +23,7 @@ from tintype.compiler.tree_of_runs import (
     Place,
     common_start,
 )
-from tintype.compiler.writing import Writer, is_end
+from tintype.compiler.writing import Writer, is_end, sizes_asked
 from tintype.errors import TintypeError
 from tintype.trace.recording import ThreadState
 
@@ -39,6 +39,8 @@ class Program:
         self.root = self._node([], None)
         self._names: dict[Any, str] = {}
         self._constants: dict[int, str] = {}
+        # of the sizes that runs ask for, which are handed on: a write may change a tensor's
+        self.names_of_sizes: set[str] = set()
         self.functions: dict[str, str] = {}  # what several objects are asked, by its code: the name of the function
         # the ends of runs that were repeated, noted where there are many
         self.used: set[int] = set()
@@ -96,6 +98,7 @@ class Program:
         new = self._node(items[start:], node)
         steps = (item.step for item in new.items if isinstance(item, Call))
         self.sets_modes = self.sets_modes or any(step == SETS_MODE for step in steps)
+        self.names_of_sizes.update(map(self.name_of, sizes_asked(new.items)))
         last = node.children[-1:]
         node.children.insert(0, new)
         node.children.sort(key=_is_general)  # a run that rests on a number before one that serves others too

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import enum
 import functools
 import operator
@@ -20,7 +19,7 @@ from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
 from tintype.compiler.sources import Guard, Source, contiguous_strides, description, item_of, said, with_free_sizes
-from tintype.compiler.trace import Call, Segment
+from tintype.compiler.trace import Call, Item, Segment
 from tintype.compiler.varying import Varying, promised_ranges, promised_sizes
 from tintype.errors import ConstraintViolationError, Location
 from tintype.interpret import Frame, Machine
@@ -64,8 +63,8 @@ class Reads:
         self.frees_sizes, self.of_free_sizes = frees_sizes, set[Any]()  # whether sizes may be left open; of whom
         self.promised: dict[Any, tuple[Source, int]] = {}  # sizes that were marked to vary, by their paths
         self.given = [] if given is None else given
-        # answers about tensors in the part that was done already, in order, and sizes by the source of the shape
-        self.given_answers: dict[Any, collections.deque[Any]] = {}
+        # answers in the part that was done already, and sizes by the source of the shape
+        self.given_answers: dict[Any, tuple[Any]] = {}
         self.given_shapes: dict[Any, torch.Size] = {}
         self.machine: Machine | None = None
         self.is_over, self.heard = False, 0  # what dies then is no business of the program's; what torch told of
@@ -122,10 +121,32 @@ class Reads:
         key = (function.__name__, arguments)
         if key in self._state_set:
             return self._state_set[key]
-        given = self.given_answers.get(key) if len(self.calls) < len(self.given) else None
+        given = self._given_answer(key)
         answer = given[0] if given else function(*arguments)
         self.guard("state", Source("constant", function), (function, arguments, answer))
         return answer
+
+    def note_given(self, path: list[Item]) -> None:
+        """Take answers from the items of the run that is taken over. One that could be another after the next call
+        belongs to its place among the calls. Some may stand beyond the place where the run has missed: answers are
+        only taken for what was asked before the last call that was done."""
+        count = 0
+        for item in path:
+            if isinstance(item, Call):
+                count += 1
+            elif isinstance(item, Guard) and item.kind in ("answer", "assumed", "state"):
+                read, arguments, answer = item.expected[:3]
+                key = (read.__name__, arguments) if item.kind == "state" else (read, arguments, item.source.path)
+                self.given_answers[(*key, count) if item.inline else key] = (answer,)
+            elif isinstance(item, Guard) and item.kind == "tensor":
+                self.given_answers[("tensor", (), item.source.path)] = (item.expected,)
+
+    def _given_answer(self, key: tuple[Any, ...]) -> tuple[Any] | None:
+        """The answer to a question in the part that was done already."""
+        count = len(self.calls)
+        if count >= len(self.given):
+            return None
+        return self.given_answers.get((*key, count)) or self.given_answers.get(key)
 
     def _note_state(self, function: Any, args: Any) -> None:
         reader = known.READ_BY.get(getattr(function, "__name__", ""))
@@ -226,17 +247,25 @@ class Reads:
         if kind not in TENSORS:
             self.give_up(f"a tensor of the class {kind.__name__}")
         elif self.whole_graphs:
-            described = without_modes(description, (value,), {})
-            free = self._free_sizes(source, value, described)
-            if free:
+            described = self._described(source, value)
+            if None in described[2]:
                 self.of_free_sizes.add(source.path)
                 self.follows = False
-                described = with_free_sizes(described, free)
             self.guard("tensor", source, described)
         else:
             self.guard("type", source, kind)
         if value.__dict__:
             self._note_marks(source, value)
+
+    def _described(self, source: Source, value: torch.Tensor) -> tuple[Any, ...]:
+        """What graphs rest on about an input; where calls were done already, what they rested on:
+        they may have written to it."""
+        given = self._given_answer(("tensor", (), source.path))
+        if given:
+            return given[0]
+        described: tuple[Any, ...] = without_modes(description, (value,), {})
+        free = self._free_sizes(source, value, described)
+        return with_free_sizes(described, free) if free else described
 
     def _note_marks(self, source: Source, tensor: torch.Tensor) -> None:
         """Rest on the ranges that marks promise, and remember which sizes must not be fixed."""

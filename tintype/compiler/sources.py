@@ -44,6 +44,11 @@ class Source:
     def __repr__(self) -> str:
         return said(self)
 
+    @property
+    def is_shape(self) -> bool:
+        """Whether it is the shape of something."""
+        return self.kind == "attribute" and self.key == "shape"
+
     def code(self, parent: str, bind: Callable[[Any], str]) -> str:
         """The expression that fetches it, given that of its parent."""
         match self.kind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import operator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tintype.compiler.expressions import Expression, values_in
@@ -47,6 +48,12 @@ def _is_in(item: Item, in_graph: set[int]) -> bool:
 
 def _target(call: Call) -> str:
     return f"v{call.number}"
+
+
+def sizes_asked(items: Iterable[Item]) -> list[Source]:
+    """The shapes that guards ask for, of which some sizes may vary."""
+    guards = [item for item in items if isinstance(item, Guard) and item.kind == "length"]
+    return [guard.source for guard in guards if guard.source.is_shape]
 
 
 def is_end(item: Item) -> bool:
@@ -241,6 +248,8 @@ class Writer:
                 continue
             for guard in step.guards:
                 name = self._fetch_within(step, guard.source)
+                if sizes_asked([guard]):
+                    self._use(name)
                 step.steps.append((guard, name, ""))
             self.lines.append((self._in_guards + self._depth, step))
 
@@ -310,6 +319,7 @@ class Writer:
     def _handed(self, *children: Node) -> list[str]:
         """What children are handed: results, and what they read that is at hand."""
         below: set[str] = set().union(*(self.program.names_read(child) for child in children))
+        below |= self.program.names_of_sizes  # what a run that is taken over has rested on
         needed = [name for name in sorted(self.defined) if name[0] in "vmc" or name in below]
         for name in needed:
             self._use(name)
