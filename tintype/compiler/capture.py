@@ -14,7 +14,7 @@ import enum
 import math
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -230,6 +230,7 @@ class Capture(Reads):
         self.calls.append(call)
         if self.whole_graphs:
             self.results.append(without_modes(_kept, (result,), {}))
+            call.has_history, call.makes_leaf = without_modes(_history, (result, self.sources), {})
             self.follows = self.follows and step is None and not varies and known.gives_sizes_by_sizes(function, args)
         self.segments[-1].body.append(call)
         if type(result) is Raised:
@@ -473,6 +474,16 @@ class Capture(Reads):
 
     def items(self) -> list[Any]:
         return flattened(self.segments)
+
+
+def _history(result: Any, sources: Mapping[int, Any]) -> tuple[bool, bool]:
+    """Whether a result has a history, and whether it is a new leaf of autograd's graph: gradients end there."""
+    tensors = [item for item in _leaves(result) if isinstance(item, torch.Tensor) and item.requires_grad]
+    return bool(tensors), any(tensor.is_leaf and id(tensor) not in sources for tensor in tensors)
+
+
+def _leaves(result: Any) -> list[Any]:
+    return [leaf for item in result for leaf in _leaves(item)] if isinstance(result, (tuple, list)) else [result]
 
 
 def _kept(result: Any) -> Any:

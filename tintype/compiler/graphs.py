@@ -6,9 +6,10 @@ uses from outside, and gives those that anything later may use.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -79,7 +80,8 @@ def make_graphs(
 
     ``ahead``: graphs of ``aot`` are made now, and an error is raised where there are none; else when they first run,
     and calls of which no graph can be made are done one by one."""
-    start = 0
+    ends = ends_of_graphs(items)
+    start = after_double_backward(items)
     while start < len(items):
         end = start
         calls: list[Call] = []
@@ -95,11 +97,51 @@ def make_graphs(
             elif not is_transparent(item, numbers):
                 break
             end += 1
+            if end in ends:
+                break
         if calls:
             calls[0].graph = made = graph_of(calls, items[end:], backend, value_of, free)
             if ahead and isinstance(made.run, FastRun):
                 made.run.prepare([value_of(expression) for expression in made.inputs])
         start = max(end, start + 1)
+
+
+def ends_of_graphs(items: list[Item], later: Iterable[Item] = ()) -> set[int]:
+    """The positions behind calls that give what the program returns, stores or hands on, and computes with, too.
+
+    Gradients of one result of a graph by another are none: to autograd the graph is one step. So what is computed
+    from a tensor that others get, with its history, is another graph than the one that it comes from."""
+    seen: set[int] = set()
+    for item in itertools.chain(items, later):
+        if not is_part_of_graph(item):
+            seen.update(number for expression in expressions_of(item) for number in values_in(expression))
+    ready: dict[int, int] = {}  # where each of them has got what it holds in the end
+    last: dict[int, int] = {}  # where it is computed with
+    for position, item in enumerate(items):
+        if not isinstance(item, Call) or not is_part_of_graph(item):
+            continue
+        if item.number in seen and item.has_history and item.alias is None:
+            ready[item.number] = position
+        for number in {number for expression in expressions_of(item) for number in values_in(expression)}:
+            if number in ready:
+                (ready if item.writes else last)[number] = position
+    return {position + 1 for number, position in ready.items() if last.get(number, -1) > position}
+
+
+def after_double_backward(items: list[Item]) -> int:
+    """The position behind the last call that asks for gradients which have a history of their own: graphs have no
+    second derivative, so what comes before is no part of one."""
+    found = [position for position, item in enumerate(items) if isinstance(item, Call) and _keeps_history(item)]
+    return found[-1] + 1 if found else 0
+
+
+def _keeps_history(call: Call) -> bool:
+    """Whether it is ``grad(..., create_graph=True)``, or ``backward``."""
+    place = _CREATE_GRAPH.get(call.function[1]) if call.function[0] == "constant" else None
+    if place is None:
+        return False
+    given = call.keywords.get("create_graph") or (call.arguments[place : place + 1] or [("constant", False)])[0]
+    return given not in (("constant", False), ("constant", None))
 
 
 def _writes_any(calls: list[Call]) -> bool:
@@ -116,6 +158,8 @@ def is_transparent(item: Item, numbers: set[int]) -> bool:
 def is_part_of_graph(item: Item) -> bool:
     """Whether an item is a call that a graph can hold."""
     if not isinstance(item, Call) or item.step is not None or (not item.gives_tensor and item.tensors is None):
+        return False
+    if item.makes_leaf:  # others may ask for gradients of what is computed from it, and a graph has one history
         return False
     return item.function[0] == "constant" and all(map(_is_plain, (*item.arguments, *item.keywords.values())))
 
@@ -225,6 +269,9 @@ def add_call(graph: Graph, function: Any, arguments: tuple[Any, ...], keywords: 
         return graph.call_function(getattr, (arguments[0], function.__self__.__name__))  # type: ignore[attr-defined]
     return graph.call_function(function, arguments, keywords)
 
+
+# where create_graph stands among the arguments of what computes gradients
+_CREATE_GRAPH = {torch.autograd.grad: 4, torch.autograd.backward: 3, torch.Tensor.backward: 3}
 
 # methods of tensors that are written in Python: code of graphs can't name them but as methods
 _METHODS_OF_TENSORS = {

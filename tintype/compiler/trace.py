@@ -37,6 +37,9 @@ class Call:
     tensors: int | None = None
     # whether it may write to what it is given
     writes: bool = False
+    # whether gradients flow through what it gives, or end there: in a new leaf of autograd's graph
+    has_history: bool = False
+    makes_leaf: bool = False
     # what its result is where it is nothing new, as of x.add_(1)
     alias: Expression | None = None
     # the graph that begins with it, for a backend
