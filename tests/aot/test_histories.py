@@ -564,3 +564,67 @@ def test_a_view_with_a_new_geometry_that_is_read() -> None:
         return (leaf,), (leaf,)
 
     check(function, arguments)
+
+
+def changed_view_of_turned_base(x: torch.Tensor) -> Any:
+    base = x * 2
+    view = base.expand(2, *base.shape)
+    view.unsqueeze_(0)
+    base.t_()
+    return view * 1
+
+
+def squeezed_view_of_squeezed_base(x: torch.Tensor) -> Any:
+    base = (x * 2)[None]
+    base = base * 1
+    view = base[0]
+    view.transpose_(0, -1)
+    base.squeeze_(0)
+    return view * 1
+
+
+def turned_view_beside_another(x: torch.Tensor) -> Any:
+    base = x * 2
+    view, other = base.expand(2, *base.shape), base[0]
+    view.transpose_(0, -1)
+    other.squeeze_(0)
+    return view * 1
+
+
+def turned_and_lifted_view_beside_another(x: torch.Tensor) -> Any:
+    base = x * 2
+    view, other = base[:2], base[1]
+    view.t_()
+    view.unsqueeze_(0)
+    other.unsqueeze_(0)
+    return view * 1
+
+
+def lifted_views_beside_each_other(x: torch.Tensor) -> Any:
+    base = x * 2
+    first, second = base[0], base[1]
+    first.unsqueeze_(0)
+    second.unsqueeze_(0)
+    return torch.cat([first, second])
+
+
+CHANGED_VIEWS: list[Any] = [
+    changed_view_of_turned_base, squeezed_view_of_squeezed_base, turned_view_beside_another,
+    turned_and_lifted_view_beside_another, lifted_views_beside_each_other,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CHANGED_VIEWS)
+def test_views_that_got_another_geometry_before_their_base_or_another_view_did(function: Any) -> None:
+    """Autograd makes their history anew, of the geometry that they had: gradients would go to other elements."""
+    found = []
+    for called in (function, tintype.aot.function(function)):
+        x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        try:
+            result = called(x)
+        except MutationError:
+            assert function is not lifted_views_beside_each_other
+            return
+        weights = torch.arange(result.numel()).reshape(result.shape).cos()
+        found.append((result.detach(), torch.autograd.grad((result * weights).sum(), x)[0]))
+    torch.testing.assert_close(found[1], found[0])

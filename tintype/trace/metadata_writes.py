@@ -41,6 +41,8 @@ _VIEWS = {
     aten.swapaxes_.default: aten.transpose.int,
 }
 
+_ORDER_KEPT = frozenset({aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims})
+
 
 @intercept(*_VIEWS)
 def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
@@ -62,8 +64,9 @@ def _become_view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return tensor
 
 
-def refuse_earlier_views(graph: Graph, became_views: list[Node], outputs: list[Any]) -> None:
-    """Refuse gradients of a view that was made before its base got another geometry.
+def refuse_earlier_views(graph: Graph, became_views: dict[Node, bool], outputs: list[Any]) -> None:
+    """Refuse gradients of a view that was made before its base got another geometry. ``became_views`` are what such
+    tensors became, and whether they are views with a history themselves.
 
     Of tensors without memory autograd makes the history of such a view anew by the operator that made it, of a base
     that has other sizes and strides by then: the gradient would go to other elements.
@@ -78,15 +81,31 @@ def refuse_earlier_views(graph: Graph, became_views: list[Node], outputs: list[A
             value = argument.meta.get("val") if argument < changed else None
             if type(value) is not FakeTensor or value.info.storage is not storage:
                 continue
-            if value._is_view() and value.requires_grad:
+            is_changed_view = became_views.get(argument, False)
+            if is_changed_view and became_views[changed]:  # their base is what it was: the sizes are not the view's
+                is_changed_view = _moves_elements(argument, became_views)
+            if is_changed_view or (value._is_view() and value.requires_grad):
                 raise earlier_view(changed)
 
 
-def has_earlier_view(changed: Node) -> bool:
+def _moves_elements(node: Node | None, became_views: dict[Node, bool]) -> bool:
+    """Whether the elements of a tensor that became what a node is are in another order than they were in before."""
+    while node in became_views:
+        if node.target not in _ORDER_KEPT:
+            return True
+        node = node.args[0]  # type: ignore[assignment]
+    return False
+
+
+def has_earlier_view(changed: Node, became_views: dict[Node, bool]) -> bool:
     """Whether there is a view of a tensor that was made before it became what a node is."""
     storage = changed.meta["val"].info.storage
-    values = (node.meta.get("val") for node in changed.graph.nodes if node < changed)
-    return any(type(value) is FakeTensor and value.info.storage is storage and value._is_view() for value in values)
+    for node in changed.graph.nodes:
+        value = node.meta.get("val") if node < changed else None
+        if type(value) is FakeTensor and value.info.storage is storage:
+            if value._is_view() or became_views.get(node, False):
+                return True
+    return False
 
 
 def earlier_view(changed: Node) -> MutationError:

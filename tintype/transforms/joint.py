@@ -98,8 +98,8 @@ class JointRecorder(Recorder):
     def __init__(self, context: FakeContext, graph: Graph, origins: OriginTracker, **options: Any) -> None:
         super().__init__(context, graph, origins, **options)
         self.in_backward = False
-        # what tensors became that got another geometry in place
-        self.became_views: list[Node] = []
+        # what tensors became that got another geometry in place, and whether they are views with a history
+        self.became_views: dict[Node, bool] = {}
         # the memory of views that got one, and what they became
         self._changed_views: dict[Storage, Node] = {}
         self._forward_origins: dict[int, Origin] = {}
@@ -161,7 +161,7 @@ class JointRecorder(Recorder):
     def note_became_view(self, tensor: FakeTensor, view: FakeTensor) -> None:
         """A tensor of the program has become a view of what it was."""
         if self.is_recording:
-            self.became_views.append(view.node)
+            self.became_views[view.node] = tensor._is_view() and tensor.requires_grad
             if tensor._is_view():
                 self._changed_views[view.info.storage] = view.node
 
@@ -342,8 +342,8 @@ class JointCapture(Capture):
         try:
             outputs = super()._call_root(args, kwargs)
         except RuntimeError as error:
-            changed = [] if isinstance(error, TintypeError) else self.recorder.became_views
-            for node in filter(has_earlier_view, changed):
+            changed = {} if isinstance(error, TintypeError) else self.recorder.became_views
+            for node in (node for node in changed if has_earlier_view(node, changed)):
                 raise earlier_view(node) from error  # whose history did not fit the new sizes
             raise
         if self.recorder.became_views:
