@@ -40,6 +40,11 @@ class Accesses(Looking):
                 return value
             return capture.read_number(Source("item", name, source), value)
         capture.guard("absent", source, name)
+        builtin = Source("constant", frame.builtins)
+        if value is NULL:
+            capture.guard("absent", builtin, name)
+        elif not isinstance(value, (type, types.BuiltinFunctionType)):  # somebody has put it there
+            return capture.read_number(Source("item", name, builtin), value)
         return value
 
     def on_read_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> Any:
@@ -101,7 +106,7 @@ class Accesses(Looking):
         elif isinstance(owner, ModuleType):
             self._read_of_python_module(owner, name, value)
         elif isinstance(owner, type):
-            self.read_of_class(owner, name)
+            self._read_of_class_itself(owner, kind, name, value)
         elif kind is super:
             self._read_of_super(owner, name)
         elif kind in PLAIN or kind is MethodType or isinstance(owner, types.BuiltinFunctionType):
@@ -119,13 +124,30 @@ class Accesses(Looking):
         for method in ("__getattribute__", "__getattr__", name):
             self.read_of_class(kind, method)
         found = find_in_class(kind, name)
-        if found is NULL:  # else the attribute of the object itself would come first
-            source = capture.sources.get(id(owner))
-            if source is not None and hasattr(owner, "__dict__") and name not in instance_dictionary(owner):
-                capture.guard("absent", Source("attribute", "__dict__", source), name)
-        elif known.is_users_class(type(found)):
+        if found is NULL or not _is_data_descriptor(found):  # else what the object itself has would come first
+            if name not in instance_dictionary(owner):
+                self._guard_not_own(owner, capture.sources.get(id(owner)), name)
+        if found is not NULL and known.is_users_class(type(found)):
             capture.note_class(type(found))
             self.read_of_class(type(found), "__get__")
+
+    def _guard_not_own(self, owner: Any, source: Source | None, name: str) -> None:
+        """An object has no attribute of that name of its own; one that it gets later would come first."""
+        if source is not None and type(owner).__dictoffset__ and not self._is_written(owner, name):
+            self.capture.guard("absent", Source("attribute", "__dict__", source), name)
+
+    def _is_written(self, owner: Any, name: str) -> bool:
+        written = self.capture.written
+        return (id(owner), name) in written or (id(instance_dictionary(owner)), name) in written
+
+    def _guard_missing(self, owner: Any, source: Source | None, name: str) -> None:
+        """Nobody has an attribute of that name: neither an object nor, of a module, its parameters and the like."""
+        self._guard_not_own(owner, source, name)
+        if source is not None and isinstance(owner, torch.nn.Module):
+            own, table = instance_dictionary(owner), Source("attribute", "__dict__", source)
+            for part in _OWN_MODULE_TABLES:
+                if part in own and (id(own[part]), name) not in self.capture.written:
+                    self.capture.guard("absent", Source("item", part, table), name)
 
     def _read_of_tensor(self, owner: Any, name: str, value: Any) -> None:
         """Attributes that somebody attached, or might have attached, to a tensor that was there before."""
@@ -151,10 +173,25 @@ class Accesses(Looking):
         source = Source("constant", owner.__dict__)
         if (id(owner), name) in capture.written or (id(owner.__dict__), name) in capture.written:
             return
-        if value is NULL:
+        if name == "__dict__":
+            capture.register(source, value)
+        elif value is NULL:
             capture.guard("absent", source, name)
         elif name in owner.__dict__:
             capture.read(Source("item", name, source), value)
+        elif find_in_class(type(owner), name) is NULL:
+            capture.give_up(f"{owner.__name__}.{name} is computed by the module's __getattr__, which runs natively")
+
+    def _read_of_class_itself(self, owner: type, metaclass: type, name: str, value: Any) -> None:
+        """An attribute of a class, which its metaclass may have or compute."""
+        if known.is_users_class(metaclass):
+            of_metaclass, found = find_in_class(metaclass, name), find_in_class(owner, name)
+            self.read_of_class(metaclass, name)
+            if found is NULL or _is_data_descriptor(of_metaclass):
+                is_computed = hasattr(type(of_metaclass), "__get__") and type(of_metaclass) is not FunctionType
+                if is_computed or (of_metaclass is NULL and value is not NULL):
+                    self.capture.give_up(f"{owner.__name__}.{name} is computed by its metaclass natively")
+        self.read_of_class(owner, name)
 
     def read_of_class(self, owner: type, name: str) -> None:
         """An attribute that a class has, or one of its bases."""
@@ -194,13 +231,13 @@ class Accesses(Looking):
         if isinstance(owner, torch.nn.Module) and in_class is NULL and value is not NULL:
             for part in _OWN_MODULE_TABLES:
                 if name in own.get(part, ()):
-                    if table is not None:
+                    if (id(own[part]), name) not in capture.written and table is not None:
+                        # what is put past __setattr__ into the dictionary of a module, and hides it, is not noticed
                         capture.read(Source("item", name, Source("item", part, table)), value)
                     return value
         if in_class is NULL:
             if value is NULL:
-                if table is not None and own:
-                    capture.guard("absent", table, name)
+                self._guard_missing(owner, source, name)
             elif source is not None:
                 capture.read(Source("attribute", name, source), value)
             return value
@@ -211,9 +248,7 @@ class Accesses(Looking):
                 capture.read(Source("attribute", name, source), value)
             return value
         self.read_of_class(kind, name)
-        if table is not None and known.is_users_class(kind) and not isinstance(owner, torch.nn.Module):
-            if hasattr(owner, "__dict__"):
-                capture.guard("absent", table, name)
+        self._guard_not_own(owner, source, name)
         return value
 
     def _read_of_descriptor(self, frame: Frame, source: Source | None, kind: type, name: str, value: Any) -> None:
@@ -255,10 +290,17 @@ class Accesses(Looking):
             if not methods[type(owner)]:
                 capture.give_up(f"an item of a {type(owner).__name__} is written")
             return
-        capture.keep_original(owner)
-        if isinstance(value, Number):
-            frame.stack[-3] = self._store(owner, _key(key), value)
+        stored = self.put_item(owner, key, value)
+        if stored is not value:
+            frame.stack[-3] = stored
+
+    def put_item(self, owner: Any, key: Any, value: Any) -> Any:
+        """An item is about to be put into a container; gives what is to be stored there."""
+        if id(owner) not in self.capture.sources:
+            return value
+        self.capture.keep_original(owner)
         self._write_item(owner, key, value, None)
+        return self._store(owner, _key(key), value)
 
     def _write_item(self, owner: Any, key: Any, value: Any, source: Source | None) -> None:
         capture = self.capture
@@ -292,14 +334,21 @@ class Accesses(Looking):
         if isinstance(value, Number):
             self._store(instance_dictionary(owner), name, value)
             self._put_plain(frame, self._store(owner, name, value))
-        capture.written.add((id(owner), name))
-        capture.written.add((id(instance_dictionary(owner)), name))
+        own = instance_dictionary(owner)
+        capture.written.update(((id(owner), name), (id(own), name)))
+        if isinstance(owner, torch.nn.Module):
+            capture.written.update((id(own[part]), name) for part in _OWN_MODULE_TABLES if part in own)
 
     @staticmethod
     def _put_plain(frame: Frame, value: Any) -> None:
         """``store_attribute`` has the value below the owner."""
         if len(frame.stack) > 1 and isinstance(frame.stack[-2], Number):
             frame.stack[-2] = value
+
+
+def _is_data_descriptor(found: Any) -> bool:
+    """Whether an attribute of a class comes before one of the object itself."""
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
 
 
 def _key(key: Any) -> Any:

@@ -10,9 +10,12 @@ import collections
 import dataclasses
 from typing import Any
 
-from tintype.compiler.sources import Guard, said
+from tintype.compiler.expressions import sources_in
+from tintype.compiler.sources import Guard, Source, said
 from tintype.errors import Location
 
+# guards behind which nothing is known of what they ask about, where they do not hold
+_ABOUT_WHAT_IS_THERE = frozenset({"type", "is", "keys", "length", "code", "same"})
 # captures that are made whatever they cost
 LEAST_CAPTURES = 8
 # the share of the time in a function that captures may take beyond those
@@ -86,12 +89,24 @@ class History:
 
 
 def failed_guards(candidates: list[Guard], args: Any, kwargs: Any, values: Any) -> list[Failed]:
-    """The guards that do not hold, with words."""
-    return [
-        Failed(guard, guard.failure(args, kwargs, values), remedy_for(guard))
-        for guard in candidates
-        if not guard.holds(args, kwargs, values)
-    ]
+    """The guards that do not hold, with words. Where something is another, what would be read of it is not looked at:
+    to look might call code of the user's, or put items into a dictionary that makes them."""
+    failed: list[Failed] = []
+    others: set[Any] = set()
+    for guard in candidates:
+        paths = [source.path for source in sources_of(guard)]
+        if any(path[:end] in others for path in paths for end in range(1, len(path) + 1)):
+            continue
+        if not guard.holds(args, kwargs, values):
+            failed.append(Failed(guard, guard.failure(args, kwargs, values), remedy_for(guard)))
+            others.update(paths if guard.kind in _ABOUT_WHAT_IS_THERE else ())
+    return failed
+
+
+def sources_of(guard: Guard) -> list[Source]:
+    """All that a guard reads."""
+    operands = guard.expected[1] if guard.kind == "relation" else ()
+    return [*guard.sources, *(source for operand in operands for source in sources_in(operand))]
 
 
 def remedy_for(guard: Guard) -> str:

@@ -379,7 +379,10 @@ def is_of_torch(function: Any) -> bool:
 
 def is_users_class(kind: type) -> bool:
     """Whether a class is written in Python, by somebody who isn't torch or Python."""
-    return bool(kind.__flags__ & (1 << 9)) and not is_library(kind.__module__)
+    is_theirs = (
+        not is_library(kind.__module__) or kind.__module__ == "types"
+    )  # make_dataclass() and new_class() say that
+    return bool(kind.__flags__ & (1 << 9)) and is_theirs
 
 
 # operators and attributes of tensors that write to them

@@ -270,7 +270,10 @@ class NativeCalls(Accesses):
             return callable(*arguments, **keywords)
         if name not in known.MUTATING:
             if name in ("get", "__getitem__") and isinstance(owner, dict) and type(arguments[0]) in PLAIN:
-                self.on_read_item(None, owner, arguments[0], dict.get(owner, arguments[0], NULL))
+                value = dict.get(owner, arguments[0], NULL)
+                found = self.on_read_item(None, owner, arguments[0], value)
+                if value is not NULL:
+                    return found
             elif name != "__contains__" or not self._look_for(arguments[0], owner):
                 capture.look_into(owner)
             return callable(*arguments, **keywords)

@@ -5,6 +5,7 @@ The interpreter in C finds such methods by itself and calls them natively, where
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.compiler.numbers import Number, takes_as_it_is
+from tintype.compiler.sources import Source
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
 from tintype.interpret.lookup import SpecialMethods, find_in_class
@@ -166,7 +168,35 @@ def subscript(plain: Handler, frame: Frame, argument: Any) -> Outcome:
     if is_array(owner) and policy.capture.reason is None:
         _array_step(frame, 2, operator.getitem, owner, key)
         return None
+    if isinstance(owner, dict) and type(owner) is not dict:
+        made = missing_item(frame.machine, owner, key)
+        if made is not NULL:
+            frame.stack[-2:] = [made]
+            return None
     return plain(frame, argument)
+
+
+def missing_item(machine: Machine, owner: Any, key: Any) -> Any:
+    """What a dictionary of a class with ``__missing__`` gives for a key that it has not; NULL: it has it, or there
+    is no such method, or one that runs natively."""
+    kind = type(owner)
+    policy: Any = machine.policy
+    missing = find_in_class(kind, "__missing__")
+    is_plain = missing is not NULL and find_in_class(kind, "__getitem__") is dict.__dict__["__getitem__"]
+    if not is_plain or policy.capture.reason is not None or dict.__contains__(owner, key):
+        return NULL
+    if machine.interprets(missing):
+        policy.on_read_item(None, owner, key, NULL)
+        return call_special(machine, owner, "__missing__", missing, key)
+    if missing is not collections.defaultdict.__dict__["__missing__"] or owner.default_factory is None:
+        return NULL
+    policy.on_read_item(None, owner, key, NULL)
+    source = policy.capture.sources.get(id(owner))
+    if source is not None:
+        policy.capture.read(Source("attribute", "default_factory", source), owner.default_factory)
+    value = machine.call(owner.default_factory)
+    dict.__setitem__(owner, key, policy.put_item(owner, key, value))
+    return value
 
 
 def store(plain: Handler, frame: Frame, argument: Any) -> Outcome:

@@ -26,6 +26,7 @@ from tintype.interpret.frame import NULL
 from tintype.interpret.handlers.attributes import find_getter, load_attribute_hooked
 from tintype.interpret.lookup import find_in_class
 from tintype.interpret.policy import ASYNC_FLAGS, Caller, Outcome
+from tintype.interpret.stand_ins import call_globals
 from tintype.symbolic.location import is_internal
 from tintype.trace.interpreted import _PASSES_ON, has_hooks
 
@@ -87,6 +88,7 @@ class CapturePolicy(NativeCalls):
             bool: self.call_bool,
             hasattr: self.call_hasattr,
             getattr: self.call_getattr,
+            globals: self.call_globals,
             setattr: self.call_setattr,
             delattr: self.call_setattr,
         }
@@ -155,14 +157,31 @@ class CapturePolicy(NativeCalls):
     def _attribute(self, frame: Frame, owner: Any, name: str) -> Any:
         """An attribute as the program sees it; NULL: there is none."""
         getter = find_getter(frame, owner, type(owner), name)
+        if getter is None:
+            try:
+                value = getattr(owner, name)
+            except AttributeError:
+                self.on_read_attribute(frame, owner, name, NULL)
+                return NULL
+            return self.on_read_attribute(frame, owner, name, value)
+        self.computes_attribute(frame, owner, name)
+        fallback = find_in_class(type(owner), "__getattr__")
         try:
-            if getter is not None:
-                return frame.machine.call(getter[0], *getter[1])
-            value = getattr(owner, name)
+            return frame.machine.call(getter[0], *getter[1])
         except AttributeError:
-            self.on_read_attribute(frame, owner, name, NULL)
+            if fallback is NULL or getter[0] is fallback:
+                return NULL
+        try:  # an AttributeError of a property is a question for it
+            return frame.machine.call(fallback, owner, name)
+        except AttributeError:
             return NULL
-        return self.on_read_attribute(frame, owner, name, value)
+
+    def call_globals(
+        self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None
+    ) -> Outcome:
+        if id(frame.globals) not in self.capture.sources:
+            self.capture.register(Source("constant", frame.globals), frame.globals)
+        return call_globals(frame, called, arguments, keywords)
 
     def call_setattr(
         self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None

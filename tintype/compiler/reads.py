@@ -332,6 +332,8 @@ class Reads:
         if kind in self._classes:
             return
         self._classes.add(kind)
+        if known.is_users_class(kind):
+            self.guard("value", Source("attribute", "__mro__", Source("constant", kind)), kind.__mro__)
         for base in kind.__mro__:
             if known.is_users_class(base) and base.__dict__:
                 table = Source("attribute", "__dict__", Source("constant", base))

@@ -102,9 +102,10 @@ class Source:
 
 
 def item_of(container: Any, key: Any, source: Source) -> Source:
-    """An item of a container, past a method of its class that would give something else."""
-    is_own = isinstance(container, dict) and isinstance(type(container).__getitem__, FunctionType)
-    return Source("dict_item" if is_own else "item", key, source)
+    """An item of a container, past a method of its class that would give or put there something else."""
+    kind = type(container)
+    is_own = issubclass(kind, dict) and kind.__getitem__ is not dict.__getitem__
+    return Source("dict_item" if is_own or hasattr(kind, "__missing__") else "item", key, source)
 
 
 def said(source: Source) -> str:

@@ -99,6 +99,7 @@ class Policy:
         raise NotImplementedError
 
     def on_read_global(self, frame: Frame, name: str, value: Any) -> Any:
+        """After a global or a builtin was read; ``NULL``: there is none."""
         raise NotImplementedError
 
     def on_write_global(self, frame: Frame, name: str, value: Any) -> None:

@@ -48,8 +48,12 @@ def null_and_load_global(frame: Frame, name: str) -> None:
 
 @hooked("on_read_global", "load_global")
 def load_global_hooked(frame: Frame, name: str) -> None:
-    value = frame.machine.policy.on_read_global(frame, name, find_global(frame, name))
-    frame.stack.append(value)
+    try:
+        value = find_global(frame, name)
+    except NameError:
+        frame.machine.policy.on_read_global(frame, name, NULL)
+        raise
+    frame.stack.append(frame.machine.policy.on_read_global(frame, name, value))
 
 
 @hooked("on_read_global", "null_and_load_global")
@@ -95,10 +99,11 @@ def load_name(frame: Frame, name: str) -> None:
 
 @hooked("on_read_global", "load_name")
 def load_name_hooked(frame: Frame, name: str) -> None:
-    if frame.names is frame.globals:
+    value = NULL if frame.names is frame.globals else found_in(namespace_of(frame), name)
+    if value is NULL:
         load_global_hooked(frame, name)
     else:
-        load_name(frame, name)
+        frame.stack.append(value)
 
 
 @handler
