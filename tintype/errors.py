@@ -11,6 +11,7 @@ an exception that the user's own program raises passes through unchanged.
 from __future__ import annotations
 
 import linecache
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,22 @@ class Location:
         return linecache.getline(self.filename, self.line).strip()
 
 
+_noted = threading.local()
+
+
+def noting(errors: list[BaseException] | None) -> list[BaseException] | None:
+    """Where this thread is to note exceptions of tintype's own when they are made; gives where it did until now."""
+    before: list[BaseException] | None = getattr(_noted, "errors", None)
+    _noted.errors = errors
+    return before
+
+
+def note(error: BaseException) -> None:
+    """Note an exception, if this thread does so."""
+    if (errors := getattr(_noted, "errors", None)) is not None:
+        errors.append(error)
+
+
 class TintypeError(Exception):
     """Base of all errors of tintype: a fact, where it arose, and a remedy.
 
@@ -62,6 +79,7 @@ class TintypeError(Exception):
         self.remedy = remedy
         super().__init__(fact)
         self.add_note(f"  More: tintype explain {self.id}")  # a traceback ends with it
+        note(self)
 
     def __str__(self) -> str:
         lines = [self.fact]

@@ -15,6 +15,7 @@ from tintype.flow.ends import (
     SPLIT,
     End,
     Refused,
+    Signal,
     goes_on_at,
     location_of,
     number_of,
@@ -23,8 +24,10 @@ from tintype.flow.ends import (
 from tintype.flow.iterators import LostIterator, NotCopiedError, copied_iterator, progress_of
 from tintype.flow.journal import Notes
 from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
+from tintype.flow.raising_arms import ArmRaisedError, assert_not_taken, is_raised_by_program, refuse_caught
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
 from tintype.interpret.flow import END, Flow, flow_of
+from tintype.interpret.machine import stop
 from tintype.interpret.policy import Outcome
 from tintype.ops.cond import capture_arms
 from tintype.ops.subgraphs import set_aside
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
 
 
-class DontMeetError(Exception):
+class DontMeetError(Signal):
     """Arms end at different places where they can't."""
 
 
@@ -84,7 +87,12 @@ class Arm:
         self.frame = arm = copied_frame(self.original)
         begun = [(value, progress_of(value)) for value in arm.stack]
         with self.policy.journal.taking_notes(self.original) as self.notes:
-            self.end = self._run(arm)
+            try:
+                self.end = self._run(arm)
+            except Exception as error:
+                if is_raised_by_program(error):
+                    raise ArmRaisedError(self, error) from error
+                raise
         self._give_back_iterators(begun)
         return self._candidates()
 
@@ -193,7 +201,7 @@ class Branch:
                 return self._run_to_meeting(meeting)
             with self.policy.following_twice(self._shares_what_follows(), self.location):
                 return self._run_to(frozenset())
-        return self._run_to(frozenset({join}))
+        return self._met(self._run_to(frozenset({join})), join)
 
     def _meeting(self) -> int | None:
         """Where the arms meet if they don't leave the function before, which one of them may do."""
@@ -212,7 +220,12 @@ class Branch:
             end = self._run_to(frozenset({meeting}))
         finally:
             self.policy.steps.pop()
-        if end.label is not None or meeting not in end.labels:
+        return self._met(end, meeting)
+
+    def _met(self, end: End, meeting: int) -> End:
+        """Go on from where the arms meet, if one of them may have ended elsewhere: what follows is for the other one
+        alone. Where the frame is to stop anyway, an end may be open."""
+        if end.label is not None or meeting not in end.labels or stops_at(self.frame, meeting):
             return end
         others = end.labels - {meeting}
         elsewhere = End(others, None if len(others) == 1 else end.selector)
@@ -249,12 +262,28 @@ class Branch:
             results = record_arms(recording(), self.predicate, [arm.run for arm in arms], agree)
         except DontMeetError:
             return None
+        except ArmRaisedError as raised:
+            return self._without(raised, arms)
         except BranchMismatchError as error:
             raise Refused(self._mismatch(error)) from error
         except TintypeError as error:
             raise Refused(error) from error
         self.policy.became("cond", self.location)
         return self.build(results)
+
+    def _without(self, raised: ArmRaisedError, arms: Sequence[Arm]) -> End:
+        """Go on with the other arm than one that raises, which the program asserts not to be taken."""
+        refuse_caught(raised.error, self.location)
+        assert_not_taken(self.predicate, raised.arm is arms[0], raised.error)
+        start = self.starts[raised.arm is arms[0]]
+        if isinstance(start, Leave):
+            self.frame.result = start.value
+            return End(frozenset({END}))
+        if isinstance(start, Choice):
+            return start.choose(self.frame)
+        end = End(frozenset({start})) if isinstance(start, int) else start
+        drop_above(self.frame, end.labels)
+        return end
 
     def _mismatch(self, error: BranchMismatchError) -> BranchMismatchError:
         fact = error.fact.replace(
@@ -450,6 +479,11 @@ def ended(policy: FlowPolicy, frame: Frame, outcome: Any) -> End:
         location_of(frame),
         "collect the values in a list, or yield in every case",
     )
+
+
+def stops_at(frame: Frame, index: int) -> bool:
+    """Whether a frame stops at an operation."""
+    return frame.instructions[index][0] is stop
 
 
 def record_arms(recorder: Recorder, predicate: Any, arms: Sequence[Callable[[], Any]], agree: Any) -> list[Any]:

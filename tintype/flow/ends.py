@@ -10,13 +10,18 @@ from tintype.errors import CaptureError, Location, TintypeError
 from tintype.interpret import Frame
 from tintype.interpret.flow import END
 from tintype.interpret.frame import Mark
+from tintype.symbolic.interruptions import Interruption
 
 # How a run ended: at one of several places, as the data say.
 SPLIT = Mark("split")
 
 
-class Refused(BaseException):
-    """Something can't become control flow. No Exception: a program that catches those must not catch this."""
+class Signal(BaseException):
+    """Between parts of this room; neither the program nor an operator that calls it may catch it."""
+
+
+class Refused(Interruption):
+    """Something can't become control flow."""
 
     def __init__(self, error: TintypeError) -> None:
         super().__init__(error)

@@ -10,12 +10,14 @@ import itertools
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from types import CellType, FunctionType, GeneratorType
+from contextlib import _GeneratorContextManager
+from types import CellType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from tintype.flow.ends import Refused, location_of, refuse
-from tintype.interpret import Frame
+from tintype.interpret import NULL, Frame
 from tintype.interpret.generators import frame_of
+from tintype.symbolic.location import is_internal
 
 if TYPE_CHECKING:
     from tintype.flow.journal import Journal
@@ -118,8 +120,28 @@ def _is_held_by(frame: Frame | None, iterator: Any) -> bool:
         for value in (*frame.locals, *frame.stack):
             if value is iterator or (type(value) is CellType and _content(value) is iterator):
                 return True
+            if type(value) is MethodType and _generator_of(value.__self__) is iterator:
+                return True  # of a `with` block
         frame = frame.back
     return False
+
+
+def refuse_throwing(journal: Journal, frame: Frame, generator: Any) -> None:
+    """An exception goes into the generator of a `with` block: it is over then, for the other arm, too."""
+    if type(generator) is GeneratorType and any(_is_held_by(notes.frame, generator) for notes in journal.open):
+        user = frame
+        while user.back is not None and is_internal(user.code.co_filename):
+            user = user.back
+        raise refuse(
+            "a with block that a generator makes (contextlib.contextmanager) is left by an exception where only the "
+            "data decide whether it is",
+            location_of(user),
+            "write the context manager as a class with __enter__ and __exit__",
+        )
+
+
+def _generator_of(manager: Any) -> Any:
+    return manager.gen if isinstance(manager, _GeneratorContextManager) else NULL
 
 
 def _content(cell: CellType) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 from tintype.errors import BranchMismatchError, CaptureError, TintypeError
 from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame, write_merged
-from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
+from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
 from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
 from tintype.flow.journal import Notes
 from tintype.flow.loop_exits import LoopExits
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
 
 
-class AgainError(Exception):
+class AgainError(Signal):
     """A step showed something that was not known when the loop began to be recorded."""
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from tintype.errors import Location, StateChangedError
-from tintype.flow.branches import Branch, ended, outcome_of, recording
+from tintype.flow.branches import Branch, ended, outcome_of, recording, stops_at
 from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
 from tintype.flow.extremes import EXTREMES
-from tintype.flow.iterators import take_from
+from tintype.flow.iterators import refuse_throwing, take_from
 from tintype.flow.journal import Journal
 from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
@@ -30,8 +30,8 @@ from tintype.interpret import Frame
 from tintype.interpret.decode import Bound
 from tintype.interpret.flow import Flow, Loop, flow_of
 from tintype.interpret.handlers.attributes import find_setter
-from tintype.interpret.machine import stop
 from tintype.interpret.policy import Caller, Outcome
+from tintype.symbolic.interruptions import Interruption
 from tintype.symbolic.raising import needed_answer
 from tintype.trace.interpreted import TorchPolicy, interpreting
 from tintype.trace.known_values import known_value
@@ -262,6 +262,8 @@ class FlowPolicy(TorchPolicy):
 
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         values = [*arguments, *keywords.values()]
+        if self.journal and getattr(callable, "__name__", None) == "throw":
+            refuse_throwing(self.journal, frame, getattr(callable, "__self__", None))
         for value in (getattr(callable, "__self__", None), *values) if self.journal or self.journal.taken else ():
             take_from(self.journal, frame, value)
         if not self.journal:
@@ -299,11 +301,8 @@ def is_made_anew(kind: Any) -> bool:
     return kind in CONTAINERS or kind.__new__ is object.__new__
 
 
-class NeedsLoop(BaseException):
-    """The data decide whether a loop is left from inside: capture again, with the loop recorded from its beginning.
-
-    No Exception: a program that catches those must not catch this.
-    """
+class NeedsLoop(Interruption):
+    """The data decide whether a loop is left from inside: capture again, with the loop recorded from the start."""
 
     def __init__(self, code: CodeType, header: int) -> None:
         super().__init__(code.co_qualname)
@@ -313,11 +312,6 @@ class NeedsLoop(BaseException):
 def enter_loop(frame: Frame, loop: Loop) -> Outcome:
     policy: Any = frame.machine.policy
     return outcome_of(policy, frame, RecordedLoop(policy, frame, loop).run(True))
-
-
-def stops_at(frame: Frame, index: int) -> bool:
-    """Whether a frame stops at an operation."""
-    return frame.instructions[index][0] is stop
 
 
 def is_for(flow: Flow, loop: Loop) -> bool:

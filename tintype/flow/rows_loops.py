@@ -13,7 +13,7 @@ import torch
 
 from tintype.fake.info import Storage
 from tintype.flow.branches import recording
-from tintype.flow.ends import End, Refused, as_flag, goes_on_at, label_tensor, number_of, refuse
+from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, number_of, refuse
 from tintype.flow.growing import GrowingList, has_grown, holders_in, in_place_of, joined_rows
 from tintype.flow.journal import Notes
 from tintype.flow.loops import AgainError, RecordedLoop
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
 
 
-class FirstIsDifferentError(Exception):
+class FirstIsDifferentError(Signal):
     """The first step finds other variables than those that follow: a number that becomes a tensor, none at all."""
 
     def __init__(self, refused: Refused) -> None:

@@ -77,7 +77,7 @@ class Body:
         with self.environment.branch():
             try:
                 self.leaves, self.spec = self.inner.call_function(function, args)
-            except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            except Exception as error:
                 if always or isinstance(error, TintypeError):
                     raise
                 # in eager mode it may never have been called

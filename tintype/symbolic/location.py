@@ -11,9 +11,9 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import CodeType, FrameType, GeneratorType
 from typing import Any
 
 import torch
@@ -71,6 +71,11 @@ class CallStack:
         """The code of the program that a code object in a traceback is or stands for."""
         return code
 
+    def generator(self, generator: GeneratorType[Any, Any, Any]) -> tuple[CodeType, Mapping[str, Any]] | None:
+        """The code of the program's that a generator which waits runs, and its globals; None if it is done."""
+        frame: FrameType | None = generator.gi_frame
+        return None if frame is None else (frame.f_code, frame.f_globals)
+
 
 NATIVE = CallStack()
 # That of the program that is being captured; captures take turns, and frames of other threads stand for themselves.
@@ -97,6 +102,11 @@ def caller_of(frame: FrameType) -> FrameType | None:
 def program_code(code: CodeType) -> CodeType:
     """The code of the program's that a code object in a traceback is, or stands for."""
     return _stack.code(code)
+
+
+def program_generator(generator: GeneratorType[Any, Any, Any]) -> tuple[CodeType, Mapping[str, Any]] | None:
+    """The code of the program's that a generator runs, and its globals."""
+    return _stack.generator(generator)
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:

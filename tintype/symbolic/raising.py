@@ -12,12 +12,13 @@ import functools
 import linecache
 import os
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from tintype.errors import Location
 
+from .catching import ANSWERS, is_caught, is_caught_by_callers
 from .location import caller_of, program_caller, user_location
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -35,6 +36,8 @@ _BETWEEN = tuple(
 )
 _MOST_INSTRUCTIONS = 80
 _NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP"})
+# exceptions that are answers, to whom only a run can tell
+_ANSWERS = frozenset(kind.__name__ for kind in ANSWERS)
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 
@@ -65,13 +68,8 @@ def needed_answer() -> Needed | None:
     if found is None:
         return None
     answer, offset = found
-    if _is_caught(asking.f_code, offset):
+    if is_caught(asking, offset) or is_caught_by_callers(asking):
         return None
-    frame = caller_of(asking)
-    while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
-        if _is_caught(frame.f_code, frame.f_lasti):
-            return None
-        frame = caller_of(frame)
     return Needed(answer, user_location())
 
 
@@ -113,29 +111,8 @@ def _raise_after(instructions: list[dis.Instruction], position: int | None) -> i
             return step.offset
         if step.opname == "STORE_FAST":  # the text of the error
             continue
+        if step.argval in _ANSWERS:
+            return None
         if step.opcode in _JUMPS or step.opname.startswith(("RETURN", "YIELD", "STORE", "DELETE", "SEND", "RERAISE")):
             return None
     return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_caught(code: CodeType, offset: int) -> bool:
-    """Whether code catches (``except``) what is raised at an offset; ``with`` and ``finally`` pass it on."""
-    entries: Any = dis._parse_exception_table(code)  # type: ignore[attr-defined]
-    targets = {entry.target for entry in entries if entry.start <= offset < entry.end}
-    if not targets:
-        return False
-    instructions = list(dis.get_instructions(code))
-    return any(_catches(instructions, target) for target in targets)
-
-
-def _catches(instructions: list[dis.Instruction], target: int) -> bool:
-    handler = [step.opname for step in instructions if step.offset >= target]
-    if not handler or handler[0] != "PUSH_EXC_INFO":
-        return False
-    for name in handler[1:]:
-        if name in ("WITH_EXCEPT_START", "RERAISE"):
-            return False
-        if name in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"):
-            return True
-    return False

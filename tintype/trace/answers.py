@@ -13,6 +13,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.bridge import to_torch
+from tintype.symbolic.interruptions import Interruption
 from tintype.symbolic.location import user_location
 from tintype.trace.calls import NeedsRecordingError
 from tintype.trace.known_values import known_value
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-class NeedsControlFlow(BaseException):
-    """The program branches on data: capture again, with both arms of such branches.
-
-    No Exception: a program that catches those must not catch this.
-    """
+class NeedsControlFlow(Interruption):
+    """The program branches on data: capture again, with both arms of such branches."""
 
 
 class Answers:

@@ -42,6 +42,7 @@ from tintype.ir.signature import (
 )
 from tintype.ir.sources import place_in_call
 from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.symbolic.catching import begins_program
 from tintype.symbolic.expression import Expr, Size
 from tintype.symbolic.location import user_location
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
@@ -77,6 +78,7 @@ from tintype.trace.snapshot import (
 from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.subclasses import refuse_whole
 from tintype.trace.surroundings import refuse_changed_gradient_mode
+from tintype.trace.swallowed import nothing_swallowed
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
 from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
@@ -405,9 +407,11 @@ class Capture:
             )
             lost.warn(self.state.wrapped)
 
+    @begins_program
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            return self.program(*args, **kwargs)
+            with nothing_swallowed():
+                return self.program(*args, **kwargs)
         except Exception as error:
             if self.recorder.problems and not isinstance(error, TintypeError):
                 # the program went on with an answer that may be wrong: what it ran into then is no news

@@ -10,8 +10,8 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from types import CellType, CodeType, FrameType, FunctionType, MethodType
+from collections.abc import Iterable, Iterator, Mapping
+from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ import torch.nn.modules.module as module_calls
 from torch.fx import GraphModule
 
 from tintype.interpret import Frame, Machine, Policy
+from tintype.interpret.generators import frame_of
 from tintype.interpret.lookup import find_in_class
 from tintype.interpret.policy import Caller, Outcome
 from tintype.interpret.stand_ins import FrameView
@@ -182,6 +183,10 @@ class InterpretedStack(CallStack):
 
     def code(self, code: CodeType) -> CodeType:
         return original_code(code)
+
+    def generator(self, generator: GeneratorType[Any, Any, Any]) -> tuple[CodeType, Mapping[str, Any]] | None:
+        frame = frame_of(generator)
+        return super().generator(generator) if frame is None else (frame.code, frame.globals)
 
 
 def first_argument(frame: Frame) -> Any:

@@ -15,14 +15,12 @@ from types import CodeType
 
 from tintype.errors import DataDependentError
 from tintype.symbolic import bridge
+from tintype.symbolic.interruptions import Interruption
 from tintype.symbolic.location import is_internal, location_in, program_code
 
 
-class NeedsPlainFlags(BaseException):
-    """A function of torch's was given a symbolic flag: capture again, with answers in place of such flags.
-
-    No Exception: a program that catches those must not catch this.
-    """
+class NeedsPlainFlags(Interruption):
+    """A function of torch's was given a symbolic flag: capture again, with answers in place of such flags."""
 
     def __init__(self, code: CodeType, error: Exception) -> None:
         super().__init__(code.co_qualname)

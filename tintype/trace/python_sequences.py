@@ -24,6 +24,7 @@ import torch
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic import Expr, ge
 from tintype.symbolic.bridge import from_torch
+from tintype.symbolic.interruptions import Interruption
 from tintype.symbolic.location import caller_of, is_internal, program_caller
 from tintype.trace.tensor_rows import TensorRows, rows_of
 
@@ -31,11 +32,8 @@ _INDEX = torch.SymInt.__index__.__code__
 _ITERATE = torch.Tensor.__iter__.__code__
 
 
-class NeedsRewriting(BaseException):
-    """A function makes a sequence of a length that varies: capture again, with the function rewritten.
-
-    No Exception: a program that catches those must not catch this.
-    """
+class NeedsRewriting(Interruption):
+    """A function makes a sequence of a length that varies: capture again, with the function rewritten."""
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function.__qualname__)

@@ -12,6 +12,7 @@ import torch
 from tintype.errors import UnsupportedInputError, UnsupportedOperatorError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operator_facts import facts_of
+from tintype.symbolic.interruptions import Interruption
 from tintype.symbolic.location import user_location
 from tintype.trace.distributed_tensors import call_distributed, redistributed_like
 from tintype.trace.sparse.tensor import SparseTensor, call_sparse
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-class ReturnsSubclass(BaseException):
+class ReturnsSubclass(Interruption):
     """The program returns a tensor that consists of others: capture again, with it taken apart."""
 
 
