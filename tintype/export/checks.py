@@ -132,9 +132,13 @@ class Expectation:
             )
         if not _same_value(given, self.value):
             raise InputMismatchError(
-                f"Expected input at {self.where()} to be equal to {self.value!r:.80}, but got {given!r:.80}",
+                f"Expected input at {self.where()} to be equal to {_shown(self.value)}, but got {_shown(given)}",
                 remedy="the program was exported for this value only; export it again for another one",
             )
+
+
+def _shown(value: Any) -> str:
+    return f"{value if isinstance(value, str) else repr(value):.80}"
 
 
 def call_in_parts(call: Any) -> Any:

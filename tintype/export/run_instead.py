@@ -133,7 +133,31 @@ def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return general_kron(left, right)
 
 
+def _assert_async(condition: torch.Tensor, message: str = "") -> None:
+    """An assertion about data fails with an error of ours, that names the line."""
+    if type(condition) is FakeTensor or condition.device.type != "cpu":  # elsewhere it fails later
+        aten._assert_async.msg(condition, message)
+        return
+    try:
+        _assert_here(condition, message)
+    except RuntimeError as error:
+        if not _is_that(error, message):
+            raise
+        raise RuntimeAssertionError(
+            message or "an assertion of the program does not hold for this data",
+            remedy="look at the data that the program was called with, or at that line: the model itself fails there",
+        ) from error
+
+
+_assert_here = aten._assert_async.msg._op
+
+
+def _is_that(error: RuntimeError, message: str) -> bool:
+    return str(error).partition("\n")[0] == message.partition("\n")[0]
+
+
 RUN_INSTEAD: dict[Any, Callable[..., Any]] = {
+    aten._assert_async.msg: _assert_async,
     aten._assert_tensor_metadata.default: _assert_tensor_metadata,
     aten._native_batch_norm_legit_functional.default: _batch_norm_with_statistics,
     aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,

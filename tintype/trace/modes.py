@@ -107,14 +107,23 @@ class Modes:
 
     def label(self, graph: Graph) -> None:
         """Let the nodes of the finished graph know their regions."""
+        # what switches off what is off already makes a difference only to what could have a gradient
+        idle = () if self.grad else (GRAD_MODES[False],)
         end = graph._root._prev
         for before, region in reversed(self.marks):
             node = before
             while region and node is not end:
                 node = node._next
-                if node.op != "placeholder":
+                if node.op != "placeholder" and not (region == idle and not _may_have_gradient(node)):
                     meta_of(node).region = region
             end = before
+
+
+def _may_have_gradient(node: Node) -> bool:
+    values = node.meta.get("val")
+    tensors = values if isinstance(values, (tuple, list)) else (values,)
+    known = [tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)]
+    return not known or any(dtype.is_floating_point or dtype.is_complex for dtype in known)
 
 
 # --- statements --------------------------------------------------------------------------------------------
