@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import tintype
+from tintype.compiler.trace import Call
 
 
 class Layer(nn.Module):
@@ -153,3 +154,147 @@ def test_a_graph_of_a_backend_that_fails_is_done_call_by_call() -> None:
     for _ in range(3):
         assert torch.equal(compiled(**tensors), total(**tensors))
     assert backend.calls == 2 and compiled.engine.captures == 1
+
+
+class Asked:
+    """Counts who asks for its attributes."""
+
+    def __init__(self) -> None:
+        self.values = {"scale": 2.0, "shift": 1.0}
+        self.asked: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in ("asked", "values", "__dict__"):
+            object.__getattribute__(self, "asked").append(name)
+        return object.__getattribute__(self, name)
+
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.values["scale"] + self.values["shift"]
+
+
+def test_who_watches_asks_objects_for_nothing() -> None:
+    def applied(x: torch.Tensor) -> torch.Tensor:
+        return asked.scaled(x) + getattr(asked, "missing", 1)
+
+    asked = Asked()
+    applied(torch.ones(2))
+    by_eager = asked.asked.copy()
+    asked.asked.clear()
+    tintype.compile(applied)(torch.ones(2))
+    assert "__class__" not in asked.asked
+    assert asked.asked == by_eager
+
+
+class Counter:
+    total = 0
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.names = ["a"]
+
+
+TOTALS: dict[str, Any] = {"name": "first"}
+WORD = "first"
+
+
+def writes_between_reads(x: torch.Tensor, counter: Counter) -> Any:
+    global WORD
+    seen = [WORD, WORD, counter.names, counter.count, Counter.total]
+    WORD = "second"
+    seen += [WORD, WORD]
+    counter.names = ["b"]
+    seen += [counter.names, counter.names]
+    object.__setattr__(counter, "names", ["c"])
+    seen += [counter.names[0], counter.names[0]]
+    counter.__dict__["names"] = ["d"]
+    seen += [counter.names[0], counter.names]
+    Counter.total = "many"
+    seen += [Counter.total, counter.total]
+    TOTALS["name"] = "other"
+    seen += [TOTALS["name"], TOTALS["name"]]
+    WORD = "first"
+    return [str(item) for item in seen], x + len(seen)
+
+
+def test_what_is_read_again_after_a_write_is_what_was_written() -> None:
+    def run(function: Any) -> Any:
+        counter = Counter()
+        Counter.total, TOTALS["name"] = 0, "first"
+        words, result = function(torch.ones(2), counter)
+        return words, result.tolist(), counter.names, Counter.total, TOTALS
+
+    expected = run(writes_between_reads)
+    compiled = tintype.compile(writes_between_reads)
+    for _ in range(3):
+        assert run(compiled) == expected
+
+
+def test_results_that_are_views_need_no_search_for_their_graph() -> None:
+    def first_rows(x: torch.Tensor, weight: torch.Tensor) -> Any:
+        y = (x @ weight).sin()
+        return y, y[:1], x[:1], x
+
+    compiled = tintype.compile(first_rows, backend="aot_eager")
+    weight = torch.randn(3, 3)
+    for needs in (False, True):
+        for _ in range(3):
+            x = torch.randn(2, 3, requires_grad=needs)
+            expected, found = first_rows(x, weight), compiled(x, weight)
+            assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+            assert found[1]._base is found[0] or found[1].data_ptr() == found[0].data_ptr()
+            assert found[2].data_ptr() == x.data_ptr() and found[3] is x
+            assert [tensor.requires_grad for tensor in found] == [tensor.requires_grad for tensor in expected]
+            if needs:
+                (one,) = torch.autograd.grad(sum(tensor.sum() for tensor in expected), x)
+                (other,) = torch.autograd.grad(sum(tensor.sum() for tensor in found), x)
+                assert torch.allclose(one, other)
+    runs = [graph.run for graph in graphs_of(compiled)]
+    assert runs
+    for run in runs:
+        assert run.why_slow is None, run.why_slow
+
+
+def graphs_of(compiled: Any) -> list[Any]:
+    items = [item for node in compiled.engine.program.nodes for item in node.items]
+    return [item.graph for item in items if isinstance(item, Call) and item.graph is not None]
+
+
+def test_a_graph_in_training_returns_what_the_program_returns() -> None:
+    model = layers()
+
+    def states(x: torch.Tensor) -> Any:
+        kept = {}
+        for number, layer in enumerate(model):
+            x = layer(x)
+            kept[f"{number}"] = x
+        if kept["0"] is kept["3"]:  # tells two results apart, after all calls
+            return x
+        return kept["3"] if model.training else kept
+
+    compiled = tintype.compile(states, backend="aot_eager")
+    x = torch.randn(2, 3)
+    for _ in range(3):
+        expected, found = states(x), compiled(x)
+        assert torch.equal(expected, found)
+        expected.sum().backward()
+        gradients = [parameter.grad.clone() for parameter in model.parameters()]
+        model.zero_grad()
+        found.sum().backward()
+        assert all(map(torch.allclose, gradients, [parameter.grad for parameter in model.parameters()]))
+        model.zero_grad()
+    (graph,) = graphs_of(compiled)
+    assert len(graph.outputs) == 1
+
+
+def test_a_result_that_is_what_went_in_is_told_apart_by_calls() -> None:
+    def same_or_not(x: torch.Tensor, dtype: torch.dtype) -> Any:
+        y = x.to(dtype)
+        z = x.contiguous()
+        return (y is x, z is x, y is z), y + z
+
+    compiled = tintype.compile(same_or_not, backend="aot_eager")
+    turned = torch.randn(2, 3).t()
+    for x in (torch.randn(2, 3), turned, torch.randn(3, 2, dtype=torch.float64), turned):
+        for dtype in (torch.float32, torch.float64):
+            expected, found = same_or_not(x, dtype), compiled(x, dtype)
+            assert expected[0] == found[0] and torch.equal(expected[1], found[1])

@@ -31,13 +31,16 @@ class Accesses(Looking):
         capture, namespace = self.capture, frame.globals
         if capture.reason is not None or (id(namespace), name) in capture.written:
             return self._shadow(namespace, name, value)
-        if is_library(namespace.get("__name__")) and (callable(value) or isinstance(value, ModuleType)):
+        if is_library(namespace.get("__name__")) and (callable(value) or issubclass(type(value), ModuleType)):
             if not _is_users_function(value):
                 return value
+        if capture.known_reads.get((id(namespace), name), NULL) is value:
+            return value
         source = Source("constant", namespace)
         if name in namespace:
-            if isinstance(value, ModuleType) and is_library(value.__name__):
+            if issubclass(type(value), ModuleType) and is_library(value.__name__):
                 return value
+            self._know(namespace, name, value)
             return capture.read_number(Source("item", name, source), value)
         capture.guard("absent", source, name)
         builtin = Source("constant", frame.builtins)
@@ -46,6 +49,12 @@ class Accesses(Looking):
         elif not isinstance(value, (type, types.BuiltinFunctionType)):  # somebody has put it there
             return capture.read_number(Source("item", name, builtin), value)
         return value
+
+    def _know(self, owner: Any, name: str, value: Any) -> None:
+        """From now on, reading this value there is nothing new."""
+        if type(value) not in (int, float):  # which may be numbers that vary, made for each read
+            self.capture.known_reads[id(owner), name] = value
+            self.capture.kept.append(owner)
 
     def on_read_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> Any:
         capture = self.capture
@@ -100,21 +109,24 @@ class Accesses(Looking):
         capture = self.capture
         if capture.reason is not None:
             return value
+        if value is not NULL and capture.known_reads.get((id(owner), name), NULL) is value:
+            return value
         kind = type(owner)
-        if isinstance(owner, torch.Tensor):
-            self._read_of_tensor(owner, name, value)
-        elif isinstance(owner, ModuleType):
-            self._read_of_python_module(owner, name, value)
-        elif isinstance(owner, type):
-            self._read_of_class_itself(owner, kind, name, value)
-        elif kind is super:
-            self._read_of_super(owner, name)
-        elif kind in PLAIN or kind is MethodType or isinstance(owner, types.BuiltinFunctionType):
-            pass
-        elif (id(owner), name) not in capture.written:
-            return self._read_of_instance(frame, owner, kind, name, value)
-        else:
-            return self._shadow(owner, name, value)
+        match self.kinds[kind]:
+            case "tensor":
+                self._read_of_tensor(owner, name, value)
+            case "module":
+                self._read_of_python_module(owner, name, value)
+            case "class":
+                self._read_of_class_itself(owner, kind, name, value)
+            case "super":
+                self._read_of_super(owner, name)
+            case "instance" | "container":
+                if (id(owner), name) not in capture.written:
+                    if value is not NULL and id(owner) in capture.sources:
+                        self._know(owner, name, value)
+                    return self._read_of_instance(frame, owner, kind, name, value)
+                return self._shadow(owner, name, value)
         return value
 
     def computes_attribute(self, frame: Frame, owner: Any, name: str) -> None:
@@ -143,7 +155,7 @@ class Accesses(Looking):
     def _guard_missing(self, owner: Any, source: Source | None, name: str) -> None:
         """Nobody has an attribute of that name: neither an object nor, of a module, its parameters and the like."""
         self._guard_not_own(owner, source, name)
-        if source is not None and isinstance(owner, torch.nn.Module):
+        if source is not None and issubclass(type(owner), torch.nn.Module):
             own, table = instance_dictionary(owner), Source("attribute", "__dict__", source)
             for part in _OWN_MODULE_TABLES:
                 if part in own and (id(own[part]), name) not in self.capture.written:
@@ -154,7 +166,7 @@ class Accesses(Looking):
         source = self.capture.sources.get(id(owner))
         if source is None:
             return
-        table = Source("attribute", "__dict__", source)
+        table = source.table
         if value is NULL:
             self.capture.guard("absent", table, name)
         elif name in owner.__dict__:
@@ -196,13 +208,17 @@ class Accesses(Looking):
     def read_of_class(self, owner: type, name: str) -> None:
         """An attribute that a class has, or one of its bases."""
         capture = self.capture
+        if capture.known_reads.get((id(owner), name), NULL) is owner:
+            return
+        capture.known_reads[id(owner), name] = owner
+        capture.kept.append(owner)
         capture.note_class(owner)
         for base in owner.__mro__:
             found = base.__dict__.get(name, NULL)
             if found is NULL:
                 continue
             if not is_library(base.__module__) and (id(base), name) not in capture.written:
-                table = Source("attribute", "__dict__", Source("constant", base))
+                table = Source("constant", base).table
                 if isinstance(found, FunctionType):
                     capture.guard("is", Source("item", name, table), found)
                     capture.register_parts(Source("item", name, table), found)
@@ -225,10 +241,10 @@ class Accesses(Looking):
         in_class = find_in_class(kind, name)
         if (id(own), name) in capture.written:
             return self._shadow(own, name, value)
-        table = None if source is None else Source("attribute", "__dict__", source)
+        table = None if source is None else source.table
         if name in own and not hasattr(type(in_class), "__set__"):
             return value if table is None else capture.read_number(Source("item", name, table), value)
-        if isinstance(owner, torch.nn.Module) and in_class is NULL and value is not NULL:
+        if in_class is NULL and value is not NULL and issubclass(kind, torch.nn.Module):
             for part in _OWN_MODULE_TABLES:
                 if name in own.get(part, ()):
                     if (id(own[part]), name) not in capture.written and table is not None:

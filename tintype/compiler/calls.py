@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import types
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,6 +13,7 @@ from tintype.compiler import known
 from tintype.compiler.expressions import Expression
 from tintype.compiler.sources import Source
 from tintype.interpret import Frame
+from tintype.interpret.decode import Decoded
 
 
 def without_modes(callable: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
@@ -39,15 +40,32 @@ def name_of(function: Any) -> str:
     return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or function)
 
 
-def passes_on(frame: Frame, entry: Any) -> bool:
-    """Whether an exception goes on from a handler: the end of a ``with`` that sets a mode of torch's back, and what
-    the compiler wrote to clean up."""
-    first, second = (frame.decoded.operations[entry.handler + step][0] for step in (0, 1))
-    if first == "copy" or "stop_iteration_error" in (first, second):
-        return True
-    if second != "with_except_start" or not 0 < entry.depth <= len(frame.stack):
+class Handler(NamedTuple):
+    """Where an exception goes. ``depth``: on the stack, behind what ends a ``with``; None: it is no end of one."""
+
+    depth: int | None
+    cleans_up: bool
+
+
+def handlers_at(decoded: Decoded, index: int) -> list[Handler]:
+    """Where an exception of an operation goes in a function, and what is raised again there; without what the
+    compiler wrote to clean up."""
+    found: list[Handler] = []
+    entry = decoded.handler_of(index) if index >= 0 else None
+    while entry is not None:
+        first, second = (decoded.operations[entry.handler + step][0] for step in (0, 1))
+        if first != "copy" and "stop_iteration_error" not in (first, second):
+            depth = entry.depth if second == "with_except_start" else None
+            found.append(Handler(depth, cleans_up(decoded, entry.handler)))
+        entry = decoded.handler_of(entry.handler)
+    return found
+
+
+def sets_a_mode_back(frame: Frame, handler: Handler) -> bool:
+    """Whether a handler is the end of a ``with`` that sets a mode of torch's back, which exceptions pass."""
+    if handler.depth is None or not 0 < handler.depth <= len(frame.stack):
         return False
-    leave = frame.stack[entry.depth - 1]
+    leave = frame.stack[handler.depth - 1]
     return type(leave) is MethodType and isinstance(leave.__self__, known.MODES)
 
 
@@ -56,9 +74,9 @@ _ENDS_AN_EXCEPTION = frozenset(
 )
 
 
-def cleans_up(frame: Frame, entry: Any) -> bool:
+def cleans_up(decoded: Decoded, start: int) -> bool:
     """Whether a handler is a ``finally`` that lets each exception go on."""
-    for name, _ in frame.decoded.operations[entry.handler :]:
+    for name, _ in decoded.operations[start:]:
         if name == "reraise":
             return True
         if name in _ENDS_AN_EXCEPTION or name.startswith("return"):

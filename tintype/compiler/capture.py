@@ -23,10 +23,10 @@ import torch
 from tintype.compiler import known
 from tintype.compiler.calls import (
     canonical,
-    cleans_up,
+    handlers_at,
     name_of,
-    passes_on,
     result_may_be_none,
+    sets_a_mode_back,
     shallow_copy,
     source_of_value,
     without_modes,
@@ -283,13 +283,15 @@ class Capture(Reads):
         found: bool | None = None
         frame = None if self.machine is None else self.machine.frame
         while frame is not None:
-            entry = frame.decoded.handler_of(frame.pc) if frame.pc >= 0 else None
-            while entry is not None:
-                if not passes_on(frame, entry):
-                    if not cleans_up(frame, entry):
+            place = (frame.decoded, frame.pc)
+            handlers = self._handlers.get(place)
+            if handlers is None:
+                handlers = self._handlers[place] = handlers_at(frame.decoded, frame.pc)
+            for handler in handlers:
+                if not sets_a_mode_back(frame, handler):
+                    if not handler.cleans_up:
                         return True
                     found = False
-                entry = frame.decoded.handler_of(entry.handler)  # who catches what is raised again there
             frame = frame.back
         return found
 
@@ -402,6 +404,7 @@ class Capture(Reads):
         """Note a write to something that was there before."""
         if self.reason is not None:
             return
+        self.known_reads.clear()
         self.identities.written(owner)
         try:
             place = self.expression(owner)
@@ -469,7 +472,7 @@ class Capture(Reads):
         self.machine = None
         for held in (self.kept, self.results, self.given, self._given_away):
             held.clear()
-        for table in (self.sources, self.values, self.originals, self.shadows):
+        for table in (self.sources, self.values, self.originals, self.shadows, self.known_reads):
             table.clear()
 
     def items(self) -> list[Any]:

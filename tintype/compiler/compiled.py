@@ -37,6 +37,7 @@ from tintype.compiler.writing import sizes_asked
 from tintype.errors import CaptureError, Location, RecompileError, RecompileWarning
 from tintype.interpret import Machine
 from tintype.ir.call_description import modes
+from tintype.ir.process_switches import collector_paused
 from tintype.symbolic.location import levels_to_the_user
 from tintype.trace.recorder import active_recorder
 
@@ -287,7 +288,8 @@ class Engine:
             _thread.depth -= 1
         if is_kept:
             capture.refuse_fixed_sizes()
-            outcome = self._keep(capture, result, policy.codes)
+            with collector_paused():
+                outcome = self._keep(capture, result, policy.codes)
             reasons = [item.words for item in failed]
             place = said(failed[0].guard.source) if failed else ""
             self.history.add(Captured(reasons, time.perf_counter() - started, outcome, place))

@@ -16,7 +16,7 @@ import torch
 
 from tintype import tree
 from tintype.aot.function import CachedGraphs, CompiledFunction
-from tintype.aot.runtime import CompiledFunctionNode, StateAccess
+from tintype.aot.runtime import CompiledFunctionNode, CompiledGraphs, StateAccess
 from tintype.aot.sizes import SizesThatVary
 from tintype.aot.varying import graphs_for_sizes
 from tintype.compiler.cuda_graphs import Replay
@@ -191,18 +191,35 @@ def simple_run(function: Any, entry: CachedGraphs, inputs: Sequence[Any]) -> Cal
         if is_so:
             return reason
     has_backward = compiled.backward is not None
-    if not all(_is_plain(plan, has_backward) for plan in recording.plans):
-        return "results that are views, inputs, or have another history than the graph's"
-    if has_backward and not torch.is_grad_enabled():
-        return "gradients that are recorded in a part of it"
     differentiable = set(recording.tangents)
-    if has_backward and any(plan.requires_grad != (plan.value in differentiable) for plan in recording.plans):
-        return "results without gradients"
+    more_of_results = {
+        "results that are views, inputs, or have another history than the graph's": not all(
+            _is_plain(plan, has_backward) for plan in recording.plans
+        ),
+        "gradients that are recorded in a part of it": has_backward and not torch.is_grad_enabled(),
+        "results without gradients": has_backward
+        and any(plan.requires_grad != (plan.value in differentiable) for plan in recording.plans),
+    }
+    for reason, is_so in more_of_results.items():
+        if is_so:
+            return reason if recording.writes else _whole_run(compiled, inputs) or reason
     if recording.writes:
         if has_backward or not _can_write(recording, inputs):
             return "writes that autograd sees, or to what is no plain tensor"
         return WritingRun(function, compiled, inputs)
     return _outputs_of(compiled, recording, has_backward, inputs)
+
+
+def _whole_run(compiled: CompiledGraphs, inputs: Sequence[Any]) -> Callable[..., Any] | None:
+    """All that ``aot`` does in a call of graphs that write to nothing, without finding the graphs by their inputs."""
+    if not all(type(value) in TENSORS for value in inputs):
+        return None
+    run, state = compiled.run, StateAccess(None)
+
+    def whole(*inputs: Any) -> Any:
+        return run(inputs, inputs, state)
+
+    return whole
 
 
 def _is_plain(plan: Any, has_backward: bool) -> bool:

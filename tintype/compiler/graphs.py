@@ -82,15 +82,18 @@ def make_graphs(
     and calls of which no graph can be made are done one by one."""
     ends = ends_of_graphs(items)
     start = after_double_backward(items)
+    uses = Uses(items)
     while start < len(items):
         end = start
         calls: list[Call] = []
         numbers: set[int] = set()
+        is_careful = writes = False
         while end < len(items):
             item = items[end]
             if is_part_of_graph(item):
                 assert isinstance(item, Call)
-                if (item.careful or any(call.careful for call in calls)) and _writes_any([*calls, item]):
+                is_careful, writes = is_careful or item.careful, writes or item.writes
+                if is_careful and writes:
                     break  # what raises an exception is done again, call by call
                 calls.append(item)
                 numbers.add(item.number)
@@ -100,7 +103,7 @@ def make_graphs(
             if end in ends:
                 break
         if calls:
-            calls[0].graph = made = graph_of(calls, items[end:], backend, value_of, free)
+            calls[0].graph = made = graph_of(calls, outputs_of(calls, end, uses), backend, value_of, free)
             if ahead and isinstance(made.run, FastRun):
                 made.run.prepare([value_of(expression) for expression in made.inputs])
         start = max(end, start + 1)
@@ -144,10 +147,6 @@ def _keeps_history(call: Call) -> bool:
     return given not in (("constant", False), ("constant", None))
 
 
-def _writes_any(calls: list[Call]) -> bool:
-    return any(call.writes for call in calls)
-
-
 def is_transparent(item: Item, numbers: set[int]) -> bool:
     """Whether a graph goes on behind an item: it asks for what is known, or whether a call of the graph returned."""
     if not isinstance(item, Guard):
@@ -172,7 +171,7 @@ def _is_plain(expression: Expression) -> bool:
 
 def graph_of(
     calls: list[Call],
-    later: list[Item],
+    outputs: list[int],
     backend: Backend,
     value_of: Callable[[Expression], Any],
     free: Collection[Any],
@@ -206,7 +205,6 @@ def graph_of(
         arguments = tuple(map(argument, call.arguments))
         keywords = {name: argument(value) for name, value in call.keywords.items()}
         nodes[("value", call.number)] = add_call(graph, call.function[1], arguments, keywords)
-    outputs = outputs_of(calls, later)
     graph.output(tuple(nodes[("value", number)] for number in outputs))
     module = GraphModule(torch.nn.Module(), graph)
     module.meta["unchecked_inputs"] = tuple(n for n, value in enumerate(inputs) if _is_unchecked(value, free))
@@ -238,16 +236,29 @@ def run_of(backend: Backend, module: GraphModule, examples: list[Any]) -> Callab
     return run
 
 
-def outputs_of(calls: list[Call], later: list[Item]) -> list[int]:
-    """What anything later may use: also another run, which goes on where a guard has another answer."""
-    used = {number for item in later for expression in expressions_of(item) for number in values_in(expression)}
-    for item in later:
-        if isinstance(item, Guard) and item.kind != "assumed":
-            used.update(number for source in item.sources for number in values_in(("source", source)))
+class Uses:
+    """Where the results of calls are used last among the items of a run, and where the last guard stands."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self.last: dict[int, int] = {}
+        self.last_guard = -1
+        for position, item in enumerate(items):
+            used = [number for expression in expressions_of(item) for number in values_in(expression)]
+            if isinstance(item, Guard) and item.kind != "assumed":
+                self.last_guard = position
+                used += [number for source in item.sources for number in values_in(("source", source))]
+            self.last.update(dict.fromkeys(used, position))
+
+
+def outputs_of(calls: list[Call], end: int, uses: Uses) -> list[int]:
+    """What anything from a position on may use: also another run, which goes on where a guard has another answer."""
     gone = {number for call in calls for number in call.frees}
-    may_miss = any(isinstance(item, Guard) and item.kind != "assumed" for item in later)
-    alive = {call.number for call in calls} - gone if may_miss else set()
-    return [call.number for call in calls if call.alias is None and call.number in used | alive]
+    may_miss = uses.last_guard >= end
+    return [
+        call.number
+        for call in calls
+        if call.alias is None and (uses.last.get(call.number, -1) >= end or (may_miss and call.number not in gone))
+    ]
 
 
 def _leaves(expression: Expression) -> list[Expression]:

@@ -21,9 +21,11 @@ _ABOUT_ONE = frozenset(
 def roots_among(guards: Iterable[Guard]) -> set[Any]:
     """The paths of the objects whose attributes guards ask for."""
     found: set[Any] = set()
+    seen: set[Any] = set()
     for guard in guards:
         step: Source | None = guard.source
-        while step is not None and step.parent is not None:
+        while step is not None and step.parent is not None and step.path not in seen:
+            seen.add(step.path)
             if step.kind == "attribute" and step.key == "__dict__":
                 found.add(step.parent.path)
             step = step.parent

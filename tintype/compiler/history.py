@@ -95,7 +95,7 @@ def failed_guards(candidates: list[Guard], args: Any, kwargs: Any, values: Any) 
     others: set[Any] = set()
     for guard in candidates:
         paths = [source.path for source in sources_of(guard)]
-        if any(path[:end] in others for path in paths for end in range(1, len(path) + 1)):
+        if any(part in others for path in paths for part in path.parts()):
             continue
         if not guard.holds(args, kwargs, values):
             failed.append(Failed(guard, guard.failure(args, kwargs, values), remedy_for(guard)))

@@ -45,7 +45,7 @@ class Identities:
     def registered(self, source: Source, value: Any) -> None:
         """An object that was there before is known from now on."""
         kind = type(value)
-        if isinstance(value, (torch.Tensor, type, ModuleType)):
+        if issubclass(kind, (torch.Tensor, type, ModuleType)):
             return
         self.capture.note_class(kind)
         self._seen.setdefault(kind, {})[id(value)] = source
@@ -100,6 +100,7 @@ class Identities:
             places = [other for other in others.values() if other.kind != "constant"]
         else:
             places = list(others.values())
+        places = [place for place in places if not self.capture.are_two(source, place)]
         if places and identity not in others:
             inline = any(place.root.kind == "value" or place.is_now for place in places)
             self.capture.guard("apart", source, tuple(places), inline)
@@ -110,16 +111,17 @@ class Identities:
         stack = list(values)
         while stack:
             value = stack.pop()
-            if type(value) in PLAIN or isinstance(value, (type, ModuleType)):
+            if type(value) in PLAIN or issubclass(type(value), (type, ModuleType)):
                 continue
-            if isinstance(value, CONTAINERS) and (is_deep or isinstance(value, (tuple, frozenset))):
+            if issubclass(type(value), CONTAINERS) and (is_deep or isinstance(value, (tuple, frozenset))):
                 stack += [*value, *value.values()] if isinstance(value, dict) else value
                 continue
             source = self.capture.sources.get(id(value))
             if source is None and id(value) in self.capture.values:
                 source = source_of_value(self.capture.values[id(value)])
             if source is not None:
-                found.append((torch.Tensor if isinstance(value, torch.Tensor) else type(value), value, source))
+                kind = type(value)
+                found.append((torch.Tensor if issubclass(kind, torch.Tensor) else kind, value, source))
         return found
 
 

@@ -362,7 +362,7 @@ def is_of_torch(function: Any) -> bool:
     if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
     owner = getattr(function, "__self__", None)
-    if isinstance(owner, torch.Tensor):
+    if issubclass(type(owner), torch.Tensor):  # an object may have a __class__ of its own, which runs code
         return True
     if isinstance(function, types.BuiltinFunctionType):
         if owner is torch._C._VariableFunctions:

@@ -36,11 +36,37 @@ from tintype.ir.call_values import PLAIN
 _ASKING_FOR_CLASSES = frozenset(["isinstance", "issubclass", "type", "callable", "is_tensor", "cast", "super"])
 
 
+class Kinds(dict[type, str]):
+    """What objects of a class are to those who watch them. A class is looked at once; its objects are not, whose
+    ``__class__`` may be found by code of their own."""
+
+    def __missing__(self, kind: type) -> str:
+        found = "plain" if kind in PLAIN else "instance"
+        for base, name in _KINDS.items():
+            if issubclass(kind, base):
+                found = name
+                break
+        self[kind] = found
+        return found
+
+
+_KINDS: dict[type, str] = {
+    torch.Tensor: "tensor",
+    types.ModuleType: "module",
+    type: "class",
+    super: "super",
+    types.BuiltinFunctionType: "callable",
+    MethodType: "callable",
+    **dict.fromkeys(CONTAINERS, "container"),
+}
+
+
 class Looking(Policy):
     """Notes what operations of the machine see of their operands."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
+        self.kinds = Kinds()
         self.classes_with_operators = ClassesWithOperators(known.is_users_class)
 
     def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> None:
@@ -102,10 +128,11 @@ class Looking(Policy):
     def look(self, operation: str, value: Any) -> None:
         """Something looks into a value natively."""
         kind = type(value)
-        if kind in PLAIN or isinstance(value, torch.Tensor) or operation in _ASKING_FOR_CLASSES:
+        sort = self.kinds[kind]
+        if sort == "plain" or sort == "tensor" or operation in _ASKING_FOR_CLASSES:
             return
         capture = self.capture
-        if isinstance(value, CONTAINERS):
+        if sort == "container":
             capture.look_into(value)
             if len(value) <= 64:
                 for item in value.values() if isinstance(value, dict) else value:

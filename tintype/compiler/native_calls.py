@@ -101,12 +101,12 @@ class NativeCalls(Accesses):
         if isinstance(callable, _UNBOUND) and arguments and isinstance(arguments[0], callable.__objclass__):
             bound: Any = callable
             return self.on_native_call(frame, bound.__get__(arguments[0]), arguments[1:], keywords)
-        if isinstance(callable, _BOUND) and isinstance(owner, (*CONTAINERS, *known.PLAIN_OWNERS)):
+        if isinstance(callable, _BOUND) and issubclass(type(owner), (*CONTAINERS, *known.PLAIN_OWNERS)):
             if callable.__name__ not in _OF_OBJECTS:
                 return self._call_method(callable, owner, arguments, keywords)
         if type(callable) is weakref.ref:
             return self._call_reference(callable)
-        if isinstance(owner, ContextVar):
+        if type(owner) is ContextVar:
             return self._call_of_context(callable, owner, arguments, keywords)
         if isinstance(callable, _CACHED):
             return self._call_cached(callable, arguments, keywords)

@@ -103,7 +103,7 @@ class CapturePolicy(NativeCalls):
         if has_hooks(module) or "forward" in module.__dict__:
             source = capture.sources.get(id(module))
             if source is not None:
-                own = Source("attribute", "__dict__", source)
+                own = source.table
                 names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
                 for name in names:
                     capture.read(Source("item", name, own), module.__dict__[name])
@@ -111,9 +111,11 @@ class CapturePolicy(NativeCalls):
             return machine.begin(frame, type(module).__call__, [module, *arguments], keywords)
         source = capture.sources.get(id(module))
         if source is not None:
-            capture.guard("hooks", Source("attribute", "__dict__", source), None)
-        for hooks in _HOOKS_OF_ALL:
-            capture.guard("length", Source("item", hooks, Source("constant", vars(module_calls))), 0)
+            capture.guard("hooks", source.table, None)
+        if not capture.is_called_unheard:
+            capture.is_called_unheard = True
+            for hooks in _HOOKS_OF_ALL:
+                capture.guard("length", Source("item", hooks, Source("constant", vars(module_calls))), 0)
         self.read_of_class(type(module), "forward")
         return machine.begin(frame, module.forward, arguments, keywords)
 

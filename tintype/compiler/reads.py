@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tintype.compiler import known
-from tintype.compiler.calls import without_modes
+from tintype.compiler.calls import Handler, without_modes
 from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
@@ -23,6 +23,7 @@ from tintype.compiler.trace import Call, Item, Segment
 from tintype.compiler.varying import Varying, promised_ranges, promised_sizes
 from tintype.errors import ConstraintViolationError, Location
 from tintype.interpret import Frame, Machine
+from tintype.interpret.decode import Decoded
 from tintype.ir.call_values import PLAIN, is_library
 from tintype.symbolic.location import is_internal
 
@@ -67,6 +68,7 @@ class Reads:
         self.given_answers: dict[Any, tuple[Any]] = {}
         self.given_shapes: dict[Any, torch.Size] = {}
         self.machine: Machine | None = None
+        self._begin_looking()
         self.is_over, self.heard = False, 0  # what dies then is no business of the program's; what torch told of
         self.segments = [Segment()]
         self.calls: list[Call] = []
@@ -93,6 +95,13 @@ class Reads:
         # context variables that are set: by token, the variable and its number
         self._tokens_of_context: dict[int, tuple[Any, int]] = {}
         self._count_of_tokens = 0
+
+    def _begin_looking(self) -> None:
+        """What is known of the program's code and of what it has read, so that it is not looked at again."""
+        self._handlers: dict[tuple[Decoded, int], list[Handler]] = {}  # by what code of the program raises
+        # what was read last of an object that is kept, by its identity and a name, unless the program writes
+        self.known_reads: dict[tuple[int, str], Any] = {}
+        self.is_called_unheard = False  # whether it is known that nothing listens to all modules
 
     # --- giving up -----------------------------------------------------------------------------------------------
 
@@ -152,6 +161,20 @@ class Reads:
         reader = known.READ_BY.get(getattr(function, "__name__", ""))
         if reader is not None:
             self._state_set[(reader, tuple(args[:-1]))] = args[-1]
+
+    def are_two(self, one: Source, other: Source) -> bool:
+        """Whether two places hold two objects whenever the guards hold: one of them is what a call in a graph has
+        made, which is a tensor of its own as long as metadata are the same."""
+        return self.whole_graphs and self.follows and (self._is_made(one) or self._is_made(other))
+
+    def _is_made(self, source: Source) -> bool:
+        if source.root.kind != "value":
+            return False
+        call = self.calls[source.root.key]
+        if call.step is not None or call.alias is not None:
+            return False
+        is_part = source.kind == "item" and source.parent is source.root
+        return call.gives_tensor if source.kind == "value" else is_part and call.tensors is not None
 
     # --- guards --------------------------------------------------------------------------------------------------
 
@@ -217,11 +240,11 @@ class Reads:
         self.identities.registered(source, value)
 
     def _guard_object(self, source: Source, value: Any, kind: type) -> None:
-        if isinstance(value, torch.Tensor):
+        if issubclass(kind, torch.Tensor):
             self._guard_tensor(source, value, kind)
         elif kind is FunctionType:
             self._guard_function(source, value)
-        elif isinstance(value, (*ITSELF, enum.Enum)):
+        elif issubclass(kind, (*ITSELF, enum.Enum)):
             self.guard("is", source, value)
         elif kind is MethodType:
             self.guard("type", source, kind)
@@ -234,7 +257,7 @@ class Reads:
                 part = getattr(value, name)
                 self.read(Source("attribute", name, source), part)
                 self.look_into(part)
-        elif isinstance(value, (staticmethod, classmethod, property)):
+        elif issubclass(kind, (staticmethod, classmethod, property)):
             self.guard("is", source, value)
             for name in ("__func__", "fget", "fset"):
                 function = getattr(value, name, None)
@@ -336,7 +359,7 @@ class Reads:
             self.guard("value", Source("attribute", "__mro__", Source("constant", kind)), kind.__mro__)
         for base in kind.__mro__:
             if known.is_users_class(base) and base.__dict__:
-                table = Source("attribute", "__dict__", Source("constant", base))
+                table = Source("constant", base).table
                 self.guard("members", table, (len(base.__dict__), next(reversed(base.__dict__))))
 
     def source_of(self, value: Any) -> Source | None:

@@ -8,7 +8,9 @@ answer that the recorded program rests on.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -21,10 +23,46 @@ from tintype.ir.call_values import PLAIN, same_value, value_key
 LOOKUP_ERRORS = (LookupError, AttributeError, TypeError, ValueError)
 
 
+class Path:
+    """What identifies a source: sources of one path have one object for it, which is cheap to look for in tables."""
+
+    __slots__ = ("__weakref__", "parent", "step")
+
+    def __init__(self, parent: Path | None, step: tuple[Any, ...]) -> None:
+        self.parent = parent
+        self.step = step
+
+    @staticmethod
+    def of(parent: Path | None, step: tuple[Any, ...]) -> Path:
+        """The path that goes one step further than another."""
+        found = _PATHS.get((parent, step))
+        if found is None:
+            with _MAKING_PATHS:  # two threads would make two
+                found = _PATHS.get((parent, step))
+                if found is None:
+                    found = _PATHS[parent, step] = Path(parent, step)
+        return found
+
+    def parts(self) -> Iterator[Path]:
+        """The path, and those that lead to it."""
+        path: Path | None = self
+        while path is not None:
+            yield path
+            path = path.parent
+
+    def steps(self) -> Iterator[tuple[Any, ...]]:
+        """Its steps, the last one first."""
+        return (path.step for path in self.parts())
+
+
+_PATHS: weakref.WeakValueDictionary[tuple[Path | None, tuple[Any, ...]], Path] = weakref.WeakValueDictionary()
+_MAKING_PATHS = threading.Lock()
+
+
 class Source:
     """One step of a path; ``path`` identifies it among the sources of a compiled function."""
 
-    __slots__ = ("is_now", "key", "kind", "parent", "path", "root")
+    __slots__ = ("_table", "is_now", "key", "kind", "parent", "path", "root")
 
     def __init__(self, kind: str, key: Any = None, parent: Source | None = None) -> None:
         self.kind = kind
@@ -36,10 +74,23 @@ class Source:
             own = (kind, tuple(map(_argument_key, key)))
         else:
             own = (kind, value_key(key))
-        self.path: tuple[Any, ...] = own if parent is None else (*parent.path, own)
-        self.root: Source = self if parent is None else parent.root
-        # whether it is what is there by now, after writes of the program
-        self.is_now: bool = kind == "now" or (parent is not None and parent.is_now)
+        self._table: Source | None = None
+        # is_now: whether it is what is there by now, after writes of the program
+        if parent is None:
+            self.path = Path.of(None, own)
+            self.root: Source = self
+            self.is_now: bool = kind == "now"
+        else:
+            self.path = Path.of(parent.path, own)
+            self.root = parent.root
+            self.is_now = kind == "now" or parent.is_now
+
+    @property
+    def table(self) -> Source:
+        """The dictionary of an object's attributes."""
+        if self._table is None:
+            self._table = Source("attribute", "__dict__", self)
+        return self._table
 
     def __repr__(self) -> str:
         return said(self)
@@ -218,7 +269,7 @@ class Guard:
             case "keys":
                 return f"tuple({name}) == {bind(expected)}"
             case "code":
-                return f"{bind(self.test)}({name})"
+                return _code_condition(name, expected, bind, self.test)
             case "absent":
                 return f"{literal(expected, bind)} not in {name}"
             case "members":  # what is new is the last one
@@ -391,6 +442,20 @@ def _value_condition(name: str, expected: Any, bind: Callable[[Any], str], test:
     if kind is tuple:  # most often the very same one
         return f"({name} is {bind(expected)} or {bind(test)}({name}))"
     return f"{bind(test)}({name})"
+
+
+def _code_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any], str], test: Any) -> str:
+    code, defaults, keyword_defaults, namespace = expected
+    if keyword_defaults is not None:  # which may have changed
+        return f"{bind(test)}({name})"
+    most_often = [
+        f"type({name}) is {bind(FunctionType)}",
+        f"{name}.__code__ is {bind(code)}",
+        f"{name}.__globals__ is {bind(namespace)}",
+        f"{name}.__defaults__ is {literal(defaults, bind)}",
+        f"{name}.__kwdefaults__ is None",
+    ]
+    return f"({' and '.join(most_often)} or {bind(test)}({name}))"
 
 
 def _read_code(name: str, read: str, arguments: tuple[Any, ...], bind: Callable[[Any], str]) -> str:

@@ -49,7 +49,7 @@ class Varying:
             return True
         if self.dynamic is True and shape.root.kind in _ARGUMENTS:
             return True
-        return (*shape.path, ("item", (int, dim))) in self.paths
+        return bool(self.paths) and Source("item", dim, shape).path in self.paths
 
     def any_size(self, tensor: torch.Tensor) -> bool:
         """Whether anything is to be asked about the sizes of a tensor."""
@@ -70,10 +70,10 @@ class Varying:
                 guard.kind == "value" and type(guard.expected) in (int, float) and type(found) is type(guard.expected)
             ):
                 self.paths.add(guard.source.path)
-                if any(step == ("attribute", (str, "shape")) for step in guard.source.path):
+                if any(step == ("attribute", (str, "shape")) for step in guard.source.path.steps()):
                     self.has_sizes = True
             elif guard.kind == "relation" and any(
-                step == ("attribute", (str, "shape")) for step in guard.source.path
+                step == ("attribute", (str, "shape")) for step in guard.source.path.steps()
             ):
                 self.paths.add(guard.source.path)  # a size beyond the range of a mark
                 self.has_sizes = True

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FEW_RUNS = 8
 # from so many children on, a node finds the right one in a table, and is not written anew for another one
 MANY_CHILDREN = 5
+# what is less than this is written where it is asked: a call takes longer
+FEW_STEPS = 4
 # of a graph, before they are a tuple
 FEW_INPUTS = 8
 
@@ -137,8 +139,8 @@ class Writer:
         """Functions for what is asked of several objects, and the lines with their calls."""
         bind, functions = self.program.bind, self.program.functions
         groups = [line[1] for line in self.lines if not isinstance(line, str)]
-        bodies = [group.body(bind) for group in groups]
-        counts = collections.Counter(bodies)
+        bodies = [group.body(bind) if len(group.steps) >= FEW_STEPS else "" for group in groups]
+        counts = collections.Counter(filter(None, bodies))
         shared = ""
         for body, count in counts.items():
             if body not in functions and count > 1:
@@ -318,12 +320,15 @@ class Writer:
 
     def _handed(self, *children: Node) -> list[str]:
         """What children are handed: results, and what they read that is at hand."""
-        below: set[str] = set().union(*(self.program.names_read(child) for child in children))
-        below |= self.program.names_of_sizes  # what a run that is taken over has rested on
-        needed = [name for name in sorted(self.defined) if name[0] in "vmc" or name in below]
+        always = ["args", "kwargs", "U"]
+        names = sorted(self.defined.difference(always))
+        below = set(self.program.names_of_sizes)  # what a run that is taken over has rested on
+        if any(name[0] not in "vmc" for name in names):
+            below = below.union(*(self.program.names_read(child) for child in children))
+        needed = [name for name in names if name[0] in "vmc" or name in below]
         for name in needed:
             self._use(name)
-        return ["args", "kwargs", "U", *(name for name in needed if name not in ("args", "kwargs", "U"))]
+        return [*always, *needed]
 
     def _go_on(self, function: str, parameters: list[str], condition: str, *, is_last: bool) -> None:
         call = f"{function}({', '.join(parameters)})"

@@ -42,7 +42,18 @@ class Decoded:
     It does not hold on to the code object, whose life ends its own.
     """
 
-    __slots__ = ("_bound", "delegating", "flow", "names", "offsets", "operations", "protected", "starts", "template")
+    __slots__ = (
+        "_bound",
+        "_lines",
+        "delegating",
+        "flow",
+        "names",
+        "offsets",
+        "operations",
+        "protected",
+        "starts",
+        "template",
+    )
 
     def __init__(self, code: CodeType, version: Version) -> None:
         self.operations: list[tuple[str, Any]] = []
@@ -50,6 +61,7 @@ class Decoded:
         self.names = local_names(code)
         self.delegating: set[int] = set()  # the yields that stand for `yield from`
         self._bound: dict[int, Bound] = {}
+        self._lines: list[int] | None = None
         self.flow: Any = None  # see flow.py, which fills it in when it is asked
         self.template: CodeType | None = None  # see tracebacks.py
         self.read(code, version)
@@ -103,6 +115,16 @@ class Decoded:
         """Where in the source each operation comes from: lines and columns."""
         all_positions = list(code.co_positions())
         return [all_positions[offset // 2] for offset in self.offsets]
+
+    def lines(self, code: CodeType) -> list[int]:
+        """The line of each operation; the first line of the code for one that has none."""
+        if self._lines is None:
+            line_of: dict[int, int] = {}
+            for start, end, line in code.co_lines():
+                if line is not None:
+                    line_of.update((offset, line) for offset in range(start, end, 2) if offset not in line_of)
+            self._lines = [line_of.get(offset, code.co_firstlineno) for offset in self.offsets]
+        return self._lines
 
     def bound(self, handlers: Mapping[str, Callable[..., Any]]) -> Bound:
         """The operations with functions in the place of names, kept for each table of handlers (none dies)."""

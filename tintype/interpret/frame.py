@@ -107,8 +107,7 @@ class Frame:
 
     @property
     def line(self) -> int:
-        offsets = self.decoded.offsets
-        return line_at(self.code, offsets[self.pc] if self.pc >= 0 else -1)
+        return self.decoded.lines(self.code)[self.pc] if self.pc >= 0 else line_at(self.code, -1)
 
     def copy(self) -> Frame:
         """The same state once more: values and cells are shared, stack and locals are not."""

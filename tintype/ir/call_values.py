@@ -29,6 +29,8 @@ def value_key(leaf: Any) -> Any:
     (False, False, True)
     """
     kind = type(leaf)
+    if kind is str or kind is int or kind is bool or leaf is None:
+        return (kind, leaf)
     if isinstance(leaf, float):
         return (kind, struct.pack("<d", leaf))
     if isinstance(leaf, complex):
