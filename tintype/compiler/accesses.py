@@ -342,7 +342,7 @@ class Accesses(Looking):
             return
         found = find_in_class(type(owner), name)
         if isinstance(found, property) or isinstance(find_in_class(type(owner), "__setattr__"), FunctionType):
-            if find_in_class(type(owner), "__setattr__") is not vars(torch.nn.Module)["__setattr__"]:
+            if isinstance(found, property) or not self._sets_as_modules_do(owner):
                 capture.give_up(f"{type(owner).__name__}.{name} is written by code that runs natively")
         if name in ("__dict__", "__class__"):
             capture.give_up(f"{name} of a {type(owner).__name__} is replaced")
@@ -350,10 +350,29 @@ class Accesses(Looking):
         if isinstance(value, Number):
             self._store(instance_dictionary(owner), name, value)
             self._put_plain(frame, self._store(owner, name, value))
-        own = instance_dictionary(owner)
+        self.note_written(owner, name)
+
+    def note_written(self, owner: Any, name: str) -> None:
+        """An attribute is the program's own from now on, wherever it is read."""
+        capture, own = self.capture, instance_dictionary(owner)
         capture.written.update(((id(owner), name), (id(own), name)))
         if isinstance(owner, torch.nn.Module):
             capture.written.update((id(own[part]), name) for part in _OWN_MODULE_TABLES if part in own)
+
+    @staticmethod
+    def _sets_as_modules_do(owner: Any) -> bool:
+        return find_in_class(type(owner), "__setattr__") is vars(torch.nn.Module)["__setattr__"]
+
+    def setter_of_module(self, frame: Frame, owner: Any, name: str, value: Any) -> Any:
+        """The setter of a property of a module that is interpreted, which ``Module.__setattr__`` calls; or None."""
+        if not isinstance(owner, torch.nn.Module) or not self._sets_as_modules_do(owner):
+            return None
+        found = find_in_class(type(owner), name)
+        is_registered = isinstance(value, (torch.nn.Parameter, torch.nn.Module))
+        if type(found) is not property or is_registered or not frame.machine.interprets(found.fset):
+            return None
+        self.read_of_class(type(owner), name)
+        return found.fset
 
     @staticmethod
     def _put_plain(frame: Frame, value: Any) -> None:

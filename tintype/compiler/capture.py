@@ -408,7 +408,7 @@ class Capture(Reads):
         self.identities.written(owner)
         try:
             place = self.expression(owner)
-            at = (kind, id(owner), name) if kind in ("attribute", "cell") else None
+            at = (kind, id(owner), name) if kind.endswith("attribute") or kind == "cell" else None
             made = tuple(self.expression_given_away(value, at) for value in values)
             named = self.expression(name) if kind == "item" else name
         except NotMadeError as error:

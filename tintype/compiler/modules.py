@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -29,6 +30,9 @@ class CompiledModule(torch.nn.Module):
         """The module that was compiled."""
         module: Any = self._tintype_engine.function
         return module
+
+    def __copy__(self) -> Any:
+        return compile_module(copy.copy(self.original), self._tintype_engine.options)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return compile_module, (self.original, self._tintype_engine.options)

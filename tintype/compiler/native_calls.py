@@ -9,6 +9,7 @@ import math
 import operator
 import types
 import weakref
+from collections.abc import Iterator
 from contextvars import ContextVar
 from types import FunctionType, ModuleType
 from typing import Any
@@ -96,7 +97,7 @@ class NativeCalls(Accesses):
     def _call_of_python(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         """Methods of Python's own objects, and what nobody knows."""
         if type(callable) is FunctionType and hasattr(callable, "engine") and hasattr(callable, "original"):
-            return frame.machine.call(original_of(callable), *arguments, **keywords)
+            return frame.machine.call(self.original_of(callable), *arguments, **keywords)
         owner = getattr(callable, "__self__", None)
         if isinstance(callable, _UNBOUND) and arguments and isinstance(arguments[0], callable.__objclass__):
             bound: Any = callable
@@ -114,6 +115,8 @@ class NativeCalls(Accesses):
             return self._plain_lookup(frame, owner, *arguments)
         if callable is _GETATTR_OF_MODULES:
             return self._module_attribute(frame, *arguments)
+        if callable is _SETATTR_OF_MODULES and id(arguments[0]) in self.capture.sources:
+            return self._set_in_module(*arguments)
         if callable is _APPLY and isinstance(arguments[0], type):
             return self._apply(*arguments, **keywords)
         if self._is_of_new_module(callable, arguments):
@@ -123,6 +126,13 @@ class NativeCalls(Accesses):
         if isinstance(callable, type) and self._is_plain_class(callable):
             return callable(*arguments, **keywords)
         return self._call_unknown(callable, owner, arguments, keywords)
+
+    def original_of(self, compiled: Any) -> Any:
+        """What a compiled function or module was made of, as something that is read."""
+        original, source = original_of(compiled), self.capture.source_of(compiled)
+        if source is not None:
+            self.capture.read(Source("attribute", "original", source), original)
+        return original
 
     def _prepare_numbers(self, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         """Numbers that vary are given to native code: it may keep them, or they are settled in place.
@@ -135,6 +145,8 @@ class NativeCalls(Accesses):
                 settled(callable.__self__)
         if not holds_number(arguments) and not holds_number(keywords):
             return NotImplemented
+        if callable is enumerate:  # C counts from what the number is now
+            arguments[1:], keywords = settled(arguments[1:]), settled(keywords)
         done = converted(self.capture, callable, arguments) if not keywords else NotImplemented
         if done is not NotImplemented or id(callable) in KEEPS_NUMBERS or known.is_of_torch(callable):
             return done
@@ -198,6 +210,15 @@ class NativeCalls(Accesses):
             raise
         return self.on_read_attribute(frame, module, name, value)
 
+    def _set_in_module(self, module: Any, name: str, value: Any) -> None:
+        """``super().__setattr__(name, value)`` in a module's class, and the method called by its name."""
+        if isinstance(find_in_class(type(module), name), property):
+            self.capture.give_up(f"{type(module).__name__}.{name} is written by code that runs natively")
+        kind = "attribute" if type(module).__setattr__ is _SETATTR_OF_MODULES else "module_attribute"
+        self.capture.effect(kind, module, name, (value,))
+        self.note_written(module, name)
+        _SETATTR_OF_MODULES(module, name, value)
+
     def _apply(self, kind: Any, *arguments: Any, **keywords: Any) -> Any:
         """A ``torch.autograd.Function``: called as it is, as part of graphs."""
 
@@ -230,7 +251,9 @@ class NativeCalls(Accesses):
                 if not isinstance(value, CONTAINERS) and machine.iter[type(value)]:
                     method = machine.iter.of(value)
                     if method is not None:
-                        arguments[position] = machine.call(method, value)
+                        value = arguments[position] = machine.call(method, value)
+                if callable is not iter and machine.next[type(value)]:
+                    arguments[position] = self._items_of(machine, value)
         if callable in (isinstance, issubclass) and _is_of_users_abc(arguments[1:]):
             self.capture.state_read(abc.get_cache_token, ())
         for value in (*arguments, *keywords.values()):
@@ -241,6 +264,16 @@ class NativeCalls(Accesses):
         if isinstance(result, KEYED) and id(result) not in self.capture.sources:
             self.capture.identities.used_as_keys(result)
         return result
+
+    def _items_of(self, machine: Any, iterator: Any) -> Iterator[Any]:
+        """The items of an iterator of the user's, whose method native code would run unseen."""
+        while True:
+            try:
+                method = None if self.capture.is_over else machine.next.of(iterator)
+                item = next(iterator) if method is None else machine.call(method, iterator)
+            except StopIteration:
+                return
+            yield item
 
     def on_create(self, frame: Frame, value: Any) -> None:
         if isinstance(value, KEYED) and self.capture.reason is None:
@@ -330,10 +363,11 @@ class NativeCalls(Accesses):
             )
         if name == "__setattr__" and isinstance(callable, (types.MethodWrapperType, types.WrapperDescriptorType)):
             target, attribute, value = arguments if len(arguments) == 3 else (owner, *arguments)
-            source = self.capture.source_of(target)
-            if source is not None:
-                self.capture.effect("attribute", target, attribute, (value,))
-                self.capture.written.add((id(target), attribute))
+            if self.capture.source_of(target) is not None:
+                is_plain = find_in_class(type(target), "__setattr__") is object.__dict__["__setattr__"]
+                kind = "attribute" if is_plain else "own_attribute"
+                self.capture.effect(kind, target, attribute, (value,))
+                self.note_written(target, attribute)
             return True
         return False
 
@@ -403,6 +437,7 @@ _OF_OBJECTS = (
     "__class__",
     "__init_subclass__",
 )
+_SETATTR_OF_MODULES: Any = vars(torch.nn.Module)["__setattr__"]
 _GETATTR_OF_MODULES: Any = vars(torch.nn.Module)["__getattr__"]
 _APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 # functions that modes don't hear

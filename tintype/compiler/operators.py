@@ -78,6 +78,7 @@ def table_with_operators(table: Mapping[str, Handler]) -> Mapping[str, Handler]:
         made["compare"] = functools.partial(compare, table["compare"])
         made["binary_subscript"] = functools.partial(subscript, table["binary_subscript"])
         made["store_subscript"] = functools.partial(store, table["store_subscript"])
+        made["store_attribute"] = functools.partial(store_attribute, table["store_attribute"])
         made["contains"] = functools.partial(contains, table["contains"])
         made["before_with"] = functools.partial(before_with, table["before_with"])
         for name, method in UNARY.items():
@@ -207,6 +208,16 @@ def store(plain: Handler, frame: Frame, argument: Any) -> Outcome:
         frame.stack.pop()
         return None
     return plain(frame, argument)
+
+
+def store_attribute(plain: Handler, frame: Frame, name: str) -> Outcome:
+    value, owner = frame.stack[-2:]
+    policy: Any = frame.machine.policy
+    setter = policy.setter_of_module(frame, owner, name, value)
+    if setter is None:
+        return plain(frame, name)
+    del frame.stack[-2:]
+    return frame.machine.begin(frame, setter, [owner, value], discarded=True)
 
 
 def compare(plain: Handler, frame: Frame, operation: Any) -> Outcome:

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from tintype.compiler import known
 from tintype.compiler.calls import without_modes
 from tintype.compiler.capture import Capture
-from tintype.compiler.markers import is_allowed, is_disabled, original_of
+from tintype.compiler.markers import is_allowed, is_disabled
 from tintype.compiler.native_calls import NativeCalls
 from tintype.compiler.numbers import (
     stripped,
@@ -23,10 +23,10 @@ from tintype.compiler.sources import Source
 from tintype.interpret import Frame
 from tintype.interpret.calling import call_class, call_object
 from tintype.interpret.frame import NULL
-from tintype.interpret.handlers.attributes import find_getter, load_attribute_hooked
+from tintype.interpret.handlers.attributes import find_getter, find_setter, load_attribute_hooked
 from tintype.interpret.lookup import find_in_class
 from tintype.interpret.policy import ASYNC_FLAGS, Caller, Outcome
-from tintype.interpret.stand_ins import call_globals
+from tintype.interpret.stand_ins import call_globals, call_next
 from tintype.symbolic.location import is_internal
 from tintype.trace.interpreted import _PASSES_ON, has_hooks
 
@@ -58,7 +58,7 @@ class CapturePolicy(NativeCalls):
 
     def caller_for(self, type_of_callable: type) -> Caller | None:
         if hasattr(type_of_callable, "is_compiled_by_tintype"):
-            return call_original
+            return self.call_original
         if issubclass(type_of_callable, torch.nn.Module):
             if type_of_callable.__call__ is torch.nn.Module.__call__:
                 return self.call_module
@@ -67,6 +67,12 @@ class CapturePolicy(NativeCalls):
         if known.is_users_class(type_of_callable):
             return self.call_object
         return None
+
+    def call_original(
+        self, frame: Frame, compiled: Any, arguments: list[Any], keywords: dict[str, Any] | None
+    ) -> Outcome:
+        """A compiled function that a compiled function calls is part of it."""
+        return frame.machine.begin(frame, self.original_of(compiled), arguments, keywords)
 
     def call_class(self, frame: Frame, kind: type, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
         """A class is called: which methods make the object is noted."""
@@ -91,6 +97,7 @@ class CapturePolicy(NativeCalls):
             globals: self.call_globals,
             setattr: self.call_setattr,
             delattr: self.call_setattr,
+            next: self.call_next,
         }
 
     # --- calls -----------------------------------------------------------------------------------------------------
@@ -189,12 +196,48 @@ class CapturePolicy(NativeCalls):
         self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None
     ) -> Outcome:
         owner, name, *values = arguments
+        setter = self._setter(frame, *arguments)
+        if setter is not None:
+            for method in ("__setattr__" if values else "__delattr__", name):
+                self.read_of_class(type(owner), method)
+            outcome = frame.machine.begin(frame, setter[0], [owner, *values] if setter[1] else arguments)
+            if isinstance(outcome, Frame):
+                outcome.finish = _nothing
+            return outcome
         self.on_write_attribute(frame, owner, name, values[0] if values else NULL)
         if self.capture.source_of(owner) is not None:
             arguments = [stripped(argument) for argument in arguments]
         called(*arguments)
         frame.stack.append(None)
         return None
+
+    def _setter(self, frame: Frame, owner: Any, name: str, *values: Any) -> tuple[Any, bool] | None:
+        """The interpreted function that ``setattr`` or ``delattr`` calls, and whether it is a property's."""
+        if not values:
+            return find_setter(frame, owner, name, "__delattr__", "fdel")
+        found = find_setter(frame, owner, name, "__setattr__", "fset")
+        if found is None and (setter := self.setter_of_module(frame, owner, name, values[0])) is not None:
+            return setter, True
+        return found
+
+    def call_next(self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
+        """``next`` of an iterator of the user's, with or without a default."""
+        machine = frame.machine
+        if len(arguments) != 2 or keywords or not machine.next[type(arguments[0])]:
+            return call_next(frame, called, arguments, keywords)
+        method = machine.next.of(arguments[0])
+        if method is None:
+            return call_next(frame, called, arguments, keywords)
+        try:
+            value = machine.call(method, arguments[0])
+        except StopIteration:
+            value = arguments[1]
+        frame.stack.append(value)
+        return None
+
+
+def _nothing(frame: Frame, value: Any) -> None:
+    """What ``setattr`` gives."""
 
 
 class Hearing(TorchFunctionMode):
@@ -206,11 +249,6 @@ class Hearing(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.capture.torch_call(func, args, kwargs or {})
-
-
-def call_original(frame: Frame, compiled: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
-    """A compiled function that a compiled function calls is part of it."""
-    return frame.machine.begin(frame, original_of(compiled), arguments, keywords)
 
 
 # hooks that are called by all modules

@@ -6,6 +6,8 @@ import collections
 from types import CellType
 from typing import Any
 
+import torch
+
 _GONE = object()
 Log = list[tuple[Any, ...]]
 
@@ -13,6 +15,38 @@ Log = list[tuple[Any, ...]]
 def set_attribute(log: Log, owner: Any, name: str, value: Any) -> None:
     log.append((_put_attribute, owner, name, getattr(owner, name, _GONE)))
     setattr(owner, name, value)
+
+
+def set_own_attribute(log: Log, owner: Any, name: str, value: Any) -> None:
+    log.append((_put_own_attribute, owner, name, instance_value(owner, name)))
+    object.__setattr__(owner, name, value)
+
+
+def set_module_attribute(log: Log, owner: Any, name: str, value: Any) -> None:
+    log.append((_put_module_attribute, owner, name, getattr(owner, name, _GONE)))
+    torch.nn.Module.__setattr__(owner, name, value)
+
+
+def instance_value(owner: Any, name: str) -> Any:
+    """An attribute, past what the class of the object does about it."""
+    try:
+        return object.__getattribute__(owner, name)
+    except AttributeError:
+        return _GONE
+
+
+def _put_own_attribute(owner: Any, name: str, value: Any) -> None:
+    if value is _GONE:
+        object.__delattr__(owner, name)
+    else:
+        object.__setattr__(owner, name, value)
+
+
+def _put_module_attribute(owner: Any, name: str, value: Any) -> None:
+    if value is _GONE:
+        torch.nn.Module.__delattr__(owner, name)
+    else:
+        torch.nn.Module.__setattr__(owner, name, value)
 
 
 def remove_attribute(log: Log, owner: Any, name: str) -> None:
@@ -122,6 +156,8 @@ def take_back(log: Log) -> None:
 HELPERS = {
     "_attribute": set_attribute,
     "_attribute_gone": remove_attribute,
+    "_own_attribute": set_own_attribute,
+    "_module_attribute": set_module_attribute,
     "_item": set_item,
     "_item_gone": remove_item,
     "_method": call_method,

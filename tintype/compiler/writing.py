@@ -472,6 +472,8 @@ class Writer:
         match effect.kind, effect.deletes:
             case "attribute", False:
                 self.emit(f"setattr({owner}, {name}, {value})")
+            case (("own_attribute" | "module_attribute"), False):
+                self.emit(f"_{effect.kind}([], {owner}, {name}, {value})")
             case "attribute", True:
                 self.emit(f"delattr({owner}, {name})")
             case "item", False:
