@@ -305,3 +305,21 @@ def test_sizes_that_were_static_stay_so_in_the_part_that_was_done() -> None:
     for size in (4, 4, 5, 5, 6, 7, 4):
         x = torch.ones(size)
         assert torch.equal(compiled(x), x * size * size) and State.total == size
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: {n}, lambda n: {n: 1}, lambda n: frozenset([n]), lambda n: {(n, 1): n}, lambda n: [{n, 9}]]
+)
+def test_keys_that_vary_are_plain_numbers_for_the_caller(make: Any) -> None:
+    compiled = tintype.compile(lambda x, n: (x, make(n)))
+    for n in (1, 2, 3, 4):
+        found = compiled(torch.ones(1), n)[1]
+        stack: list[Any] = [found]
+        seen: list[type] = []
+        while stack:
+            item = stack.pop()
+            if isinstance(item, (set, frozenset, tuple, list, dict)):
+                stack.extend(item)
+            else:
+                seen.append(type(item))
+        assert found == make(n) and set(seen) == {int}

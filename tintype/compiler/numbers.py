@@ -236,6 +236,10 @@ def replace_in_objects(value: Any, known: Any, seen: set[int] | None = None) -> 
     if id(value) in seen or id(value) in known or isinstance(value, (str, bytes, torch.Tensor, type)):
         return value
     seen.add(id(value))
+    if type(value) is slice:
+        return stripped(value)
+    if type(value) in (set, frozenset) or (type(value) is dict and any(map(holds_number, value))):
+        return _with_plain_keys(value, known, seen)
     if isinstance(value, dict):
         for key, item in list(dict.items(value)):
             if (new := replace_in_objects(item, known, seen)) is not item:
@@ -252,6 +256,21 @@ def replace_in_objects(value: Any, known: Any, seen: set[int] | None = None) -> 
     attributes = getattr(value, "__dict__", None)
     if isinstance(attributes, dict) and attributes is not value:
         replace_in_objects(attributes, known, seen)
+    return value
+
+
+def _with_plain_keys(value: Any, known: Any, seen: set[int]) -> Any:
+    """The same for a set or a dictionary, whose keys were pinned when they were hashed."""
+    if type(value) is dict:
+        pairs = [(stripped(key), replace_in_objects(item, known, seen)) for key, item in value.items()]
+        value.clear()
+        value.update(pairs)
+    elif any(map(holds_number, value)):
+        items = [stripped(item) for item in value]
+        if type(value) is frozenset:
+            return frozenset(items)
+        value.clear()
+        value.update(items)
     return value
 
 
