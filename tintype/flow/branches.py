@@ -24,6 +24,7 @@ from tintype.flow.ends import (
 from tintype.flow.iterators import LostIterator, NotCopiedError, copied_iterator, progress_of
 from tintype.flow.journal import Notes
 from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
+from tintype.flow.modes import Modes, ModesAt, joined
 from tintype.flow.raising_arms import ArmRaisedError, assert_not_taken, is_raised_by_program, refuse_caught
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
 from tintype.interpret.flow import END, Flow, flow_of
@@ -73,12 +74,16 @@ def recording() -> Recorder:
 class Arm:
     """One arm: a copy of the frame that goes its own way."""
 
-    def __init__(self, policy: FlowPolicy, frame: Frame, start: Start, stops: frozenset[int]) -> None:
+    def __init__(
+        self, policy: FlowPolicy, frame: Frame, start: Start, stops: frozenset[int], modes_at: ModesAt
+    ) -> None:
         self.policy = policy
         self.original = frame
         self.start = start
         self.stops = stops
         self.frame: Frame
+        self.modes_at = modes_at
+        self.modes_after: ModesAt = {}
         self.notes: Notes
         self.end: End
 
@@ -86,6 +91,9 @@ class Arm:
         """Run it; gives values that may become results."""
         self.frame = arm = copied_frame(self.original)
         begun = [(value, progress_of(value)) for value in arm.stack]
+        before = Modes()
+        if isinstance(self.start, int) and self.start in self.modes_at:
+            self.modes_at[self.start].restore(self.location)
         with self.policy.journal.taking_notes(self.original) as self.notes:
             try:
                 self.end = self._run(arm)
@@ -93,6 +101,11 @@ class Arm:
                 if is_raised_by_program(error):
                     raise ArmRaisedError(self, error) from error
                 raise
+        if isinstance(self.start, End):
+            self.modes_after = {label: self.modes_at.get(label, before) for label in self.end.labels}
+        else:
+            self.modes_after = self.end.modes or dict.fromkeys(self.end.labels, Modes())
+        before.restore(self.location)
         self._give_back_iterators(begun)
         return self._candidates()
 
@@ -101,7 +114,7 @@ class Arm:
             arm.result = self.start.value
             return End(frozenset({END}))
         if isinstance(self.start, End):
-            labels, selector = self.start
+            labels, selector, _ = self.start
             drop_above(arm, labels)
             recorder = recording()
             assert isinstance(recorder, InnerRecorder)
@@ -189,6 +202,7 @@ class Branch:
         self.flow: Flow = flow_of(frame.code)
         self.predicate = predicate
         self.starts = starts
+        self.modes_at: ModesAt = {}  # that its arms begin with
         self.merger: Merger
         self.build: Callable[[Sequence[Any]], End]
         self.location = location_of(frame)
@@ -231,6 +245,7 @@ class Branch:
         elsewhere = End(others, None if len(others) == 1 else end.selector)
         following = Branch(self.policy, self.frame, goes_on_at(end, meeting), (meeting, elsewhere))
         following.location = self.location
+        following.modes_at = end.modes
         return following.run(END)
 
     def _shares_what_follows(self) -> bool:
@@ -249,7 +264,7 @@ class Branch:
         return end
 
     def _try(self, stops: frozenset[int]) -> End | None:
-        arms = [Arm(self.policy, self.frame, start, stops) for start in self.starts]
+        arms = [Arm(self.policy, self.frame, start, stops, self.modes_at) for start in self.starts]
 
         def agree() -> Sequence[tuple[Any, Any]]:
             meet = arms[0].end.label is not None and arms[0].end.label == arms[1].end.label
@@ -309,9 +324,10 @@ class Branch:
             values = [arm.frame.result if arm.end.returns else ABSENT for arm in (first, second)]
             result = self._merged(values[0], values[1], "the function returns", first, second)
         places = self._merge_places(first, second)
+        modes = joined((first.modes_after, second.modes_after), self.location)
         self._check_sharing(first, second)
 
-        frame, policy = self.frame, self.policy  # not the branch, which holds this function
+        frame, policy, location = self.frame, self.policy, self.location  # not the branch, which holds this function
 
         def build(results: Sequence[Any]) -> End:
             for slot, builder in locals_.items():
@@ -322,7 +338,10 @@ class Branch:
                 write_merged(policy, place, part(results))
             if result is not None:
                 frame.result = result(results)
-            return End(labels, None if selector is None else selector(results))
+            if len(labels) == 1:
+                modes[next(iter(labels))].restore(location)
+                return End(labels)
+            return End(labels, None if selector is None else selector(results), modes)
 
         return build
 

@@ -46,6 +46,7 @@ class End(NamedTuple):
 
     labels: frozenset[int]
     selector: Any = None
+    modes: Any = None  # by the label, where there are several; None: those that the thread has
 
     @property
     def label(self) -> int | None:

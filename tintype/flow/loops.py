@@ -15,6 +15,7 @@ from tintype.flow.journal import Notes
 from tintype.flow.loop_exits import LoopExits
 from tintype.flow.memory import Memory
 from tintype.flow.merging import KINDS, like
+from tintype.flow.modes import Modes, ModesAt, joined
 from tintype.interpret import NULL, Frame
 from tintype.interpret.flow import END, Flow, Loop, flow_of
 from tintype.ops.while_loop import while_loop
@@ -89,6 +90,7 @@ class RecordedLoop:
         self.positions: list[int] = []  # of the leaves that are carried
         self._entered: list[Any] = []  # the leaves, as the step has them that runs
         self.memory = Memory()
+        self.modes_at: ModesAt = {}  # where it is left
         self._values: dict[Any, Any] = {}
         # why variables have no value after a step
         self._missing: dict[int, BaseException] = {}
@@ -205,6 +207,7 @@ class RecordedLoop:
         if stops is None:
             stops = frozenset({self.loop.header, *self.exits} - {END})
         self.policy.steps.append((step.code, step.depth))
+        before = Modes()
         try:
             with self.policy.journal.taking_notes(self.frame, repeats=True) as notes:
                 for key, place in self.variables.places.items():
@@ -213,6 +216,10 @@ class RecordedLoop:
                 end = self.policy.run_region(step, begin if start is None else start, stops, again=True)
         finally:
             self.policy.steps.pop()
+        after_step = end.modes or dict.fromkeys(end.labels, Modes())
+        before.restore(self.location)
+        without = {} if self.without_steps is None else {self.without_steps: before}
+        self.modes_at = joined(({self.loop.header: before, **without}, self.modes_at, after_step), self.location)
         self._learn(end, notes)
         self._missing.update(step.missing or {})
         after: dict[Any, Any] = {slot: step.locals[slot] for slot in self.variables.slots}
@@ -338,6 +345,8 @@ class RecordedLoop:
         if selector is None:
             if not self.left_at:
                 raise refuse("a loop that the data decide is never left", self.location)
+            if self.left_at[0] in self.modes_at:
+                self.modes_at[self.left_at[0]].restore(self.location)
             return End(frozenset({self.left_at[0]}))
         return self._choose(selector, self.left_at, self.frame)
 
@@ -352,6 +361,7 @@ class RecordedLoop:
         join = self.flow.common_join(labels)
         branch = Branch(self.policy, frame, selector == labels[0], (first, second))
         branch.location = self.location
+        branch.modes_at = self.modes_at
         return branch.run(join)
 
     def _start(self, label: int, frame: Frame) -> Start:

@@ -25,6 +25,12 @@ from tintype.ir.regions import GRAD_MODES, Autocast, Region
 from tintype.symbolic.location import caller_of, program_caller
 from tintype.trace.lost_gradients import LostGradients
 
+# as they are while no capture listens to who asks
+is_grad_enabled = torch.is_grad_enabled
+is_inference_mode_enabled = torch.is_inference_mode_enabled
+is_autocast_enabled = torch.is_autocast_enabled
+get_autocast_dtype = torch.get_autocast_dtype
+
 
 class Modes:
     """The modes of one recorder, and where in its graph they changed."""
