@@ -246,6 +246,18 @@ def test_table_with_one_entry() -> None:
     assert_same(decomposed.module()(value), program.module()(value))
 
 
+def test_decomposition_that_branches_with_torchs_cond() -> None:
+    """Which asks torch's compiler outside of captures."""
+
+    def relu(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    program = tintype.export(lambda x: x.relu() + 1, (torch.ones(3),))
+    decomposed = program.run_decompositions({torch.ops.aten.relu.default: relu}).module()
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(decomposed(x), (x.sin() if x.sum() > 0 else x.cos()) + 1)
+
+
 def test_decomposition_that_makes_constants() -> None:
     def relu(value: torch.Tensor) -> torch.Tensor:
         return torch.maximum(value, torch.tensor(0.0))

@@ -185,3 +185,27 @@ def test_a_loop_that_may_have_no_step_says_so() -> None:
     assert torch.equal(program.module()(x[:1]), x[0])
     with pytest.raises(RuntimeError, match="a loop of the program has no step for these sizes"):
         theirs(x[:1])
+
+
+def test_functions_of_attention_return_their_results_themselves() -> None:
+    """Torch's own attention takes what they return for a tensor."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def attention(query: torch.Tensor) -> torch.Tensor:
+        return flex_attention(query, query, query, score_mod=lambda score, b, h, i, j: score + (i - j))
+
+    query = torch.randn(1, 2, 16, 8)
+    program = tintype.export(attention, (query,))
+    theirs = tintype.interop.to_torch(program)
+    for other in (theirs, tintype.interop.to_torch(tintype.interop.from_torch(theirs))):
+        torch.testing.assert_close(other.module()(query), program.module()(query))
+
+
+def test_quantized_tensors_are_refused() -> None:
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()
+
+    program = tintype.export(rounded, (torch.ones(3),))
+    with pytest.raises(tintype.InvalidRequestError, match=r"torch\.qint8, which torch's programs can't") as caught:
+        tintype.interop.to_torch(program)
+    assert caught.value.location is not None and caught.value.remedy

@@ -123,6 +123,16 @@ def test_lists_that_are_written_to(stage: str) -> None:
     assert_like_eager(Lists(), [(X,), (X * 2,)], stages=(stage,), gradients=False)
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_empty_list_is_written_to(stage: str) -> None:
+    def nothing_to_write(x: torch.Tensor) -> torch.Tensor:
+        add_to_all([], 3.0)
+        return x + 1
+
+    program = at_stage(stage, nothing_to_write, (X,))
+    assert torch.equal(program.module()(X), X + 1)
+
+
 def test_a_list_whose_tensors_share_memory_is_refused() -> None:
     def overlapping(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
@@ -178,3 +188,31 @@ def test_memory_that_is_apart_may_be_read(model) -> None:
     given, wanted = w.clone(), w.clone()
     torch.testing.assert_close(tintype.export(model, (w.clone(),)).module()(given), model(wanted))
     torch.testing.assert_close(given, wanted)
+
+
+@torch.library.custom_op("tests_auto_functionalized::sum_into", mutates_args={"total"})
+def sum_into(x: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
+    if total is not None:
+        total.copy_(x.sum())
+    return x * 3
+
+
+@sum_into.register_fake
+def _(x: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_torchs_programs_leave_out_what_would_be_written_to() -> None:
+    """Torch's operator asks for all that would be written to by name."""
+
+    def both(x: torch.Tensor, total: torch.Tensor) -> Any:
+        return sum_into(x), sum_into(x, total), total + 1
+
+    program = tintype.export(both, (X, torch.zeros(())))
+    nodes = program.graph.find_nodes(op="call_function", target=target)
+    for node in nodes:  # as programs have it that were made elsewhere
+        node.kwargs = {name: value for name, value in node.kwargs.items() if value is not None}
+    theirs = tintype.interop.to_torch(program).module()
+    totals = torch.zeros(()), torch.zeros(())
+    torch.testing.assert_close(theirs(X, totals[0]), both(X, totals[1]))
+    assert torch.equal(*totals)

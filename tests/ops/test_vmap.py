@@ -91,6 +91,26 @@ def test_batches_of_another_dimension_and_nested_ones() -> None:
     torch.testing.assert_close(program(x), expected)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: tintype.map(lambda value: value * 2 + r.sum(), r),
+        lambda r: tintype.scan(running, r.sum(), r)[1],
+        lambda r: tintype.associative_scan(lambda a, b: a * b, r, dim=0),
+    ],
+    ids=["map", "scan", "associative_scan"],
+)
+def test_results_lie_in_memory_as_in_eager_mode(function: Callable[[torch.Tensor], Any]) -> None:
+    def batched(x: torch.Tensor) -> Any:
+        return torch.vmap(function)(x)
+
+    x = torch.randn(4, 3)
+    result = tintype.export(batched, (x,)).module()(x)
+    assert result.stride() == batched(x).stride()
+    viewed = tintype.export(lambda x: batched(x).view(-1), (x,)).module()
+    torch.testing.assert_close(viewed(x), batched(x).view(-1))
+
+
 def test_torchs_rules_are_as_they_were() -> None:
     operators = [torch.ops.higher_order.cond, torch.ops.higher_order.while_loop, torch.ops.higher_order.map_impl]
     before = [dict(operator.functorch_table) for operator in operators]

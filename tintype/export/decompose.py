@@ -20,7 +20,7 @@ from tintype.ir.graph import graph_module, output_node, placeholders
 from tintype.ir.names import free_name
 from tintype.ir.node_sources import note_sources
 from tintype.ir.operator_facts import facts_of
-from tintype.ir.process_switches import collector_paused
+from tintype.ir.process_switches import collector_paused, compiling
 from tintype.ir.signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -113,7 +113,23 @@ def _decomposed_by(
     with collector_paused():
         if not of_user and len(chosen) == len(defaults):
             return _decompose(program, None, preserve)
+        chosen = {
+            operator: _as_in_a_capture(given) if operator in of_user and not is_torchs(given) else given
+            for operator, given in chosen.items()
+        }
         return _decompose(program, chosen, preserve, of_user=of_user, learned=learned)
+
+
+def _as_in_a_capture(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's decomposition that runs as a model does while it is captured: ``torch.cond`` and its kin record their
+    functions there, where torch's compiler would be asked otherwise."""
+
+    @functools.wraps(decomposition)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        with compiling():
+            return decomposition(*args, **kwargs)
+
+    return decompose
 
 
 def decompose_partly(

@@ -110,7 +110,8 @@ def _map(interpreter: Any, function: Any, xs: Sequence[Any], args: Sequence[Any]
     batched_function = _vmapped(interpreter, function, dims)
     with interpreter.lower():
         result = higher_order.map_impl(batched_function, tuple(x for x, _ in rows), tuple(v for v, _ in others))
-    return _together(interpreter, result, 1)
+        result = _batch_in_front(result)
+    return _together(interpreter, result)
 
 
 def _scan(
@@ -123,10 +124,9 @@ def _scan(
     batched_combine = _vmapped(interpreter, combine, dims)
     with interpreter.lower():
         results = higher_order.scan(batched_combine, carried, [x for x, _ in rows], tuple(v for v, _ in others))
-    count = len(carried)
-    return type(results)(
-        [*_together(interpreter, list(results[:count]), 0), *_together(interpreter, list(results[count:]), 1)]
-    )
+        count = len(carried)
+        results = type(results)([*results[:count], *_batch_in_front(list(results[count:]))])
+    return _together(interpreter, results)
 
 
 def _associative_scan(interpreter: Any, combine: Any, xs: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
@@ -137,7 +137,8 @@ def _associative_scan(interpreter: Any, combine: Any, xs: Sequence[Any], additio
     with interpreter.lower():
         moved = [x.movedim(0, 1) for x in rows]
         results = higher_order.associative_scan(batched_combine, moved, tuple(value for value, _ in others))
-    return _together(interpreter, results, 1)
+        results = _batch_in_front(results)
+    return _together(interpreter, results)
 
 
 def _while_loop(
@@ -160,7 +161,7 @@ def _while_loop(
 
     with interpreter.lower():
         results = higher_order.while_loop(goes_on, body, carried, tuple(value for value, _ in others))
-    return _together(interpreter, results, 0)
+    return _together(interpreter, results)
 
 
 # --- batches ---------------------------------------------------------------------------------------------
@@ -197,10 +198,19 @@ def _batched(interpreter: Any, value: Any) -> Any:
         return plain.expand(interpreter.batch_size(), *plain.shape).clone()
 
 
-def _together(interpreter: Any, results: Any, dim: int) -> Any:
+def _batch_in_front(results: Any) -> Any:
+    """Stacked rows of batches as batches of stacked rows, laid out in memory as in eager mode, where the rows are
+    stacked behind the batch: what follows may view them or ask for strides."""
+    return tree.map_leaves(
+        lambda value: value.movedim(1, 0).contiguous() if isinstance(value, torch.Tensor) else value, results
+    )
+
+
+def _together(interpreter: Any, results: Any) -> Any:
+    """Results with the batch in front as values of the transform."""
     level = interpreter.level()
     return tree.map_leaves(
-        lambda value: functorch._add_batch_dim(value, dim, level) if isinstance(value, torch.Tensor) else value,
+        lambda value: functorch._add_batch_dim(value, 0, level) if isinstance(value, torch.Tensor) else value,
         results,
     )
 

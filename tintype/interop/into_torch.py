@@ -47,9 +47,10 @@ from tintype.interop.torch_names import (
     refuse_state_names,
 )
 from tintype.ir import signature as ours
-from tintype.ir.graph import add_placeholder, is_pure, meta_of, placeholders
+from tintype.ir.graph import add_placeholder, is_pure, location_of, meta_of, placeholders
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operator_facts import has_effect
+from tintype.ops.auto_functionalized import written_names
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.bits import bitwise
 from tintype.symbolic.bridge import from_torch as our_number
@@ -58,6 +59,7 @@ from tintype.transforms.layouts import views_by_layout
 from tintype.tree.subclasses import has_parts
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_QUANTIZED = frozenset({torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 ROOT_KEY = "L__self__"  # what torch calls the root in a node's module stack
 
 
@@ -151,7 +153,7 @@ class Translation:
                     node.op,
                     torch.ops.aten.reshape.default if node in by_layout else _their_target(node.target),
                     torch.fx.node.map_arg(node.args, values.__getitem__),
-                    torch.fx.node.map_arg(node.kwargs, values.__getitem__),
+                    torch.fx.node.map_arg(_their_kwargs(node), values.__getitem__),
                     name=node.name,
                 )
                 _keep_effects(node)
@@ -201,7 +203,7 @@ class Translation:
     def value(self, value: Any, node: Node) -> Any:
         """A node's value in torch's terms."""
         if type(value) is FakeTensor:
-            return self._tensor(value)
+            return self._tensor(value, node)
         if isinstance(value, _SYMBOLIC):
             return self.numbers.number(our_number(value))
         if isinstance(value, (list, tuple)):
@@ -210,8 +212,15 @@ class Translation:
             return their_signature.CustomObjArgument(node.name, value._type().qualified_name())
         return value
 
-    def _tensor(self, fake: FakeTensor) -> torch.Tensor:
+    def _tensor(self, fake: FakeTensor, node: Node) -> torch.Tensor:
         info = fake.info
+        if info.dtype in _QUANTIZED:
+            raise InvalidRequestError(
+                f"{node.name} is a tensor of {info.dtype}, which torch's programs can't describe",
+                location=location_of(node),
+                remedy="keep the program in tintype, or quantize with operators of torch.ops.quantized_decomposed "
+                "(torchao's pt2e), which keep plain integers",
+            )
         number = self.numbers.number
         # what the mode itself would do, without its dispatch: this is most of a translation's time
         described = torch.empty_strided(
@@ -375,6 +384,15 @@ def _check_call(node: Node) -> None:
                 f"the program writes with {called} to a tensor of its own, of which torch has no functional form",
                 remedy="translate the program of export_for_training, in which the write is as the model has it",
             )
+
+
+def _their_kwargs(node: Node) -> dict[str, Any]:
+    """A call's arguments by name: torch's functional form of a writing operator wants all that would be written to,
+    also those that are None because the call leaves them out."""
+    if node.target is not torch.ops.higher_order.auto_functionalized:
+        return node.kwargs
+    called: Any = node.args[0]
+    return dict.fromkeys(name for name in written_names(called) if name not in node.kwargs) | node.kwargs
 
 
 def _their_target(target: Any) -> Any:

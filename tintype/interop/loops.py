@@ -1,4 +1,4 @@
-"""Loops as torch's tools want them."""
+"""Loops, and functions of attention, as torch's tools want them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ aten = torch.ops.aten
 
 
 def fit_loops(graph: Graph, bodies: dict[str, Any]) -> None:
-    """Let the loops of a translated graph, whose graphs are ``bodies``, be as torch has them."""
+    """Let the loops and functions of attention of a translated graph, whose graphs are ``bodies``, be as torch has
+    them."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.while_loop):
         condition: Any = node.args[0]
         _return_one(bodies[condition.target])
@@ -26,14 +27,23 @@ def fit_loops(graph: Graph, bodies: dict[str, Any]) -> None:
         if len(combine.users) == 1:
             _give_sizes(node, bodies[combine.target])
         _assert_a_step(node)
+    for operator_of_attention, score, block_mask in _ATTENTION:
+        for node in graph.find_nodes(op="call_function", target=operator_of_attention):
+            mask: Any = node.args[block_mask]
+            for function in (node.args[score], mask[-1]):
+                _return_one(bodies[function.target])
 
 
-def _return_one(condition: GraphModule) -> None:
-    """Let the graph of a loop's condition return its answer alone."""
-    output = output_node(condition.graph)
+# The operators of attention, with the places of the graph of a score and of the mask, whose last entry is a graph.
+_ATTENTION = ((torch.ops.higher_order.flex_attention, 3, 4), (torch.ops.higher_order.flex_attention_backward, 7, 9))
+
+
+def _return_one(function: GraphModule) -> None:
+    """Let a graph, that of a loop's condition or of a score, return its only result itself."""
+    output = output_node(function.graph)
     if isinstance(output.args[0], (tuple, list)):
         output.args = (output.args[0][0],)
-        condition.recompile()
+        function.recompile()
 
 
 def _give_sizes(node: Node, body: GraphModule) -> None:

@@ -208,12 +208,12 @@ def _check_training(node: Node) -> bool:
 
 
 def _writes_to_something(node: Node) -> bool:
-    """Whether an operator that writes has something to write to: the argument may be optional."""
+    """Whether an operator that writes has something to write to: the argument may be optional, and a list empty."""
     target: Any = node.target
     for position, argument in enumerate(target._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            if given is not None:
+            if given is not None and not (isinstance(given, (list, tuple)) and not given):
                 return True
     return False
 

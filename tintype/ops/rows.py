@@ -145,10 +145,18 @@ def laid_out(carried: Sequence[Any]) -> tuple[Any, ...]:
 
 def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """Results with memory of their own: those that lie in the memory of an input are copied."""
-    taken = {value.untyped_storage()._cdata for value in inputs if isinstance(value, torch.Tensor)}
+    taken = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
     return [
         value.clone(memory_format=torch.contiguous_format)
-        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in taken
+        if isinstance(value, torch.Tensor) and _memory(value) in taken
         else value
         for value in results
     ]
+
+
+def _memory(value: torch.Tensor) -> int:
+    """The memory that a tensor lies in: inside of ``torch.vmap`` that of the whole batch."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(value):
+        value = functorch.get_unwrapped(value)
+    return value.untyped_storage()._cdata
