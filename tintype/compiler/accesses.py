@@ -34,7 +34,7 @@ class Accesses(Looking):
         if is_library(namespace.get("__name__")) and (callable(value) or issubclass(type(value), ModuleType)):
             if not _is_users_function(value):
                 return value
-        if capture.known_reads.get((id(namespace), name), NULL) is value:
+        if value is not NULL and capture.known_reads.get((id(namespace), name), NULL) is value:
             return value
         source = Source("constant", namespace)
         if name in namespace:
