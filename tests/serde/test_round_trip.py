@@ -215,7 +215,9 @@ def test_every_dtype_comes_back_bit_by_bit(dtype: torch.dtype) -> None:
 
 def test_tensors_that_a_file_has_no_place_for() -> None:
     class Odd(torch.Tensor):
-        pass
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return super().__torch_function__(function, types, args, kwargs or {})
 
     quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     for tensor, what in [

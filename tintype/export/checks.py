@@ -138,7 +138,7 @@ class Expectation:
 
 
 def _shown(value: Any) -> str:
-    return f"{value if isinstance(value, str) else repr(value):.80}"
+    return f"{value!s:.80}"
 
 
 def call_in_parts(call: Any) -> Any:

@@ -78,8 +78,8 @@ class Body:
             try:
                 self.leaves, self.spec = self.inner.call_function(function, args)
             except Exception as error:
-                if always or isinstance(error, TintypeError):
-                    raise
+                if always or isinstance(error, TintypeError) or type(error).__module__.startswith("tintype."):
+                    raise  # ours: an error, or a word to who has called for this capture
                 # in eager mode it may never have been called
                 raise FailingFunctionError(
                     f"{self.title} fails: {type(error).__name__}: {error}",

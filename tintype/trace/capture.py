@@ -342,7 +342,8 @@ class Capture:
             self.recorder.problems += snapshot.judged(changes, self.judge_change)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
-            self._refuse_assigned_gradients(self.state.put_back_gradients())
+            may_clear = bool(named_in(self._code.functions, ("zero_grad", "grad")))
+            self._refuse_assigned_gradients(self.state.put_back_gradients(may_clear=may_clear))
             for hook in () if self.runs_in_eager_modes_place else self.state.take_back_hooks():
                 self.recorder.modes.lost_gradients.add_hook("a hook on the gradient of a parameter or buffer", hook)
         self._note_changes(changes, output_specs)

@@ -7,7 +7,6 @@ the recorder looks up the fake that stands for it here.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from types import FunctionType
@@ -123,10 +122,10 @@ class ModelState:
             self.entries.append(entry)
             self.by_id[id(tensor)] = entry
 
-    def put_back_gradients(self) -> list[str]:
-        """Undo what a program did with ``requires_grad_()`` and ``grad``; returns where it assigned the latter."""
+    def put_back_gradients(self, *, may_clear: bool) -> list[str]:
+        """Undo what a program did with ``requires_grad_()`` and ``grad``; returns where it assigned the latter.
+        ``may_clear`` says whether its code may have dropped gradients (``zero_grad()``): else another thread did."""
         assigned: list[str] = []
-        is_alone = len(sys._current_frames()) == 1
         for entry in self.entries:
             # what autograd gave a history is put back by the capture that ran with autograd on
             if not entry.value.is_leaf:
@@ -136,7 +135,7 @@ class ModelState:
             if type(entry.value.grad) is FakeTensor:
                 entry.value.grad = entry.grad
                 assigned.append(entry.target)
-            elif entry.value.grad is not entry.grad and is_alone:  # zero_grad(); else another thread may train
+            elif entry.value.grad is None and may_clear:
                 entry.value.grad = entry.grad
         return assigned
 
