@@ -84,6 +84,10 @@ PROGRAMS: dict[str, tuple[Any, list[Any]]] = {
         [(torch.ones(2, 3), torch.zeros(4, 3))],
     ),
     "two with the same offsets": (lambda t, u: (t + u, t * 2), [pair(2, 3, 1), pair(4, 0, 1)]),
+    "together with zeros like it": (
+        lambda t: (torch.where(t > 0, t, torch.zeros_like(t)), t + torch.ones_like(t)),
+        [(jagged(2, 3, 1),), (jagged(1, 5, 2),)],
+    ),
     "transposed": (lambda t: t.transpose(1, 2), [(jagged(2, 3, 1),), (jagged(1, 5, 2),)]),
     "cat and chunk": (lambda t: (torch.cat([t, t], -1), t.chunk(2, -1)), [(jagged(2, 3),), (jagged(1, 5),)]),
     "rows": (lambda t: [row.sum() for row in t.unbind()], [(jagged(2, 3, 1),)]),

@@ -53,7 +53,10 @@ def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwarg
             return call_distributed(recorder, func, args, kwargs)
         ask = functools.partial(kind.__torch_dispatch__, func, types, args, kwargs)
         try:
-            with nullcontext() if func is aten.detach.default else _as_kernels_detach(recorder):
+            with (
+                nullcontext() if func is aten.detach.default else _as_kernels_detach(recorder),
+                _as_same_tensors(recorder) if nested else nullcontext(),
+            ):
                 result = recorder.inside(ask)
         except NotImplementedError:
             if not nested:
@@ -77,6 +80,17 @@ def _as_kernels_detach(recorder: Recorder) -> Iterator[None]:
         yield
     finally:
         recorder.is_in_kernel = before
+
+
+@contextmanager
+def _as_same_tensors(recorder: Recorder) -> Iterator[None]:
+    """Nested tensors go together if their offsets are one object, also where they were converted to what they are
+    already on the way."""
+    before, recorder.keeps_conversions = recorder.keeps_conversions, False
+    try:
+        yield
+    finally:
+        recorder.keeps_conversions = before
 
 
 def gradient_parts(recorder: Recorder, name: str, tensor: torch.Tensor, gradient: Any) -> Iterator[tuple[str, Any]]:
