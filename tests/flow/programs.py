@@ -24,6 +24,14 @@ def program(*inputs: tuple[Any, ...]) -> Callable[[Any], Any]:
     return register
 
 
+def asserted_on_several_lines(x: Any) -> Any:
+    # fmt: off
+    assert x.sum() > 0, (
+        "must be positive")
+    # fmt: on
+    return x * 2
+
+
 # --- branches ----------------------------------------------------------------------------------------------------
 
 

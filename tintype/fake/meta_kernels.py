@@ -29,6 +29,8 @@ def freeze(value: Any) -> Any:
         return value.key()
     if kind is list or kind is tuple:
         return tuple([freeze(v) for v in value])
+    if kind is torch.SymFloat or kind is torch.SymBool:  # their hash would ask for the value
+        raise TypeError(f"unhashable type: {kind.__name__}")
     return (kind, value)
 
 

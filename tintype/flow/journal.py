@@ -12,6 +12,7 @@ from typing import Any
 
 from tintype.interpret import Frame
 from tintype.trace.places import Place
+from tintype.trace.reachable import namespace_of
 
 
 class Notes:
@@ -86,7 +87,11 @@ class Journal:
 
     def note_made(self, value: Any) -> None:
         if self._open:
-            self._open[-1].made[id(value)] = value
+            made = self._open[-1].made
+            made[id(value)] = value
+            names = namespace_of(value)
+            if type(names) is dict:  # of an object, whose attributes can be written to there
+                made[id(names)] = names
 
     def holders(self) -> list[Any]:
         """Who holds values only to know them."""

@@ -71,6 +71,8 @@ def in_words(value: Any) -> str:
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, SYMBOLIC):
         return f"{KINDS[type(value)]} {value}"
+    if type(value).__module__.startswith("tintype."):  # what stands for Python's own
+        return "an iterator" if hasattr(value, "__next__") else "a sequence"
     return f"a {type(value).__name__}"
 
 

@@ -496,6 +496,10 @@ class Environment(Table):
             if symbol.hint is not None and type(value) is int:
                 self.specializations.append(Specialization(symbol, value, location))
 
+    def made_at(self, symbol: Symbol) -> Location | None:
+        """The line of the program that a number comes from which it reads off its data."""
+        return self._made_at.get(symbol)
+
     def _data_dependent(self, condition: Expr, location: Location | None) -> DataDependentError:
         shown = self.facts.replace(condition)
         unknown = sorted((part for part in condition.symbols if part.hint is None), key=str)
@@ -515,10 +519,17 @@ class Environment(Table):
 
 
 _EXTREMES = re.compile(r"\b(min|max)\(")
+_MATHEMATICS = re.compile(r"\bmath\.(\w+)\(")
 
 
 def _remedy(condition: Expr, location: Location | None) -> str:
     if condition.kind != "bool":
+        named = [] if location is None else sorted(set(_MATHEMATICS.findall(location.source_line())))
+        if named:
+            return (
+                f"{' and '.join(f'math.{name}()' for name in named)} would need the number itself: compute with "
+                "tensors there, as torch.sqrt, torch.exp and torch.floor do, and take item() of the result"
+            )
         return (
             "the program needs the number itself there, as an index of a list, a key or a text: choose among tensors "
             "instead (torch.tensor(values)[n], torch.where), or make the number an input of the model"

@@ -66,6 +66,26 @@ def _shows(tree: ast.AST, start: Place, end: Place) -> bool:
     return False
 
 
+@functools.lru_cache(maxsize=1024)
+def raising_text(filename: str, number: int) -> str:
+    """A line that asks whether something is to be raised, with what is raised, which may stand on other lines."""
+    line = linecache.getline(filename, number).strip()
+    node: ast.AST | None = _parsed(filename)
+    statement: ast.AST | None = None
+    while node is not None:
+        if isinstance(node, (ast.Assert, ast.If)):
+            statement = node
+        parts = ast.iter_child_nodes(node)
+        node = next((part for part in parts if _contains(part, (number + 1, -1), (number, 0))), None)
+    if isinstance(statement, ast.Assert):
+        return line if statement.lineno == statement.end_lineno else ast.unparse(statement)
+    if not isinstance(statement, ast.If) or number > (statement.test.end_lineno or 0):
+        return line
+    ends = [arm[-1] for arm in (statement.body, statement.orelse) if arm]
+    raised = [end for end in ends if isinstance(end, ast.Raise) and end.lineno > number]
+    return f"{line} {ast.unparse(raised[0])}" if len(raised) == 1 else line
+
+
 def _contains(node: ast.AST, start: Place, end: Place) -> bool:
     line = getattr(node, "lineno", None)
     if line is None:  # the arguments of a function and the like: what they consist of knows its place

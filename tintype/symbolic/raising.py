@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import linecache
 import os
 from types import CodeType
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from tintype.errors import Location
 
 from .catching import ANSWERS, is_caught, is_caught_by_callers
 from .location import caller_of, program_caller, user_location
+from .messages import raising_text
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -52,7 +52,7 @@ class Needed(NamedTuple):
         """What a program says that got the other answer."""
         if self.location is None:
             return "the program raises on this data"
-        line = linecache.getline(self.location.filename, self.location.line).strip()
+        line = raising_text(self.location.filename, self.location.line)
         return f"the program raises on this data at {self.location}" + (f": {line}" if line else "")
 
 

@@ -21,9 +21,10 @@ from tintype.ir.process_switches import CountedSwitch
 from tintype.symbolic import floating
 from tintype.symbolic.bits import bitwise
 from tintype.symbolic.bridge import OPERATIONS, from_torch, to_torch
-from tintype.symbolic.expression import Expr, as_int
+from tintype.symbolic.expression import Expr, as_int, is_bool
 from tintype.symbolic.location import user_location, users_caller
 from tintype.symbolic.messages import is_for_people
+from tintype.symbolic.relations import ne
 
 _PLAIN_CLASSES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _NUMBERS = (int, float, *_PLAIN_CLASSES)
@@ -131,6 +132,19 @@ def _bitwise(self: Any, other: Any) -> Any:
     return to_torch(bitwise("xor", from_torch(self), from_torch(other)))
 
 
+def _differs(self: Any, other: Any) -> Any:
+    """``!=`` of a truth value that varies: of another one it is ``^``, of a number that of 0 or 1."""
+    if not isinstance(other, _NUMBERS):
+        return NotImplemented
+    left, right = from_torch(self), from_torch(other)
+    return to_torch(bitwise("xor", left, right) if is_bool(right) else ne(as_int(left), right))
+
+
+def _equals(self: Any, other: Any) -> Any:
+    differs = _differs(self, other)
+    return differs if differs is NotImplemented else torch.sym_not(differs)
+
+
 def _only_plain(name: str) -> property:
     return property(lambda self: getattr(plain_number(self), name))
 
@@ -183,6 +197,8 @@ _METHODS: dict[type, dict[str, Any]] = {
         **_missing(torch.SymBool),
         **_COMMON,
         **{name: _as_integer(name) for name in _OF_TRUTH_VALUES},
+        "__eq__": _equals,
+        "__ne__": _differs,
         "__xor__": _bitwise,
         "__rxor__": _bitwise,
         "__index__": lambda self: int(plain_number(self)),

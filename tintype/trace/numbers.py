@@ -165,7 +165,12 @@ class Numbers:
         if derived is None and self.fetch is not None:
             return self.fetch(symbol)
         if derived is None:
-            raise CaptureError(f"the symbolic number {symbol} does not come from any tensor of the program")
+            raise CaptureError(
+                f"the program needs a number ({symbol}) where no tensor gives it, as outside of the arm of a branch "
+                "or the step of a loop that it was read in",
+                location=user_location() or symbol.environment.made_at(symbol),
+                remedy="read it (shape, item(), int()) before the branch or the loop, or again where it is needed",
+            )
         size, factor, rest = derived
         node: Any = self.node(size, origin)
         if rest:

@@ -1,0 +1,71 @@
+"""What programs and refusals say about branches on data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tintype
+from tests.flow.programs import asserted_on_several_lines
+
+
+def raising(x: Any) -> Any:
+    if x.sum() < 0:
+        raise ValueError("must be positive")
+    return x * 2
+
+
+def raising_behind_another(x: Any) -> Any:
+    if x.sum() > 100:
+        x = x - 1
+    elif x.sum() < 0:
+        text = f"{x.shape[0]}"
+        raise ValueError(f"must be positive {text}")
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [asserted_on_several_lines, raising, raising_behind_another])
+def test_programs_say_what_is_raised_where_it_stands_on_another_line(function: Callable[[Any], Any]) -> None:
+    module = tintype.export(function, (torch.ones(2),)).module()
+    with pytest.raises(RuntimeError, match="must be positive") as raised:
+        module(-torch.ones(2))
+    assert "\n" not in str(raised.value) and f"in {function.__name__}: " in str(raised.value)
+
+
+def test_functions_of_mathematics_are_told_to_compute_with_tensors() -> None:
+    def root(x: Any) -> Any:
+        return x * math.exp(float(x.sum()))
+
+    with pytest.raises(tintype.DataDependentError, match=r"math\.exp\(\) would need the number itself") as raised:
+        tintype.export(root, (torch.ones(2),))
+    assert "in root: return x * math.exp(float(x.sum()))" in str(raised.value)
+    assert "key or a text" not in str(raised.value)
+
+
+def test_what_is_needed_outside_of_where_it_is_known_is_told_with_its_line_and_a_remedy() -> None:
+    def shrinking(x: Any) -> Any:
+        while x.numel() > 0 and x[0].sum() > 0:
+            x = x[1:]
+        return x
+
+    x = torch.tensor([[1.0, 2.0], [3.0, -9.0], [1.0, 1.0]])
+    with pytest.raises(tintype.TintypeError) as raised:
+        tintype.export(shrinking, (x,), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+    assert "in shrinking: " in str(raised.value) and "What to do: read it" in str(raised.value)
+
+
+def test_what_stands_for_iterators_is_called_one() -> None:
+    def nearest(x: Any) -> Any:
+        for i in range(x.shape[0]):
+            for j in range(i + 1, x.shape[0]):
+                if (x[i] - x[j]).norm() < 2:
+                    return i, j
+        return -1, -1
+
+    with pytest.raises(tintype.CaptureError, match="an iterator") as raised:
+        tintype.export(nearest, (torch.randn(4, 2),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+    assert "VaryingIterator" not in str(raised.value)
