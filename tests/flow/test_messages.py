@@ -33,7 +33,8 @@ def test_programs_say_what_is_raised_where_it_stands_on_another_line(function: C
     module = tintype.export(function, (torch.ones(2),)).module()
     with pytest.raises(RuntimeError, match="must be positive") as raised:
         module(-torch.ones(2))
-    assert "\n" not in str(raised.value) and f"in {function.__name__}: " in str(raised.value)
+    first = str(raised.value).splitlines()[0]
+    assert f"in {function.__name__}: " in first and "must be positive" in first
 
 
 def test_functions_of_mathematics_are_told_to_compute_with_tensors() -> None:

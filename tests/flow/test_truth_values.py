@@ -45,3 +45,72 @@ def test_numbers_that_the_data_decide_fill_tensors_in_decomposed_programs() -> N
     module = tintype.export(filled, (EXAMPLES[0],)).run_decompositions().module()
     for x in EXAMPLES:
         assert torch.equal(module(x), filled(x))
+
+
+ROWS = torch.tensor([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0]])
+
+
+def any_of_a_list(x: Any) -> Any:
+    return x * 2 if any([r.sum() > 3 for r in x]) else x  # noqa: C419
+
+
+def any_of_a_generator(x: Any) -> Any:
+    return x * 2 if any(r.sum().item() > 3 for r in x) else x
+
+
+def none_of_a_generator(x: Any) -> Any:
+    return x * 2 if not any(r.sum() > 3 for r in x) and x.max() < 9 else x
+
+
+def all_of_a_tuple(x: Any) -> Any:
+    return x * 2 if all((x.sum() > 0, True, x.max() > 1, int(x.max()))) else x
+
+
+def known_from_what_is_plain(x: Any) -> Any:
+    return x * 2 if any([x.sum() > 0, 1, x > 0]) and not all([x.sum() > 0, None]) and all([]) else x
+
+
+def as_a_number(x: Any) -> Any:
+    found = any([x[0].sum() > 3, x[1].sum() > 3])
+    return x * found + all(r.max() > 1 for r in x)
+
+
+def within_each_other(x: Any) -> Any:
+    return x * 2 if any(all(n > 1 for n in r) for r in x) else x
+
+
+def inside_of_an_arm(x: Any) -> Any:
+    if x.sum() > 5:
+        return x * 3 if any(r.sum() > 3 for r in x) else x
+    return -x if all([x.max() < 2, x.min() < 0]) else x
+
+
+def largest_of_a_generator(x: Any) -> Any:
+    return x * max(float(r.sum()) for r in x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        any_of_a_list, any_of_a_generator, none_of_a_generator, all_of_a_tuple, known_from_what_is_plain,
+        as_a_number, within_each_other, inside_of_an_arm, largest_of_a_generator,
+    ],
+)  # fmt: skip
+def test_several_of_them_are_asked_at_once(function: Callable[[Any], Any]) -> None:
+    module = tintype.export(function, (ROWS,)).module()
+    for x in (ROWS, -ROWS, ROWS * 5, ROWS - 1, ROWS * 0.1):
+        assert torch.equal(module(x), function(x))
+
+
+def test_random_numbers_behind_the_first_that_is_true_are_not_drawn() -> None:
+    def drawn(x: Any) -> Any:
+        found = any(torch.rand(()) < n for n in x)
+        return torch.rand(2) if found else torch.rand(2) + 1
+
+    x = torch.tensor([0.5, 0.5, 0.5])
+    module = tintype.export(drawn, (x,)).module()
+    for seed in range(8):
+        torch.manual_seed(seed)
+        expected = drawn(x)
+        torch.manual_seed(seed)
+        assert torch.equal(module(x), expected)

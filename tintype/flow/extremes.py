@@ -6,6 +6,7 @@ import builtins
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -33,6 +34,9 @@ def _caller(of_whole: Callable[[Any, Any], Any], is_better: Callable[[Any, Any],
         )
 
     def call(frame: Frame, builtin: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
+        if len(arguments) == 1 and type(arguments[0]) is GeneratorType:  # all of its elements are looked at
+            frame.machine.call_native(frame, list, arguments, None)
+            arguments = [frame.stack.pop()]
         numbers = _numbers(arguments)
         if keywords or numbers is None or needed_answer() is not None:
             return frame.machine.call_native(frame, builtin, arguments, keywords)

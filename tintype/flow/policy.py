@@ -25,6 +25,7 @@ from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
 from tintype.flow.rows_loops import RecordedFor
 from tintype.flow.sequences import SEQUENCES, VaryingIterator, elements_of, varies
+from tintype.flow.truths import TRUTHS
 from tintype.flow.unseen import Watched
 from tintype.interpret import Frame
 from tintype.interpret.decode import Bound
@@ -293,7 +294,7 @@ class FlowPolicy(TorchPolicy):
         return value
 
     def stand_ins(self) -> Mapping[Any, Caller]:
-        return {bool: make_bool, **SEQUENCES, **EXTREMES}
+        return {bool: make_bool, **SEQUENCES, **EXTREMES, **TRUTHS}
 
 
 def is_made_anew(kind: Any) -> bool:
