@@ -103,7 +103,7 @@ def by_both(x: torch.Tensor) -> Any:
 
 def list_of_leaves(x: torch.Tensor) -> Any:
     leaves = [x.detach()[position].requires_grad_() for position in range(2)]
-    return torch.autograd.grad(sum(leaf * leaf for leaf in leaves), leaves)
+    return torch.autograd.grad(torch.stack([leaf * leaf for leaf in leaves]).sum(), leaves)
 
 
 def penalty(x: torch.Tensor) -> Any:

@@ -36,6 +36,8 @@ class Accesses(Looking):
                 return value
         if value is not NULL and capture.known_reads.get((id(namespace), name), NULL) is value:
             return value
+        if known.is_of_namedtuples(namespace):
+            return value
         source = Source("constant", namespace)
         if name in namespace:
             if issubclass(type(value), ModuleType) and is_library(value.__name__):

@@ -22,6 +22,7 @@ from tintype.compiler.dropping import drop_unused
 from tintype.compiler.explaining import Explanation, explained
 from tintype.compiler.graphs import make_graphs, of_free_sizes
 from tintype.compiler.history import Captured, Failed, History, failed_guards
+from tintype.compiler.known import is_of_namedtuples
 from tintype.compiler.logs import log_capture
 from tintype.compiler.making import NotMadeError
 from tintype.compiler.operators import prepare
@@ -383,7 +384,7 @@ class WatchingPolicy(CapturePolicy):
 
     def interprets(self, function: FunctionType) -> bool:
         is_interpreted = super().interprets(function)
-        if is_interpreted:
+        if is_interpreted and not is_of_namedtuples(function.__globals__):
             self.codes.add((str(function.__module__), function.__code__))
         return is_interpreted
 

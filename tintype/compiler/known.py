@@ -246,6 +246,8 @@ STATE_READS = frozenset(
             torch._C._get_tracing_state,
             torch._C._get_cudnn_enabled,
             torch._C._is_any_autocast_enabled,
+            torch._C._is_autocast_available,
+            torch._C._get_privateuse1_backend_name,
             torch.compiler.is_exporting,
             torch.cuda.is_current_stream_capturing,
             torch.xpu.is_current_stream_capturing,
@@ -288,6 +290,8 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OVERRIDABLE = tuple(
     os.path.join(_TORCH, *parts) for parts in (("nn", "functional.py"), ("functional.py",), ("_tensor.py",))
 )
+# of which some functions hand on to nobody that they were called
+_FUNCTIONS_OF_LAYERS = OVERRIDABLE[0]
 # Files of torch's that are interpreted: what stands between the user's code and functions.
 INTERPRETED = (
     os.path.join(_TORCH, "nn", "modules", ""),
@@ -337,6 +341,22 @@ def is_native_of_modules(function: types.FunctionType) -> bool:
     if function.__code__ in NATIVE_OF_MODULES:
         return True
     return function is vars(torch.nn.Module)["__init__"] and function.__code__.co_filename.startswith(_TORCH)
+
+
+def is_helper_of_torch(code: types.CodeType) -> bool:
+    """Whether modes hear nothing of a function of torch's that layers call: what it calls is heard."""
+    return code.co_filename == _FUNCTIONS_OF_LAYERS and "handle_torch_function" not in code.co_names
+
+
+def is_of_namedtuples(namespace: dict[str, Any]) -> bool:
+    """Whether a namespace is that of the ``__new__`` which a namedtuple gets: nobody else sees it."""
+    return namespace.get("_tuple_new") is tuple.__new__ and str(namespace.get("__name__")).startswith("namedtuple_")
+
+
+def is_of_layers(code: types.CodeType) -> bool:
+    """Whether code is that of torch's own layers: some compute something else where they are compiled, to spare
+    torch's own compiler what we have no trouble with."""
+    return code.co_filename.startswith(INTERPRETED)
 
 
 # what `with` does to modes of the thread

@@ -34,6 +34,8 @@ _TORCH: dict[str, Any] = {
     "c": torch._C,
     **{name: getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")},
 }
+# methods of tensors that have another's name: x ** 2 is a function "pow"
+_OPERATORS = {id(method): name for name, method in vars(torch.Tensor).items() if isinstance(method, FunctionType)}
 _OWN = {"making": making, "call_description": call_description}
 
 
@@ -91,6 +93,8 @@ def _of_torch(value: Any) -> list[Any] | None:
         for place, namespace in {**_TORCH, **_OWN}.items():
             if getattr(namespace, name, None) is value:
                 return ["torch", place, name]
+        if id(value) in _OPERATORS:
+            return ["torch", "tensor", _OPERATORS[id(value)]]
     return None
 
 

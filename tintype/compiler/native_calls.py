@@ -81,7 +81,7 @@ class NativeCalls(Accesses):
         if id(callable) in known.PURE:
             return self._call_pure(frame, callable, arguments, keywords)
         if id(callable) in known.ASKS_WHETHER_COMPILING:
-            return True
+            return not known.is_of_layers(frame.code)
         if id(callable) in known.STATE_READS:
             return capture.state_read(callable, (*arguments, *keywords.values()))
         if id(callable) in known.STATE_WRITES:
@@ -452,7 +452,11 @@ _TAKING_MANY = frozenset(
 _CHANGED_INPLACE = (list, dict, set, collections.deque)
 _CACHED = (type(functools.lru_cache(len)),)
 _MAKERS = (object, list, dict, tuple, set, str, int, float, BaseException, Exception)
-_ASKS_FOR_MODES = (torch.overrides.has_torch_function, torch.overrides.is_tensor_like)
+_ASKS_FOR_MODES = (
+    torch.overrides.has_torch_function,
+    torch.overrides.is_tensor_like,
+    torch._C._is_torch_function_mode_enabled,
+)
 
 
 def _is_of_users_abc(kinds: Any) -> bool:

@@ -44,7 +44,7 @@ class CapturePolicy(NativeCalls):
         ):
             return False
         name = code.co_filename
-        if name.startswith(known.INTERPRETED) or name in _PASSES_ON:
+        if name.startswith(known.INTERPRETED) or name in _PASSES_ON or known.is_helper_of_torch(code):
             return True
         if name.startswith("<frozen"):
             return name == "<frozen _collections_abc>"
