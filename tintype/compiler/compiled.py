@@ -35,7 +35,7 @@ from tintype.compiler.tree_of_runs import DivergedError, KnownError, Place
 from tintype.compiler.undoing import take_back
 from tintype.compiler.varying import Varying
 from tintype.compiler.writing import sizes_asked
-from tintype.errors import CaptureError, Location, RecompileError, RecompileWarning
+from tintype.errors import CaptureError, InvalidRequestError, Location, RecompileError, RecompileWarning
 from tintype.interpret import Machine
 from tintype.ir.call_description import modes
 from tintype.ir.process_switches import collector_paused
@@ -400,6 +400,8 @@ class Options:
         mode: str | None = None,
         dynamic: bool | None = None,
     ) -> None:
+        if dynamic not in (None, True, False):
+            raise InvalidRequestError(f"dynamic is True, False or None, not {dynamic!r}")
         self.backend = backend
         self.dynamic = dynamic
         self.of_backend, self.mode = options, mode

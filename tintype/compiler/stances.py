@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tintype.compiler.backends import backend_of
 from tintype.errors import InvalidRequestError
 
 STANCES = (
@@ -89,6 +90,8 @@ class set_stance:
             raise InvalidRequestError(f"there is no stance {stance!r}", remedy=f"take one of {', '.join(STANCES)}")
         if force_backend is not None and stance != "default":
             raise InvalidRequestError("force_backend belongs to the stance 'default'")
+        if force_backend is not None:
+            backend_of(force_backend)  # before anything is set: it may be unknown
         if skip_guard_eval_unsafe:
             raise InvalidRequestError(
                 "guards can't be skipped: a call that no run fits would give wrong results",

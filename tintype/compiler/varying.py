@@ -138,6 +138,9 @@ def mark_dynamic(
     (torch.Size([3, 4]), torch.Size([5, 4]), 1)
     """
     dims = _dimensions(tensor, dim)
+    for bound in (min, max):
+        if bound is not None and type(bound) is not int:
+            raise InvalidRequestError(f"a size is an int, not {bound!r}", remedy="give ints for min and max, or none")
     if min is not None and max is not None and min > max:
         raise InvalidRequestError(f"there is no size from {min} to {max}", remedy="give a min that is at most max")
     marked: Any = tensor
@@ -174,7 +177,12 @@ def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) ->
 def _dimensions(tensor: torch.Tensor, dim: int | Iterable[int]) -> set[int]:
     if not isinstance(tensor, torch.Tensor):
         raise InvalidRequestError(f"sizes of tensors are marked, not of a {type(tensor).__name__}")
-    given = {dim} if isinstance(dim, int) else set(dim)
+    given = {dim} if isinstance(dim, int) else set(dim) if isinstance(dim, Iterable) else {dim}
+    for one in given:
+        if not isinstance(one, int):
+            raise InvalidRequestError(
+                f"a dimension is an int, not {one!r}", remedy=f"name dimensions from 0 to {tensor.dim() - 1}"
+            )
     wrong = [one for one in given if not -tensor.dim() <= one < tensor.dim()]
     if wrong:
         raise InvalidRequestError(
