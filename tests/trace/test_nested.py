@@ -194,3 +194,13 @@ def test_what_is_detached_has_no_gradient() -> None:
         run(tensor).values().sum().backward()
         found.append(leaf.grad)
     torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("export", [tintype.export, tintype.draft_export])
+def test_the_strided_layout_is_refused(export: Any) -> None:
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor([x, x[:1]]).to_padded_tensor(0.0)
+
+    with pytest.raises(tintype.TintypeError) as caught:
+        export(padded, (torch.randn(3, 2),))
+    assert caught.value.location is not None and caught.value.remedy

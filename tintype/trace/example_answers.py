@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
-from tintype.errors import Location
+from tintype.errors import Location, UnsupportedOperatorError
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor, describe
 from tintype.ir.graph import append_call, meta_of, subgraph_at
@@ -102,6 +102,7 @@ class ExampleAnswers:
         given = torch.fx.node.map_arg((tuple(call.nodes), call.kwarg_nodes), self._value)
         with self._capture.recording.suspended(), torch.no_grad():
             results = call.operator(*given[0], **given[1])
+        _refuse_nested(call.operator, results)
         self.profiled.add(call.operator)
         self._decide(
             "missing-fake-kernel",
@@ -175,3 +176,13 @@ def _assert_metadata(graph: Graph, result: Node, info: TensorInfo, reason: NodeM
 
 
 __all__ = ["Decision", "ExampleAnswers", "assert_profiles"]
+
+
+def _refuse_nested(called: Any, results: Any) -> None:
+    """Refuse nested tensors of the strided layout, which have no sizes that anybody could describe."""
+    if any(isinstance(value, torch.Tensor) and value.is_nested for value in tree.leaves(results)):
+        raise UnsupportedOperatorError(
+            f"{called} makes a nested tensor of the strided layout, which a program can't hold",
+            location=user_location(),
+            remedy="make a jagged one: layout=torch.jagged",
+        )
