@@ -70,3 +70,18 @@ def test_what_stands_for_iterators_is_called_one() -> None:
     with pytest.raises(tintype.CaptureError, match="an iterator") as raised:
         tintype.export(nearest, (torch.randn(4, 2),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
     assert "VaryingIterator" not in str(raised.value)
+
+
+def test_views_of_one_memory_in_an_arm_are_not_called_inputs() -> None:
+    def parts(x: Any) -> Any:
+        y = x.clone()
+        first, second = y.chunk(2, 1)
+        if first.sum() > second.sum():
+            first.copy_(second)
+        else:
+            second.zero_()
+        return y
+
+    with pytest.raises(tintype.TintypeError, match="two tensors from around it that share memory") as raised:
+        tintype.export(parts, (torch.randn(3, 4),))
+    assert "getitem" not in str(raised.value) and "in parts: first.copy_(second)" in str(raised.value)

@@ -116,6 +116,7 @@ def functional_graph(
     functionalization = Functionalization(
         graph, context, specs, constants=constants, shared=shared, seen_as_bits=seen_as_bits
     )
+    functionalization.is_body = True
     mutations = functionalization.run()
     output = output_node(graph)
     results: Any = output.args[0]

@@ -108,6 +108,7 @@ class Functionalization:
         self.constants = {*constants, *(node for node in placeholders(graph) if node.name in names)}
         self.emit = Emitter(graph, context, seen_as_bits)
         self.problems: list[TintypeError] = []
+        self.is_body = False  # of a function that an operator is given
         # inputs that get their new value in another way than by a write that autograd sees
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
         drop_idle_dropouts(graph)
@@ -198,7 +199,8 @@ class Functionalization:
         first = self.bases.get(value.info.storage)
         if first is not None:
             write = self.written[value.info.storage]
-            self.problems.append(refused_writes.shared_inputs(first.source, node, write, self.input_specs))
+            specs = None if self.is_body else self.input_specs
+            self.problems.append(refused_writes.shared_inputs(first.source, node, write, specs))
         self._enter(node, value.info, None)
 
     def _enter(self, node: Node, info: TensorInfo, parent: Handle | None) -> Handle:

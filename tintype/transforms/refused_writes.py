@@ -93,8 +93,17 @@ def read_while_written(node: Node) -> MutationError:
     )
 
 
-def shared_inputs(first: Node, second: Node, write: Node, specs: Sequence[InputSpec]) -> MutationError:
-    """Two inputs, or parameters and buffers of the model, are one memory, which is written to."""
+def shared_inputs(first: Node, second: Node, write: Node, specs: Sequence[InputSpec] | None) -> MutationError:
+    """Two inputs, or parameters and buffers of the model, are one memory, which is written to; None for the specs of
+    an arm, a step or another function that an operator is given, whose inputs have no names of the user's."""
+    if specs is None:
+        return MutationError(
+            "an arm of a branch, a step of a loop or a function that an operator takes uses two tensors from around "
+            "it that share memory, and writes to it",
+            location=location_of(write),
+            remedy="let one of them be a copy (clone()), or compute the new values and write them after the branch "
+            "or the loop",
+        )
     state = {spec.arg.name: spec.target for spec in specs if spec.kind is not InputKind.USER_INPUT}
     names = [
         f"{state[node.name]!r} of the model" if node.name in state else f"the input {node.name!r}"
