@@ -256,3 +256,61 @@ def test_a_gradient_goes_back_through_what_had_another_geometry(function: Any, s
         torch.testing.assert_close(parameters["weight"], eager.weight.grad)
         torch.testing.assert_close(inputs["x"], given.grad)
         torch.testing.assert_close(joint(x)[1]["weight"], eager.weight.grad)
+
+
+class _Apart(torch.nn.Module):
+    """Regions without gradients inside of functions that operators take."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return getattr(self, self.kind)(self.a(x)).pow(2).mean()
+
+    def arm(self, h):
+        def apart(h):
+            with torch.no_grad():
+                weight = self.b(h)
+            return h * weight
+
+        return self.a(tintype.cond(h.sum() > 0, apart, self.b, (h,)))
+
+    def whole_arm(self, h):
+        @torch.no_grad()
+        def apart(h):
+            return self.b(h)
+
+        return self.a(tintype.cond(h.sum() > 0, apart, self.b, (h,))) + h
+
+    def rows(self, h):
+        def step(carry, row):
+            with torch.no_grad():
+                gate = self.b(row)
+            return carry * 0.5 + self.a(row) * gate, carry * 1.0
+
+        return tintype.scan(step, torch.zeros(4), h)[0]
+
+    def loop(self, h):
+        def body(h):
+            with torch.no_grad():
+                scale = h.abs().max()
+            return (h / (scale + 1),)
+
+        return self.b(tintype.while_loop(lambda h: h.norm() > 1, body, (h,))[0])
+
+
+@pytest.mark.parametrize("kind", ["arm", "whole_arm", "rows", "loop"])
+def test_regions_without_gradients_inside_of_functions_are_kept(kind):
+    torch.manual_seed(0)
+    model, x = _Apart(kind), torch.randn(3, 4)
+    joint = tintype.export_joint(model, (x,)).module()
+    for given in (x, -x, x * 9):
+        model.zero_grad()
+        model(given).backward()
+        gradients = joint(given)[1]
+        for name, parameter in model.named_parameters():
+            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            found = gradients.get(name)
+            torch.testing.assert_close(torch.zeros_like(parameter) if found is None else found, expected)

@@ -34,6 +34,7 @@ from tintype.trace.inner import InnerRecorder, refuse_escaped_tensors
 from tintype.trace.plan import OPERATOR_OF
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.assertions import AssertionWriter
+from tintype.transforms.regions import dissolve_regions_inside
 
 aten = torch.ops.aten
 
@@ -155,6 +156,8 @@ class Body:
         graph = self.inner.graph
         graph.output(tuple(self.inner.result_node(leaf) for leaf in self.leaves)).meta = NodeMeta()
         settle_conversions(self.inner.conversions)
+        if not self.inner.outermost.below_autograd:  # whose gradients are recorded, from this graph too
+            dissolve_regions_inside(graph, self.inner.context)
         eliminate_dead_code(graph)
         refuse_escaped_tensors(graph)
         return graph_module(graph, "Subgraph")

@@ -65,6 +65,11 @@ class InnerRecorder(Recorder):
         self.storages: dict[Storage, Storage] = {}
         self._outer_values: dict[Node, FakeTensor] = {}
 
+    @property
+    def outermost(self) -> Recorder:
+        """The recorder of the program."""
+        return self.parent.outermost if isinstance(self.parent, InnerRecorder) else self.parent
+
     # --- inputs --------------------------------------------------------------------------------------------
 
     def add_operand(self, value: Any) -> Any:

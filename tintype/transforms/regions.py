@@ -195,6 +195,12 @@ def dissolve_regions(graph: Graph, context: FakeContext, input_specs: Sequence[I
     name_in_order(graph)
 
 
+def dissolve_regions_inside(graph: Graph, context: FakeContext) -> None:
+    """The same for a graph that an operator takes, each of whose inputs may have a history."""
+    if _has_regions(graph):
+        _Cuts(graph, context, False, filter(is_differentiable, placeholders(graph))).run()
+
+
 def _has_regions(graph: Graph) -> bool:
     for node in graph.nodes:
         if node.op != "call_function":
