@@ -645,3 +645,53 @@ def test_autocast_in_another_thread_is_not_the_program_s() -> None:
     thread.join()
     assert "torch.ops.higher_order" not in program.code
     assert program.module()(x()).dtype is torch.float32
+
+
+def _rows(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def step(carry: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            apart = row * 2 + carry
+        return carry * 0.5 + row * apart * weight, row * weight
+
+    return tintype.scan(step, torch.zeros(4), x)[0]
+
+
+def _mapped(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def function(row: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            apart = row.exp()
+        return row * apart * weight
+
+    return tintype.map(function, x)
+
+
+def _while(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def body(count: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            apart = value * 2 + 1
+        return count + 1, value * weight + apart
+
+    return tintype.while_loop(lambda count, value: count < 3, body, (torch.zeros(()), x.detach() * 1))[1]
+
+
+def _in_python(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    carry = torch.zeros(4)
+    for row in x:
+        with torch.no_grad():
+            apart = row * 2 + carry
+        carry = carry * 0.5 + row * apart * weight
+    return carry
+
+
+@pytest.mark.parametrize("model", [_rows, _mapped, _while, _in_python])
+def test_regions_in_steps_cut_rows_and_what_steps_return(model: Any) -> None:
+    sizes = {"x": {0: tintype.Dim("n", min=1)}, "weight": None}
+    program = tintype.export(model, (torch.rand(3, 4), torch.rand(4)), dynamic_shapes=sizes)
+    for module in (program.module(), program.run_decompositions().module()):
+        x, weight = torch.rand(5, 4, requires_grad=True), torch.rand(4, requires_grad=True)
+        found = torch.autograd.grad(module(x, weight).sum(), (x, weight), allow_unused=True)
+        expected = torch.autograd.grad(model(x, weight).sum(), (x, weight), allow_unused=True)
+        for one, other in zip(found, expected):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one, other)

@@ -33,6 +33,7 @@ class HigherOrderOperator:
     in another of torch's modes: it says in which.
     ``copies``: whether results have memory of their own, even where a graph returns what it was given.
     ``has_effect``: whether a call changes something besides, so that it is never dropped.
+    ``repeats``: whether graphs are called again with what they returned.
     """
 
     target: Any
@@ -43,6 +44,7 @@ class HigherOrderOperator:
     setting: Callable[[Node], Setting] | None = None
     copies: bool = False
     has_effect: bool = False
+    repeats: bool = False
 
     def shared_with(self, node: Node, position: Position) -> list[Any]:
         """What the inputs of one graph of a call share memory with."""

@@ -322,6 +322,12 @@ def _shared(node: Node) -> list[Any]:
 
 declare(
     HigherOrderOperator(
-        target, {0: "scan_combine_graph"}, _shared, run, functools.partial(captured, capture, run), copies=True
+        target,
+        {0: "scan_combine_graph"},
+        _shared,
+        run,
+        functools.partial(captured, capture, run),
+        copies=True,
+        repeats=True,
     )
 )

@@ -260,7 +260,6 @@ def _shared(node: Node) -> list[Any]:
 
 
 _GRAPHS = {0: "cond_graph", 1: "body_graph"}
-declare(HigherOrderOperator(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run), copies=True))
-declare(
-    HigherOrderOperator(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps, copies=True)
-)
+_LOOP = {"copies": True, "repeats": True}
+declare(HigherOrderOperator(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run), **_LOOP))
+declare(HigherOrderOperator(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps, **_LOOP))

@@ -317,7 +317,9 @@ class _Cuts:
             shared: list[Node] = []
             for position, module in graphs_of(node):
                 operands = declaration.shared_with(node, position)
-                self._visit_graph(module, off, operands)
+                # rows have the history of what they are rows of; what a step returns the next one is given
+                others = any(map(self._is_tracked, node.all_input_nodes))
+                self._visit_graph(module, off, [others] * len(operands) if declaration.repeats else operands, others)
                 shared += [operand for operand in operands if isinstance(operand, Node)]
             if off:  # what the graphs get they cut themselves
                 self._detach_arguments(node, shared)
@@ -342,9 +344,15 @@ class _Cuts:
                 self.untracked.pop(storage, None)  # what was made without a history has it by the write
         self._note_result(node, off)
 
-    def _visit_graph(self, module: GraphModule, off: bool, shared: Sequence[Any]) -> None:
+    def _visit_graph(self, module: GraphModule, off: bool, shared: Sequence[Any], others: bool) -> None:
+        """Visit a graph that an operator takes; ``others`` says whether inputs that are no values of this graph may
+        have a history."""
         pairs = zip(placeholders(module.graph), shared, strict=False)
-        tracked = [inner for inner, value in pairs if isinstance(value, Node) and self._is_tracked(value)]
+        tracked = [
+            inner
+            for inner, value in pairs
+            if (self._is_tracked(value) if isinstance(value, Node) else others and is_differentiable(inner))
+        ]
         _Cuts(module.graph, self.context, off, tracked).run()
         refer_again(module)
 
