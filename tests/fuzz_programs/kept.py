@@ -374,10 +374,6 @@ KEPT = [
     Kept("bits that are no number are written to", static(), (x("x0", "3"),),
          "v0 = self.p0.view(torch.int32)\ntorch.mul(v0[:1], 2, out=v0[:1])\nx0 * 2",
          "self.p0 = torch.nn.Parameter(torch.tensor([1.5410]))"),
-    Kept("a branch writes to bits that are no number", static(), (x("x0", "3", "3"),),
-         "v0 = x0.view(torch.int32)\ndef f0(a0):\n    a0.diagonal().add_(1)\n    return a0.clone()\n"
-         "with torch.no_grad():\n    v1 = tintype.cond((x0 > 0.5).any(), f0, lambda a0: a0.clone(), (x0,))\n"
-         "v0.flatten()[1:].mul_(2)\nx0"),
     Kept("products of nothing", auto(n=0), (N3,), "(x0.prod(), x0.prod(0), x0.cumprod(0), x0.cumprod(1))"),
     Kept("a convolution of no channels", static(), (x("x0", "3", "0", "3"),),
          "torch.nn.functional.conv1d(x0, torch.ones(2, 0, 1))"),

@@ -260,6 +260,6 @@ def _shared(node: Node) -> list[Any]:
 
 
 _GRAPHS = {0: "cond_graph", 1: "body_graph"}
-_LOOP = {"copies": True, "repeats": True}
-declare(HigherOrderOperator(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run), **_LOOP))
-declare(HigherOrderOperator(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps, **_LOOP))
+_loop = functools.partial(HigherOrderOperator, copies=True, repeats=True)
+declare(_loop(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run)))
+declare(_loop(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps))
