@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tintype.flow.ends import Refused, location_of, refuse
 from tintype.interpret import NULL, Frame
 from tintype.interpret.generators import frame_of
+from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import is_internal
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _ADAPTERS = (
 _COPYABLE = (*_ADAPTERS, *(type(iter(values)) for values in _SEQUENCES))
 
 
-class NotCopiedError(Exception):
+class NotCopiedError(Word):
     """An iterator that can't be gone through twice."""
 
 

@@ -16,6 +16,7 @@ from tintype.interpret.frame import Mark
 from tintype.ir.printing import describe_value
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
+from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import is_internal
 from tintype.trace.users_code import MISSING
 
@@ -33,7 +34,7 @@ ABSENT: Any = Mark("absent")
 Builder = Callable[[Sequence[Any]], Any]
 
 
-class NotMergedError(Exception):
+class NotMergedError(Word):
     """Two values that have nothing in common; ``first`` and ``second`` in words."""
 
     def __init__(self, first: Any, second: Any, remedy: str | None = None) -> None:

@@ -27,7 +27,7 @@ from tintype.ir.printing import describe_value
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.environment import Assertion, Environment, Guard
 from tintype.symbolic.expression import Expr, Symbol
-from tintype.symbolic.failures import RequirementError
+from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import user_location
 from tintype.symbolic.ranges import Range
 from tintype.trace.conversions import settle_conversions
@@ -80,7 +80,7 @@ class Body:
             try:
                 self.leaves, self.spec = self.inner.call_function(function, args)
             except Exception as error:
-                if always or isinstance(error, TintypeError) or _is_a_word_of_ours(error):
+                if always or isinstance(error, (TintypeError, Word)):
                     raise
                 # in eager mode it may never have been called
                 raise FailingFunctionError(
@@ -162,11 +162,6 @@ class Body:
         eliminate_dead_code(graph)
         refuse_escaped_tensors(graph)
         return graph_module(graph, "Subgraph")
-
-
-def _is_a_word_of_ours(error: Exception) -> bool:
-    """Whether an exception is meant for who has called for this capture, and is no failure."""
-    return type(error).__module__.startswith("tintype.") and not isinstance(error, RequirementError)
 
 
 def _check_leaf(leaf: Any, title: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from . import ranges
 from .evaluation import rebuild, substitute
 from .expression import Expr, Size, Symbol, linear
+from .interruptions import Word
 from .intervals import interval
 from .ranges import EVERYTHING, Range, point
 from .relations import Condition, ge, le
@@ -30,7 +31,7 @@ from .terms import ordered_terms
 MOST_INEQUALITIES = 64
 
 
-class Contradiction(Exception):
+class Contradiction(Word):
     """A condition was to be learned that can't hold together with what is known."""
 
 

@@ -21,6 +21,11 @@ class Interruption(BaseException):
         note(self)
 
 
+class Word(Exception):
+    """What tintype says to itself through code that a capture runs: meant for who has called for it, and no failure
+    of that code."""
+
+
 @contextmanager
 def noting_raised() -> Iterator[list[BaseException]]:
     """Within it the exceptions of tintype's own that this thread makes are collected: a program that is captured may

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tintype.symbolic.interruptions import Word
 from tintype.trace.plan import Plan
 
 # What is returned by who declines to handle a call.
 NOT_HANDLED = object()
 
 
-class NeedsRecordingError(Exception):
+class NeedsRecordingError(Word):
     """A kernel that was run unrecorded asked about data; recorded, the answer may be known."""
 
 

@@ -44,6 +44,7 @@ from tintype.ir.sources import place_in_call
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.catching import begins_program
 from tintype.symbolic.expression import Expr, Size
+from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import user_location
 from tintype.trace import collectives as _collectives  # noqa: F401  (registers itself)
 from tintype.trace import data_dependent as _data_dependent  # noqa: F401  (registers itself)
@@ -95,7 +96,7 @@ SizesOf = Callable[[int, torch.Tensor], tuple[Size, ...]]
 NumberOf = Callable[[int, int | float], Any]
 
 
-class CaptureInterrupted(Exception):
+class CaptureInterrupted(Word):
     """The program raised after a question about its data had been answered with a guess."""
 
 

@@ -20,6 +20,7 @@ from tintype.interop.torchscript.values import UNINITIALIZED
 from tintype.ops.cond import cond
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
+from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import user_location
 from tintype.trace.recorder import active_recorder
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 MOST_SPLITS = 64
 
 
-class ScriptRaisedError(Exception):
+class ScriptRaisedError(Word):
     """The script raises: its exception, on the way to the condition that leads to it."""
 
     def __init__(self, message: str) -> None:
@@ -39,7 +40,7 @@ class ScriptRaisedError(Exception):
         self.message = message
 
 
-class NotAlikeError(Exception):
+class NotAlikeError(Word):
     """Two sides of a branch give what one operator can't."""
 
     def __init__(self, one: Any, other: Any) -> None:
@@ -55,11 +56,11 @@ class NotAlikeError(Exception):
         )
 
 
-class _Again(Exception):
+class _Again(Word):
     """A side changed containers that nobody knew to be changed; everything is recorded again, now knowing it."""
 
 
-class _SideRaised(Exception):
+class _SideRaised(Word):
     def __init__(self, side: int, error: ScriptRaisedError) -> None:
         self.side = side
         self.error = error

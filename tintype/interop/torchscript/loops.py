@@ -27,6 +27,7 @@ from tintype.interop.torchscript.operators import called
 from tintype.interop.torchscript.values import UNINITIALIZED
 from tintype.ops.scan import scan
 from tintype.ops.while_loop import while_loop
+from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import user_location
 from tintype.trace.recorder import active_recorder
 
@@ -42,7 +43,7 @@ MOST_UNROLLED = 2000
 _NO_LIMIT = 2**62
 
 
-class _AgainError(Exception):
+class _AgainError(Word):
     """A step showed something that was not known when the loop began to be recorded."""
 
 
