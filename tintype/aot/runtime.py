@@ -68,7 +68,7 @@ class CompiledGraphs:
         self.changes_arguments = False
         # containers of the caller's in that, by their places
         self.returned: dict[tree.Path, int] = {}
-        self._unflatten = tree.unflattener(recording.out_spec)
+        self.unflatten = tree.unflattener(recording.out_spec)
         self.value_count = len(recording.writes) + len(recording.results) + epilogue.number_count
         self.has_gradients = self.backward is not None or recording.backward_error is not None
         differentiable = set(recording.tangents)
@@ -95,7 +95,7 @@ class CompiledGraphs:
             outputs = self._run(inputs, arguments, state, unaware)
         if torch.is_grad_enabled() != self.recording.grad_enabled_after:
             torch.set_grad_enabled(self.recording.grad_enabled_after)
-        return self._unflatten(outputs)
+        return self.unflatten(outputs)
 
     def backward_without(self, absent: frozenset[int]) -> Callable[..., Any]:
         """The backward if some tangents are not there; compiled when it is first needed."""

@@ -16,8 +16,7 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import Location
-from tintype.export.checks import flatten_call
-from tintype.export.module import ProgramModule, attribute_of
+from tintype.export.module import ProgramModule, attribute_of, leaves_of_call, run_node
 from tintype.export.program import ExportedProgram
 from tintype.ir.graph import location_of
 from tintype.ir.node_info import NodeMeta, module_names
@@ -100,11 +99,10 @@ def run_steps(
     """Run a program node by node, and tell of the value of each step when it is there."""
     module = program.module()
     steps = {step.node: step for step in steps_of(module)}
-    checks = module._checks
-    given = flatten_call(args, kwargs, module._in_spec, module.argument_names, checks.ordered, calling=checks.calling)
+    given = leaves_of_call(module, args, kwargs)
 
     def call(node: Node, node_args: tuple[Any, ...], node_kwargs: dict[str, Any]) -> Any:
-        value = module._run_node(node, node_args, node_kwargs)
+        value = run_node(module, node, node_args, node_kwargs)
         if node in steps and isinstance(value, torch.Tensor):
             seen(steps[node], value)
         return value

@@ -238,7 +238,7 @@ def _records_history(inputs: Sequence[Any]) -> bool:
 def _outputs_of(compiled: Any, recording: Any, has_backward: bool, inputs: Sequence[Any]) -> Callable[..., Any]:
     positions = [plan.value for plan in recording.plans]
     is_flat = all(child.is_leaf() for child in recording.out_spec.children())
-    forward, apply, unflatten = compiled.forward, CompiledFunctionNode.apply, compiled._unflatten
+    forward, apply, unflatten = compiled.forward, CompiledFunctionNode.apply, compiled.unflatten
     if not has_backward and _records_history(inputs):
         forward = _without_history(forward)
     if not has_backward and is_flat and positions == list(range(compiled.value_count)):
@@ -292,7 +292,7 @@ class WritingRun:
         self.forward = compiled.forward
         self._state = StateAccess(None)
         is_flat = all(child.is_leaf() for child in self.recording.out_spec.children())
-        self.unflatten = None if is_flat else compiled._unflatten
+        self.unflatten = None if is_flat else compiled.unflatten
         self.replay = Replay(self.as_written, self.written) if isinstance(self.forward, Replay) else None
 
     def __call__(self, *inputs: Any) -> Any:

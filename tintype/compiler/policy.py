@@ -28,7 +28,7 @@ from tintype.interpret.lookup import find_in_class
 from tintype.interpret.policy import ASYNC_FLAGS, Caller, Outcome
 from tintype.interpret.stand_ins import call_globals, call_next
 from tintype.symbolic.location import is_internal
-from tintype.trace.interpreted import _PASSES_ON, has_hooks
+from tintype.trace.interpreted import PASSES_ON, has_hooks
 
 
 class CapturePolicy(NativeCalls):
@@ -44,7 +44,7 @@ class CapturePolicy(NativeCalls):
         ):
             return False
         name = code.co_filename
-        if name.startswith(known.INTERPRETED) or name in _PASSES_ON or known.is_helper_of_torch(code):
+        if name.startswith(known.INTERPRETED) or name in PASSES_ON or known.is_helper_of_torch(code):
             return True
         if name.startswith("<frozen"):
             return name == "<frozen _collections_abc>"

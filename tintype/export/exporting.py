@@ -19,7 +19,7 @@ from tintype.export.asserted import asserted_guards
 from tintype.export.call_spec import CallSpec, ModuleCallEntry
 from tintype.export.constraints import DynamicSize, check_constraints
 from tintype.export.example_call import ExampleCall
-from tintype.export.given import container_observations
+from tintype.export.given import container_observations, positional_keywords_of
 from tintype.export.input_sizes import InputSizes
 from tintype.export.kept_tensors import settle_kept_tensors
 from tintype.export.key_order import order_observations
@@ -471,7 +471,10 @@ def _program_from(
     signatures = take_signatures(captured.graph)
     signature = ExportGraphSignature(captured.input_specs, captured.output_specs)
     program_module = graph_module(captured.graph, "Program")
-    positional = positional_keywords(call.module, call.args, call.kwargs)
+    if is_captured_program(call.module):
+        positional = positional_keywords_of(call.module, call.kwargs)
+    else:
+        positional = positional_keywords(call.module, call.args, call.kwargs)
     call_spec = CallSpec(captured.in_spec, captured.out_spec, tuple(captured.returned), positional)
     signatures[""] = root_signature(call_spec, signature)
     return ExportedProgram(

@@ -31,6 +31,12 @@ def container_observations(module: torch.nn.Module, captured: CapturedGraph) -> 
     return list({seen.key: seen for seen in found}.values())
 
 
+def positional_keywords_of(module: Any, kwargs: dict[str, Any]) -> tuple[str, ...]:
+    """Which keywords of a call the module of a program takes by position too, in that order."""
+    names = list(module._in_spec.children()[1].context)
+    return tuple(module._checks.calling.positional) if names == list(kwargs) else ()
+
+
 class CallersContainers:
     """The caller's containers in the calls of a program; ``returned`` has places among the arguments, a number of an
     argument first, and among the results."""

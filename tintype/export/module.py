@@ -322,9 +322,7 @@ class ProgramModule(OwnAttributes, GraphModule):
 
     def interpret(self, recorder: Recorder, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run node by node while a capture records: what is recorded keeps the nodes' origins."""
-        given = flatten_call(
-            args, kwargs, self._in_spec, self.argument_names, self._checks.ordered, calling=self._checks.calling
-        )
+        given = leaves_of_call(self, args, kwargs)
         previous = recorder.replayed
 
         def line() -> tuple[str, int, str] | None:
@@ -364,21 +362,29 @@ class ProgramModule(OwnAttributes, GraphModule):
                 state: Any = node.args[0]
                 values[state] = attribute_of(self, str(state.target))
                 args = (values[state], *args[1:])
-            return self._run_node(node, args, kwargs)
+            return run_node(self, node, args, kwargs)
 
         results = replay_graph(recorder, self.graph, given, call, fetch, values)
         return tree.unflatten(list(results), self._out_spec)
 
-    def _run_node(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if node.target is replace_state:
-            owner, _, name = args[0].rpartition(".")
-            submodule_at(self, owner)._buffers[name] = args[1]
-            return None
-        if node.op == "call_module":
-            return self.get_submodule(str(node.target))(*args, **kwargs)
-        if node.op == "call_method":
-            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        return call_node(node, args, kwargs)
+
+def leaves_of_call(module: ProgramModule, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of a call's arguments, in the order of the inputs of a program's graph."""
+    checks = module._checks
+    return flatten_call(args, kwargs, module._in_spec, module.argument_names, checks.ordered, calling=checks.calling)
+
+
+def run_node(module: ProgramModule, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The value of one node of a program's graph."""
+    if node.target is replace_state:
+        owner, _, name = args[0].rpartition(".")
+        submodule_at(module, owner)._buffers[name] = args[1]
+        return None
+    if node.op == "call_module":
+        return module.get_submodule(str(node.target))(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return call_node(node, args, kwargs)
 
 
 def put_back(module: torch.nn.Module, initial: Mapping[str, InitialValue], replaced: Collection[Any]) -> None:

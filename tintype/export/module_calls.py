@@ -110,7 +110,7 @@ def _hooks(recorder: Recorder) -> tuple[Any, Any]:
 
 
 def _mark_call(recorder: Recorder, mark: Any, value: Any, what: str, returned: Returned = ()) -> None:
-    if active_recorder() is recorder and recorder._recording:
+    if active_recorder() is recorder and recorder.is_recording:
         leaves, spec = tree.flatten(value)
         call = recorder.origin_of(mark.__name__).call
         assert call is not None

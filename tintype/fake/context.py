@@ -73,6 +73,11 @@ class FakeContext:
             self._storages[key] = entry
         return entry[1]
 
+    def know_memory_of(self, real: torch.Tensor, storage: Storage) -> None:
+        """Let a storage stand for a real tensor's memory, unless one does."""
+        memory = _memory_of(real)
+        self._storages.setdefault(memory._cdata, (memory, storage))
+
     def knows_memory_of(self, real: torch.Tensor) -> bool:
         """Whether a storage stands for a real tensor's memory."""
         return _memory_of(real)._cdata in self._storages

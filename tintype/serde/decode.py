@@ -321,8 +321,7 @@ class ProgramDecoder:
                 info.dtype,
             ):
                 raise FileFormatError(f"the state {spec.target!r:.80} is not what the graph takes it for")
-            memory = actual.untyped_storage()
-            self.context._storages.setdefault(memory._cdata, (memory, info.storage))
+            self.context.know_memory_of(actual, info.storage)
         in_spec = program.call_spec.in_spec
         if in_spec.num_leaves != users or [child.type for child in in_spec.children()] != [tuple, dict]:
             raise FileFormatError("the structure of the inputs does not fit the graph's inputs")

@@ -102,10 +102,6 @@ def positional_keywords(root: torch.nn.Module, args: Sequence[Any], kwargs: dict
     the first argument that the call leaves out."""
     if not kwargs:
         return ()
-    if is_captured_program(root):
-        program: Any = root
-        names = list(program._in_spec.children()[1].context)
-        return tuple(program._checks.calling.positional) if names == list(kwargs) else ()
     try:
         parameters = list(signature_of(root.forward).parameters.values())
     except (TypeError, InvalidRequestError):

@@ -51,7 +51,7 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _CALL = torch.nn.Module._call_impl.__code__
 
 # Code of others that calls the user's: run natively, it would hide what it calls.
-_PASSES_ON = (
+PASSES_ON = (
     os.path.join(_TORCH, "nn", "modules", "container.py"),
     os.path.join(_TORCH, "utils", "_contextlib.py"),
     contextlib.__file__,
@@ -86,7 +86,7 @@ class TorchPolicy(Policy):
         if code in _CALLS_OF_MODULES:
             return True
         file = code.co_filename
-        return not is_internal(file) or file in _PASSES_ON or file.startswith(_QUANTIZATION)
+        return not is_internal(file) or file in PASSES_ON or file.startswith(_QUANTIZATION)
 
     def caller_for(self, type_of_callable: type) -> Caller | None:
         if issubclass(type_of_callable, torch.nn.Module):

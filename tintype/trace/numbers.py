@@ -57,6 +57,11 @@ class Numbers:
         """Forget what was defined since the state was copied."""
         self._sources, self._derived, self._nodes = state
 
+    def forget_nodes(self) -> None:
+        """Make nodes anew for numbers that are asked for from here on: for a place that those made so far may come
+        after."""
+        self._nodes.clear()
+
     def define_number(self, number: Expr, node: Node) -> None:
         """Let a number be the value of a node."""
         self._sources.setdefault(number, node)

@@ -112,7 +112,7 @@ class AssertionWriter:
             text = message or f"Runtime assertion failed for expression {condition} on node {value.name!r}"
             node = append_call(self.graph, aten._assert_scalar.default, (value, text), {}, "_assert_scalar")
             node.meta = NodeMeta({"val": None}, meta_of(place).origin)
-        self._forget_numbers()
+        self.numbers.forget_nodes()
 
     def _after(self, node: Node) -> Any:
         return self.graph.inserting_before(node.next)
@@ -124,10 +124,6 @@ class AssertionWriter:
         while node.next not in self.order and node.next.op == "call_function":
             node = node.next
         return node
-
-    def _forget_numbers(self) -> None:
-        # a number made for one place may come after another place that needs it too
-        self.numbers._nodes.clear()
 
 
 def _is_number(node: Node | None) -> bool:
