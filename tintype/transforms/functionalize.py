@@ -36,7 +36,7 @@ from tintype.ir.operator_facts import facts_of
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
-from tintype.transforms import refused_writes
+from tintype.transforms import moved_values, refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.drawn_again import draws
 from tintype.transforms.drawn_into_gaps import has_gaps, normal_with_gaps
@@ -53,7 +53,6 @@ from tintype.transforms.histories import Histories
 from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of, written_nodes, written_storages
-from tintype.transforms.moved_values import lay_as_in_program, let_graphs_take_layouts, note_layout, work_out_again
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.seen_later import is_seen_later
 from tintype.transforms.shared_elements import is_given_again, share_elements
@@ -123,9 +122,11 @@ class Functionalization:
         self.unchanged_copies: dict[Storage, list[Storage]] = {}
         self.stale_copies: set[Storage] = set()
         self.replaced: list[Node] = []
-        # nodes whose value lies in memory otherwise than in the program, and those that may in another layout
+        # nodes whose value lies in memory otherwise than in the program, and, where something rests on it, those that
+        # may in another layout
         self.moved: set[Node] = set()
         self.may_move: set[Node] = set()
+        self.rests_on_layouts = bool(self.written) and moved_values.rests_on_layouts(graph)
         # how the program had them, and those of them that are views of what nobody writes to
         self.originals: dict[Node, TensorInfo] = {}
         self.geometry: dict[Node, TensorInfo] = {}
@@ -159,7 +160,7 @@ class Functionalization:
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
         eliminate_dead_code(self.graph)
-        let_graphs_take_layouts(self)
+        moved_values.let_graphs_take_layouts(self)
         if self.replaced:
             name_in_order(self.graph)
             for spec, node in zip(specs, output_node(self.graph).args[0], strict=False):  # type: ignore[arg-type]
@@ -241,7 +242,7 @@ class Functionalization:
         handle.doubt = self.doubts.of_call.get(node)
         handle.doubts = dict(parent.doubts)
         if unchanged:
-            note_layout(self, node)
+            moved_values.note_layout(self, node)
             handle.viewed = base
             return
         self.make_view(handle, base)
@@ -297,7 +298,7 @@ class Functionalization:
     def give(self, handle: Handle, value: Node) -> None:
         handle.value, handle.version = value, self.versions[handle.storage]
         handle.viewed = None
-        if handle.version and not self.layouts.is_certain(handle.source):
+        if self.rests_on_layouts and handle.version and not self.layouts.is_certain(handle.source):
             self.may_move.add(value)
         # a view of all elements in the same size may have its value in common with its parent
         self.handles.setdefault(value, handle)
@@ -329,15 +330,15 @@ class Functionalization:
         if any(value is not argument for argument, value in new.items()):
             node.args = torch.fx.node.map_arg(node.args, new.__getitem__)
             node.kwargs = torch.fx.node.map_arg(node.kwargs, new.__getitem__)
-        note_layout(self, node)
+        moved_values.note_layout(self, node)
         moved = any(
             value in self.moved or (value is not argument and differs(argument, value))
             for argument, value in new.items()
         )
         if moved and node.op == "call_function":
             if draws(node):
-                lay_as_in_program(self, node, new)
-            work_out_again(self, node)
+                moved_values.lay_as_in_program(self, node, new)
+            moved_values.work_out_again(self, node)
 
     # --- writing -------------------------------------------------------------------------------------------
 

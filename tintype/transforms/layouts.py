@@ -119,24 +119,26 @@ class Layouts:
             return known
         pending = [node]
         while pending:
-            current = pending[-1]
-            arguments = () if current.target in self._trusted else _deciding(current)
-            unknown = [argument for argument in arguments if argument not in self._certain]
-            if unknown:
-                pending += unknown
-                continue
-            pending.pop()
-            self._certain[current] = self._settle(current, arguments)
+            found = self._look_at(pending[-1])
+            if isinstance(found, bool):
+                self._certain[pending.pop()] = found
+            else:
+                pending += found
         return self._certain[node]
 
-    def _settle(self, node: Node, arguments: Sequence[Node]) -> bool:
+    def _look_at(self, node: Node) -> bool | list[Node]:
+        """Whether a node's layout is certain, or the arguments that must be looked at before that is known."""
         if node.op != "call_function":
             return not _has_layout(node)
         if node.target in self._trusted:
             return True
         if node.target in OPERATORS or node.target in _UP_TO_THE_KERNEL:
             return not _has_layout(node) or _is_matrix_product(node)
-        return all(self._certain[argument] for argument in arguments)
+        arguments = _deciding(node)
+        certain = [self._certain.get(argument) for argument in arguments]
+        if None not in certain or False in certain:
+            return all(certain)
+        return [argument for argument, known in zip(arguments, certain, strict=True) if known is None]
 
     def sources(self, node: Node) -> list[Node]:
         """The inputs whose layouts decide how a node's value lies in memory, as far as that is known: the values of
@@ -215,7 +217,10 @@ def _has_layout(node: Node) -> bool:
 def _has_order(node: Node) -> bool:
     """Whether a tensor's strides say something about the order of dimensions: with one dimension they don't."""
     info = info_of(node)
-    return info is not None and sum(not is_one(size) for size in info.sizes) > 1
+    if info is None or len(info.sizes) < 2:
+        return False
+    long = (size for size in info.sizes if not is_one(size))
+    return next(long, None) is not None and next(long, None) is not None
 
 
 def only_splits(sizes: Sequence[Size], shape: Sequence[Size]) -> bool:
@@ -249,7 +254,7 @@ def views_by_layout(graph: Graph, output_specs: Iterable[OutputSpec]) -> Iterato
     layouts = Layouts()
     is_joint = any(spec.kind in _OF_JOINT_GRAPHS for spec in output_specs)
     for node in graph.find_nodes(op="call_function", target=aten.view.default):
-        if (is_joint or not _said_view(node)) and may_need_copy(node, layouts):
+        if (is_joint or not said_view(node)) and may_need_copy(node, layouts):
             yield node
 
 
@@ -273,7 +278,8 @@ def may_need_copy(node: Node, layouts: Layouts) -> bool:
     return not layouts.is_certain(base)
 
 
-def _said_view(node: Node) -> bool:
+def said_view(node: Node) -> bool:
+    """Whether a node is a ``view`` that the program called, not one that another function of torch's became."""
     origin = meta_of(node).origin
     return origin is not None and origin.function == "view"
 

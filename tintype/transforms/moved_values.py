@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from tintype.fake.info import TensorInfo
 from tintype.fake.tensor import FakeTensor
@@ -15,7 +15,7 @@ from tintype.ir.operator_facts import facts_of
 from tintype.ir.operators import OPERATORS
 from tintype.transforms.emit import evaluate, info_of
 from tintype.transforms.handles import alike, moved_fake
-from tintype.transforms.layouts import as_reshape, take_any_layout
+from tintype.transforms.layouts import as_reshape, said_view, take_any_layout
 from tintype.transforms.views import RECOMPUTE_VIEW, View, laid_out
 
 if TYPE_CHECKING:
@@ -81,6 +81,13 @@ def _view_moved(functional: Functionalization, node: Node, info: TensorInfo) -> 
     functional.doubts.note_made_again(node, value)
     node.replace_all_uses_with(value)
     functional.graph.erase_node(node)
+
+
+def rests_on_layouts(graph: Graph) -> bool:
+    """Whether a graph has something that may have to take a value otherwise, if that lies otherwise in memory: a
+    ``view`` that the program called, or a graph that an operator calls. Most have not."""
+    views = graph.find_nodes(op="call_function", target=aten.view.default, sort=False)
+    return any(map(said_view, views)) or bool(graph.find_nodes(op="get_attr", sort=False))
 
 
 def note_layout(functional: Functionalization, node: Node) -> None:
