@@ -31,7 +31,7 @@ _FAMILIES = (
     "matrices", "singular_values", "scattering", "order", "bits", "integers", "windows", "complex_numbers",
     "random_numbers", "losses", "written", "extremes", "sampling",
     "convolutions", "runtime_forms", "quotients", "unfused", "resampling", "rolling", "activations",
-    "quantization", "shifts", "complex_parts", "double_precision",
+    "quantization", "shifts", "complex_parts", "double_precision", "double_windows", "double_recurrence",
 )  # fmt: skip
 
 

@@ -377,9 +377,21 @@ def slogdet(op: Builder, tensor: Any) -> Any:
 @lowering(aten._linalg_det.default)
 def det(op: Builder, tensor: Any) -> Any:
     if not is_used(op, 1, 2):
-        return op.Det(tensor), None, None
+        return determinant(op, tensor), None, None
     sign, logarithm, packed, pivots = slogdet(op, tensor)
     return op.Mul(sign, op.Exp(logarithm)), packed, pivots
+
+
+@lowering(aten.linalg_det.default, aten.det.default)
+def determinant(op: Builder, tensor: Any) -> Any:
+    if tensor.dtype is not DOUBLE:
+        return op.Det(tensor)
+    rank, size = rank_of(tensor), op.size(tensor, -1)  # ONNX Runtime has a kernel for float32 only
+    if size == 0:
+        return slogdet(op, tensor)[0]
+    packed, swaps, _ = _factored(op, tensor)
+    product = op.ReduceProd(diagonal_of(packed, rank, size).value, [-1], keepdims=0)
+    return (Formula(op, product) * _parity(op, swaps)).value
 
 
 def is_used(op: Builder, *results: int) -> bool:

@@ -13,65 +13,38 @@ from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.lowerings.integers import integer_average
+from tintype.onnx.lowerings.taps import means_of_windows
 from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
 _INT64 = ir.DataType.INT64
 
 
-def windows_of(size: int, wanted: int) -> list[tuple[int, int]]:
-    """Where each of the results begins and ends."""
-    return [(number * size // wanted, -(-(number + 1) * size // wanted)) for number in range(wanted)]
-
-
-def _shares(op: Builder, size: Any, wanted: Any, dtype: Any) -> Any:
-    """What each of the results along an axis takes of each element: a matrix, the same for all batches."""
-    if isinstance(size, int) and isinstance(wanted, int):
-        fixed = np.zeros((1, wanted, size), dtype=np.float32)
-        for number, (begin, end) in enumerate(windows_of(size, wanted)):
-            fixed[0, number, begin:end] = 1 / (end - begin)
-        return op.constant(fixed, dtype)
-    size, wanted, one = op.cast(size, _INT64), op.cast(wanted, _INT64), op.constant(1, _INT64)
-    numbers = op.Unsqueeze(op.Range(op.constant(0, _INT64), wanted, one), [1])
-    begin = op.Div(op.Mul(numbers, size), wanted)
-    end = op.Div(op.Sub(op.Add(op.Mul(op.Add(numbers, one), size), wanted), one), wanted)
-    places = op.Unsqueeze(op.Range(op.constant(0, _INT64), size, one), [0])
-    inside = op.And(op.GreaterOrEqual(places, begin), op.Less(places, end))
-    shares = op.Div(op.cast(inside, dtype), op.cast(op.Sub(end, begin), dtype))
-    return op.Unsqueeze(shares, [0])
-
-
 def _adaptive_mean(dimensions: int) -> Any:
     def lower(op: Builder, tensor: Any, wanted: Sequence[Any]) -> Any:
-        """A product with a matrix of shares along each axis; a mean where one number is wanted."""
+        """A plain pool where all windows are alike, a mean where one number is wanted; else along one axis after the
+        other."""
         rank = len(tensor.shape)
         axes = list(range(rank - dimensions, rank))
         if all(isinstance(size, int) and size == 1 for size in wanted):
             return op.ReduceMean(tensor, axes, keepdims=1)
-        for axis, size in zip(axes, wanted):
-            known = op.size(tensor, axis)
-            if isinstance(known, int) and isinstance(size, int) and known == size:
+        sizes = [op.size(tensor, axis) for axis in axes]
+        kernel = [
+            size // count if isinstance(size, int) and isinstance(count, int) and count and not size % count else 0
+            for size, count in zip(sizes, wanted)
+        ]
+        if all(kernel) and rank == dimensions + 2:
+            return op.AveragePool(tensor, kernel_shape=kernel, strides=kernel)
+        for axis, size, count, step in zip(axes, sizes, wanted, kernel):
+            if step == 1:
                 continue
-            sizes = [op.size(tensor, each) for each in range(rank)]
-            before, behind = sizes[:axis], sizes[axis + 1 :]
-            columns = op.Reshape(tensor, op.vector([_product(op, before), known, _product(op, behind)]), allowzero=1)
-            made = op.MatMul(_shares(op, known, size, tensor.dtype), columns)
             shape = list(tensor.shape)
-            shape[axis] = size if isinstance(size, int) else None
-            tensor = op.Reshape(made, op.vector([*before, size, *behind]), allowzero=1)
+            shape[axis] = count if isinstance(count, int) else None
+            tensor = means_of_windows(op, tensor, axis, size, count)
             tensor.shape = ir.Shape(shape)
         return tensor
 
     return lower
-
-
-def _product(op: Builder, sizes: Sequence[Any]) -> Any:
-    """How many elements there are."""
-    number: Any = 1
-    for size in sizes:
-        known = isinstance(number, int) and isinstance(size, int)
-        number = number * size if known else op.Mul(op.cast(number, _INT64), op.cast(size, _INT64))
-    return number
 
 
 lowering(aten.adaptive_avg_pool1d.default)(_adaptive_mean(1))

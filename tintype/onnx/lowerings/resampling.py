@@ -6,7 +6,6 @@ counts the pixels of its result in single precision. It is taken where that is t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
+from tintype.onnx.lowerings import taps
 from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
@@ -107,8 +107,29 @@ def _nearest_step(op: Builder, axis: _Axis, exact: bool, in_plane: bool) -> Any:
     return op.Where(is_even, op.Div(op.cast(size, _FLOAT), op.cast(wanted, _FLOAT)), op.cast(step, _FLOAT))
 
 
+def _gathered_in_double(op: Builder, tensor: Any, axis: _Axis, exact: bool) -> Any:
+    """As torch finds places in images in double precision that are no planes: in that, until it rounds them."""
+    factor, half = axis.factor, 0.5 if exact else 0.0
+    if axis.is_fixed and not isinstance(factor, ir.Value):
+        step = axis.size / axis.wanted if factor is None else 1.0 / factor
+        at = ((np.arange(axis.wanted) + half) * step).astype(np.float32)
+        places = np.minimum(np.floor(at).astype(np.int64), axis.size - 1)
+        return op.Gather(tensor, op.constant(places, _INT64), axis=axis.number)
+    size, wanted = op.cast(axis.size, _INT64), op.cast(axis.wanted, _INT64)
+    numbers = op.cast(op.Range(op.constant(0, _INT64), wanted, op.constant(1, _INT64)), _DOUBLE)
+    if factor is None:
+        step = op.Div(op.cast(size, _DOUBLE), op.cast(wanted, _DOUBLE))
+    else:
+        step = op.Reciprocal(op.cast(factor, _DOUBLE))
+    wide = op.Mul(op.Add(numbers, op.constant(half, _DOUBLE)), step)
+    places = op.Min(op.cast(op.Floor(op.cast(wide, _FLOAT)), _INT64), op.Sub(size, op.constant(1, _INT64)))
+    return op.Gather(tensor, places, axis=axis.number)
+
+
 def _gathered(op: Builder, tensor: Any, axis: _Axis, exact: bool, in_plane: bool) -> Any:
     """The pixels of one dimension by their places."""
+    if tensor.dtype is _DOUBLE and not in_plane:
+        return _gathered_in_double(op, tensor, axis, exact)
     step = _nearest_step(op, axis, exact, in_plane)
     if axis.is_fixed:
         places = np.minimum(_nearest_places(step, axis.wanted, exact, in_plane), axis.size - 1)
@@ -130,7 +151,7 @@ def _gathered(op: Builder, tensor: Any, axis: _Axis, exact: bool, in_plane: bool
 def _nearest(op: Builder, tensor: Any, sizes: Any, factors: Any, exact: bool) -> Any:
     axes = _axes(op, tensor, sizes, factors)
     in_plane = len(axes) == 2
-    if all(_divides_alike(op, axis, exact, in_plane) for axis in axes):
+    if tensor.dtype is not _DOUBLE and all(_divides_alike(op, axis, exact, in_plane) for axis in axes):
         attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return _resized(op, tensor, axes, all(axis.is_fixed for axis in axes), attributes)
     for axis in axes:
@@ -189,15 +210,14 @@ def _mean(op: Builder, tensor: Any, sizes: Any, align_corners: bool, factors: An
     if align_corners:  # the corners say what the factors are
         for axis in axes:
             axis.factor = None
-    elif mode == "linear" and not antialias:
+    elif mode == "linear" or antialias:
         for axis in axes:
             _keep_same_size(op, axis)
-    elif not all(axis.factor is None for axis in axes):
-        _refuse_same_sizes(op, axes)
-    if antialias and axes[1].wanted == 1 and axes[0].wanted != 1:
-        raise LoweringError("of images that become one pixel wide, torch's own antialias repeats the first row")
-    if antialias and align_corners and not all(axis.is_fixed and axis.size == axis.wanted for axis in axes):
-        raise LoweringError("ONNX Runtime aligns corners otherwise than torch where it antialiases")
+    if antialias:
+        _refuse_one_pixel(op, *(axis.wanted for axis in axes))
+    by_size = all(axis.factor is None or _is_ratio(axis) for axis in axes)
+    if tensor.dtype is _DOUBLE or not _is_a_resize(op, axes, by_size, align_corners, mode, antialias):
+        return _by_taps(op, tensor, axes, align_corners, mode, antialias)
     attributes: dict[str, Any] = {
         "mode": mode,
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
@@ -205,16 +225,51 @@ def _mean(op: Builder, tensor: Any, sizes: Any, align_corners: bool, factors: An
     }
     if antialias:
         attributes.update(antialias=1, exclude_outside=1)
-    by_size = all(axis.factor is None or _is_ratio(axis) for axis in axes)
-    if not by_size and (len(axes) == 3 or any(axis.factor is None for axis in axes)):
-        if mode != "linear" or antialias:
-            raise LoweringError("factors for some of the dimensions only")
-        for axis in axes:  # ONNX Runtime takes a volume's factors from its sizes
-            tensor = _along(tensor, axis, _blended(op, tensor, axis))
-        return tensor
-    if not by_size and any(axis.is_fixed and _count(op, axis.size, axis.factor) != axis.wanted for axis in axes):
-        raise LoweringError("factors that give another size than the one that is asked for")
     return _resized(op, tensor, axes, by_size, attributes)
+
+
+def _refuse_one_pixel(op: Builder, height: Any, width: Any) -> None:
+    text = "of images that become one pixel wide, torch's own antialias repeats the first row"
+    if isinstance(height, int) and isinstance(width, int):
+        if width == 1 and height != 1:
+            raise LoweringError(text)
+        return
+    high, wide = (op.Equal(op.cast(size, _INT64), op.constant(1, _INT64)) for size in (height, width))
+    op.program.assert_that(op.Or(op.Not(wide), high), text)
+
+
+def _is_a_resize(
+    op: Builder, axes: list[_Axis], by_size: bool, align_corners: bool, mode: str, antialias: bool
+) -> bool:
+    """Whether ONNX Runtime's operator does what torch does."""
+    if antialias and align_corners and not all(axis.is_fixed and axis.size == axis.wanted for axis in axes):
+        return False
+    if by_size:
+        return True
+    if len(axes) == 3 or any(axis.factor is None for axis in axes):  # it takes a volume's factors from its sizes
+        return False
+    if any(axis.is_fixed and _count(op, axis.size, axis.factor) != axis.wanted for axis in axes):
+        return False
+    if mode == "linear" and not antialias:
+        return True
+    # of cubic means, an image whose size a factor leaves as it is is another one, which ONNX Runtime copies
+    same = [_same_size(op, axis) for axis in axes if axis.factor != 1]
+    return not same or False in same
+
+
+def _by_taps(op: Builder, tensor: Any, axes: list[_Axis], align_corners: bool, mode: str, antialias: bool) -> Any:
+    """Along one dimension after the other."""
+    dtype = tensor.dtype
+    tensor = tensor if dtype is _DOUBLE else op.cast(tensor, _FLOAT)
+    for axis in axes:
+        if (mode == "linear" or antialias) and (axis.factor == 1 or (axis.is_fixed and axis.size == axis.wanted)):
+            continue
+        if antialias:
+            made = taps.antialiased(op, tensor, axis, align_corners, mode)
+        else:
+            made = (taps.linear if mode == "linear" else taps.cubic)(op, tensor, axis, align_corners)
+        tensor = _along(tensor, axis, made)
+    return op.cast(tensor, dtype)
 
 
 def _same_size(op: Builder, axis: _Axis) -> Any:
@@ -227,45 +282,13 @@ def _same_size(op: Builder, axis: _Axis) -> Any:
 
 
 def _keep_same_size(op: Builder, axis: _Axis) -> None:
-    """Of linear means, an image of the same size is the same image, whatever the factor is."""
+    """Of linear means and with antialias, an image of the same size is the same image, whatever the factor is."""
     if axis.factor is not None:
         stays = _same_size(op, axis)
         if isinstance(stays, ir.Value):
             axis.stays = stays
         elif stays:
             axis.factor = None
-
-
-def _refuse_same_sizes(op: Builder, axes: list[_Axis]) -> None:
-    """Of other means it is not, but ONNX Runtime copies it."""
-    same = [_same_size(op, axis) for axis in axes if axis.factor != 1]
-    if not same or False in same:
-        return
-    text = "an image whose size the factors leave as it is, which ONNX Runtime does not interpolate"
-    varying = [each for each in same if isinstance(each, ir.Value)]
-    if not varying:
-        raise LoweringError(text)
-    op.program.assert_that(op.Not(functools.reduce(op.And, varying)), text)
-
-
-def _blended(op: Builder, tensor: Any, axis: _Axis) -> Any:
-    """Means of two neighbours along one dimension."""
-    size, wanted = op.cast(axis.size, _INT64), op.cast(axis.wanted, _INT64)
-    numbers = op.cast(op.Range(op.constant(0, _INT64), wanted, op.constant(1, _INT64)), _FLOAT)
-    half = op.constant(0.5, _FLOAT)
-    step = op.cast(axis.step(op), _FLOAT)
-    if axis.stays is not None:
-        step = op.Where(axis.stays, op.constant(1.0, _FLOAT), step)
-    at = op.Sub(op.Mul(op.Add(numbers, half), step), half)
-    at = op.Max(at, op.constant(0.0, _FLOAT))
-    last = op.Sub(size, op.constant(1, _INT64))
-    left = op.Min(op.cast(op.Floor(at), _INT64), last)
-    right = op.Min(op.Add(left, op.constant(1, _INT64)), last)
-    share = op.Min(op.Max(op.Sub(at, op.cast(left, _FLOAT)), op.constant(0.0, _FLOAT)), op.constant(1.0, _FLOAT))
-    behind = list(range(1, len(tensor.shape) - axis.number))
-    share = op.cast(op.Unsqueeze(share, behind) if behind else share, tensor.dtype)
-    low, high = (op.Gather(tensor, places, axis=axis.number) for places in (left, right))
-    return op.Add(op.Mul(low, op.Sub(op.constant(1.0, tensor.dtype), share)), op.Mul(high, share))
 
 
 def _is_ratio(axis: _Axis) -> bool:

@@ -25,6 +25,10 @@ def grid_sampler(op: Builder, image: Any, grid: Any, mode: int, padding: int, al
         raise LoweringError("which pixel is the nearest depends on how coordinates in half precision are rounded")
     if len(image.shape) == 5 and op.opset < 20:
         raise LoweringError(f"opset {op.opset} samples images with two dimensions only; opset 20 has three")
+    if image.dtype is ir.DataType.DOUBLE and op.opset < 20:
+        raise LoweringError(
+            f"ONNX Runtime has no kernel for it in double precision in opset {op.opset}; opset 20 has"
+        )
     if len(image.shape) == 5 and mode == 2:
         raise LoweringError("there is no bicubic sampling of volumes")
     names = ("bilinear", "nearest", "bicubic")

@@ -13,7 +13,7 @@ from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
 from tintype.onnx.lowerings.elementwise import is_float
-from tintype.onnx.lowerings.pooling import windows_of
+from tintype.onnx.lowerings.taps import windows_of
 from tintype.onnx.registry import lowering, own_lowering
 
 aten = torch.ops.aten
