@@ -41,7 +41,7 @@ from tintype.ir.operators import declaration_of
 from tintype.ir.process_switches import collector_paused
 from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor
-from tintype.trace.snapshot import holds_fake
+from tintype.trace.snapshot import holds_value_of_capture
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.absent_tangents import erase_tangent
 from tintype.transforms.decompose import decompose_graph
@@ -262,7 +262,7 @@ class CompiledFunction:
                 arguments = Arguments(leaves, merged)
                 root = EntryPoint(self._entry(arguments, spec, labels), self._root)
                 try:
-                    with reads.caches_kept_clean(holds_fake):
+                    with reads.caches_kept_clean(holds_value_of_capture):
                         gradients = torch.is_grad_enabled()
                         recording = record(
                             root, arguments, with_gradients=gradients, functions=reads.functions, sizes=sizes
@@ -363,13 +363,13 @@ def depends_on_offsets(compiled: CompiledGraphs, reads: Reads) -> bool:
 
 
 def _refuse_kept_tensors(reads: Reads) -> None:
-    """Refuse a function that stored a tensor which it computed: those of a capture have no data."""
-    names = reads.take_out(holds_fake)
+    """Refuse a function that stored a tensor or a number which it computed: those of a capture have no data."""
+    names = reads.take_out(holds_value_of_capture)
     if names:
         raise StateChangedError(
-            f"the function keeps a tensor that it computed ({', '.join(dict.fromkeys(names))}) beyond the call, "
-            "which a compiled function can't",
-            remedy="return the tensor, write to one that is there already, or register a buffer of a model",
+            f"the function keeps a tensor that it computed ({', '.join(dict.fromkeys(names))}), or a number from "
+            "one, beyond the call, which a compiled function can't",
+            remedy="return it, write to one that is there already, or register a buffer of a model",
         )
 
 

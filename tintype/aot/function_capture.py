@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -18,6 +18,8 @@ from torch.fx import Graph, Node
 
 from tintype import tree
 from tintype.aot.arguments import Arguments
+from tintype.aot.autograd_graph import refuse_own_zeros, refuse_results_within
+from tintype.aot.hooks import KnownHooks, has_hooks, refuse_hooks_of_result
 from tintype.aot.recorded_function import OutputPlan
 from tintype.errors import CaptureError, MutationError, StateChangedError
 from tintype.fake.info import Storage
@@ -36,7 +38,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import location_in
 from tintype.trace.capture import CONSTANT_TYPES
 from tintype.trace.changed_state import made_at
-from tintype.trace.snapshot import Change, holds_fake
+from tintype.trace.snapshot import Change, holds_value_of_capture
 from tintype.trace.users_code import UsersCode, users_code
 from tintype.transforms.emit import location_of
 from tintype.transforms.joint import (
@@ -74,6 +76,12 @@ class FunctionRecorder(JointRecorder):
         finally:
             self.makes_constant = False
 
+    def asks_for_gradients(self, tensors: Sequence[Any]) -> None:
+        """The function computes gradients itself: hooks of what it was given would be called, and be part of it."""
+        for tensor in () if self.in_backward else tensors:
+            if isinstance(tensor, torch.Tensor):
+                self.observer.asked_for_hooks(self, tensor)
+
     def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """The caller's tensors may be changed so, the model's may not."""
         if type(args[0]) is not FakeTensor or args[0].info.storage.frozen or kwargs:
@@ -102,10 +110,13 @@ class FunctionCapture(JointCapture):
         self.with_gradients = with_gradients
         self.arguments = arguments
         self.histories: dict[Node, Any] = {}
+        self.hooks = KnownHooks()
         self.found_elsewhere: dict[str, torch.Tensor] = {}
         self.plans: list[OutputPlan] = []
         # what the graph computes for the caller: results of the function, and what outputs are views of
         self.results: list[FakeTensor] = []
+        # outputs whose gradients somebody waits for: leaves, and those of which the function asks that they be kept
+        self.awaiting: list[FakeTensor] = []
         # positions of the results that gradients flow back from, through some output
         self.differentiable: set[int] = set()
         self.views: list[FakeTensor] = []
@@ -115,6 +126,19 @@ class FunctionCapture(JointCapture):
         self.new_leaves: list[Node] = []
         self.grad_enabled_after = True
         self.backward_error: str | None = None
+
+    def _run(self, after_inputs: Callable[[], None] | None) -> Any:
+        try:
+            return super()._run(after_inputs)
+        except Exception:
+            self.hooks.take_away_others()
+            raise
+
+    def _add_state(self, kind: InputKind, target: str, value: Any, persistent: bool | None = None) -> Any:
+        fake = super()._add_state(kind, target, value, persistent)
+        if isinstance(value, torch.Tensor):
+            self.hooks.note(value)
+        return fake
 
     def _users_code(self) -> UsersCode:
         code = users_code((module for _, module in self.modules), self._given_functions)
@@ -162,7 +186,7 @@ class FunctionCapture(JointCapture):
 
     def _stays(self, change: Change) -> bool:
         """The function runs in eager mode's place: what it assigns is assigned, but for tensors, which are fakes."""
-        return id(change.before) not in self.state.by_id and not holds_fake(change.after)
+        return id(change.before) not in self.state.by_id and not holds_value_of_capture(change.after)
 
     def _tensor_input(self, node: Node, tensor: torch.Tensor, position: int) -> FakeTensor:
         fake = super()._tensor_input(node, tensor, position)
@@ -182,6 +206,7 @@ class FunctionCapture(JointCapture):
     def differentiate(self, outputs: Any) -> list[FakeTensor | None]:
         """Record the gradients of written inputs and of results, from one tangent each."""
         self.grad_enabled_after = torch.is_grad_enabled()
+        self.hooks.refuse_others(self.arguments.fakes)
         try:
             self._plan_outputs(outputs)
         except RuntimeError as error:
@@ -198,6 +223,8 @@ class FunctionCapture(JointCapture):
             return []
         self.started = [value for _, value in written]
         self.started += [self.results[position] for position in sorted(self.differentiable)]
+        refuse_results_within(self.awaiting, self.started)
+        refuse_own_zeros(self.started)
         self.sources = [
             (node, start)
             for node, real in self.state_tensors.items()
@@ -209,7 +236,7 @@ class FunctionCapture(JointCapture):
         tangents = [add_tangent(self.recorder, value, f"tangents_{i}") for i, value in enumerate(self.started, 1)]
         before = last_node(self.graph)
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), self.hooks.silent():
                 gradients = self.recorder.differentiate(
                     self.started, tangents, [source for _, source in self.sources]
                 )
@@ -317,6 +344,10 @@ class FunctionCapture(JointCapture):
             source, root = start, start.meta["val"]
         plan = OutputPlan("view", requires_grad=leaf.requires_grad, is_leaf=leaf.is_leaf)
         plan.is_parameter = isinstance(leaf, torch.nn.Parameter)
+        plan.keeps_gradient = fake.keeps_gradient and not leaf.is_leaf
+        if plan.keeps_gradient or (plan.is_leaf and plan.requires_grad):
+            self.awaiting.append(fake)
+            refuse_hooks_of_result(fake)
         from_input = source.op == "placeholder"
         if root is not fake and not from_input and fake.requires_grad and not root.requires_grad:
             # the history begins later than the memory: with what autograd takes for the base
@@ -347,6 +378,8 @@ class FunctionCapture(JointCapture):
         owner: Any = self.entries.get(source)
         if owner is None:
             owner = self.state_tensors.get(source, root)
+        if any(map(has_hooks, _views_on_the_way(view, root))):
+            return False
         # along the chain of views, as autograd has it; the one of a view that was written to is another
         origin = owner.grad_fn
         step: Any = view.grad_fn
@@ -406,6 +439,12 @@ def _checked_constant(leaf: Any) -> Any:
         f"the function returns {what}, which a compiled function can't",
         remedy="return tensors, numbers that are the same in every call, strings, None, or containers of them",
     )
+
+
+def _views_on_the_way(view: FakeTensor, root: FakeTensor) -> list[FakeTensor]:
+    """A view and what it is a view of, up to a tensor that is not among them."""
+    values = (node.meta.get("val") for node in bases_of_view(view.node) if node is not root.node)
+    return [view, *(value for value in values if type(value) is FakeTensor)]
 
 
 def _start_of(node: Node) -> Node:

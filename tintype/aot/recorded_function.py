@@ -49,6 +49,8 @@ class OutputPlan:
     # a view of a view that was made while gradients were disabled: gradients end there
     is_cut_off: bool = False
     is_parameter: bool = False
+    # the function asks for its gradient: retain_grad()
+    keeps_gradient: bool = False
     # position of the result that has the history of a view which got another one by a write to it after detach()
     history: int | None = None
 
@@ -67,6 +69,8 @@ class RecordedFunction:
     detached: list[int]
     # positions of inputs that the function lets require a gradient
     new_leaves: list[int]
+    # positions of arguments whose gradients the function asks for: retain_grad()
+    kept_gradients: list[int]
     results: list[Node]
     # the nodes that results are or were copied from; None for those that only lend their history
     originals: list[Node | None]

@@ -79,6 +79,7 @@ def record(
         [index[node] for node in capture.tracked if node in capture.leaves and capture.histories[node] is None],
         [index[node] for node in capture.leaves if not capture.entries[node].requires_grad],
         [index[node] for node in capture.new_leaves],
+        [capture.arguments.positions[id(fake)] for fake in capture.arguments.fakes if _keeps_gradient(fake)],
         results,
         [None if i in lenders else value for i, value in enumerate(values[: len(results)])],
         views,
@@ -260,6 +261,10 @@ def _own_results(
         own.append(node)
         taken.add(node)
     return own
+
+
+def _keeps_gradient(fake: FakeTensor) -> bool:
+    return fake.keeps_gradient and not fake.is_leaf
 
 
 def _geometry_changes(capture: FunctionCapture) -> list[GeometryChange]:

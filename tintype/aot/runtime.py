@@ -115,6 +115,8 @@ class CompiledGraphs:
     ) -> list[Any]:
         for position in self.recording.new_leaves:
             inputs[position].requires_grad_()
+        for position in self.recording.kept_gradients:
+            arguments[position].retain_grad()
         with _autocast_off():
             if self.backward is not None:
                 values = CompiledFunctionNode.apply(self, *inputs)
@@ -147,6 +149,8 @@ class CompiledGraphs:
                 value = _ViewWithHistory.apply(value, results[plan.history])
             elif plan.kind in ("view", "result"):
                 value = _with_history(value, plan)
+            if plan.keeps_gradient and value.requires_grad:
+                value.retain_grad()
             if plan.is_parameter:
                 value = torch.nn.Parameter(value.detach(), plan.requires_grad)
             outputs.append(value)
@@ -175,10 +179,11 @@ def _with_history(value: torch.Tensor, plan: OutputPlan) -> torch.Tensor:
     if value.requires_grad and not plan.is_cut_off and not (plan.is_leaf and value.grad_fn is not None):
         return value
     # gradients flow to this tensor, and end there
+    leaf = value
     if value.requires_grad:
         with torch.no_grad():
             leaf = value.view_as(value)
-    else:
+    if leaf is value or not leaf.requires_grad:  # a view of a view has no history of its own
         leaf = value.detach().requires_grad_()
     return leaf if plan.is_leaf else leaf.view_as(leaf)
 

@@ -180,6 +180,7 @@ def simple_run(function: Any, entry: CachedGraphs, inputs: Sequence[Any]) -> Cal
         "the place of inputs in their memory": isinstance(entry.key[-1], Offsets),
         "containers that are changed": compiled.changes_arguments or compiled.returned,
         "inputs whose history changes": recording.new_leaves or recording.detached_first or recording.detached,
+        "inputs whose gradients are kept": recording.kept_gradients,
         "inputs that get another geometry": recording.geometry_changes,
         "a backward that eager mode refuses": recording.backward_error is not None,
         "gradients that are read": recording.gradients_read,
@@ -223,7 +224,13 @@ def _whole_run(compiled: CompiledGraphs, inputs: Sequence[Any]) -> Callable[...,
 
 
 def _is_plain(plan: Any, has_backward: bool) -> bool:
-    if plan.kind != "result" or plan.history is not None or plan.is_parameter or plan.is_cut_off:
+    if (
+        plan.kind != "result"
+        or plan.history is not None
+        or plan.is_parameter
+        or plan.is_cut_off
+        or plan.keeps_gradient
+    ):
         return False
     return plan.is_leaf != plan.requires_grad and (has_backward or not plan.requires_grad)
 

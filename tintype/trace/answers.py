@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -132,6 +132,9 @@ class Answers:
         """The program wants to hear of a gradient, which autograd alone could tell it."""
         if self.below_autograd and self.is_recording:
             self.modes.lost_gradients.add_hook(kind, hook)
+
+    def asks_for_gradients(self, tensors: Sequence[Any]) -> None:
+        """The program has autograd compute gradients of these tensors."""
 
     def compares_objects(self) -> None:
         """The program asks which of its tensors are one object."""

@@ -26,7 +26,10 @@ class ComputesGradients(CaptureError):
 
 def _run_unless_captured(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What stands in for the call of autograd's engine; other threads go on as usual."""
-    if active_recorder() is not None and _is_below_autograd() and not _called_by_transform(native_caller(2)):
+    recorder = active_recorder()
+    if recorder is None:
+        return run(*args, **kwargs)
+    if _is_below_autograd() and not _called_by_transform(native_caller(2)):
         # backward() writes gradients to tensors, torch.autograd.grad returns them
         kind = CaptureError if kwargs.get("accumulate_grad") else ComputesGradients
         raise kind(
@@ -35,6 +38,8 @@ def _run_unless_captured(run: Callable[..., Any], *args: Any, **kwargs: Any) -> 
             remedy="write it with torch.func (grad, vjp, jacrev), which is captured, or export the forward "
             "computation alone and differentiate the result",
         )
+    _, _, _, _, inputs, *_ = args
+    recorder.asks_for_gradients(inputs)
     return run(*args, **kwargs)
 
 

@@ -331,6 +331,24 @@ class Observer:
             self.note(self._state[fake.node][0], fact, arguments, answer)
         return answer
 
+    def asked_for_hooks(self, recorder: Recorder, tensor: torch.Tensor) -> None:
+        """The program computes the gradient of a tensor, which hooks would be called with: there must be none."""
+        fake = recorder.as_fake(tensor)
+        subject: int | str
+        if fake.node in self._inputs:
+            subject, _, real = self._inputs[fake.node]
+        elif fake is not tensor and fake.node in self._state:
+            subject, real = self._state[fake.node]
+        else:
+            return
+        if real._backward_hooks:
+            raise CaptureError(
+                "the program computes the gradient of a tensor that has hooks, which can't be captured",
+                location=user_location(),
+                remedy="remove the hooks, or compute the gradient of a tensor without any (y = x.view_as(x))",
+            )
+        self.note(subject, "_backward_hooks", (), real._backward_hooks)
+
     def attribute(self, recorder: Recorder, fake: FakeTensor, name: str) -> Any:
         """An attribute that a tensor has not by its class: the value that somebody gave it, if the program may have
         it, or NO_SUCH_ATTRIBUTE."""

@@ -377,6 +377,12 @@ def is_of_data(value: Any) -> bool:
     return isinstance(number, Expr) and number.has_unbacked
 
 
+def holds_value_of_capture(value: Any) -> bool:
+    """Whether a value is or holds what means nothing outside of a capture: a tensor without data, or a number that
+    only the data decide."""
+    return holds_fake(value) or any(map(is_of_data, contained(value)))
+
+
 def with_plain_sizes(change: Change) -> Change:
     """A change with sizes that vary as the call of the example leaves them: as plain numbers.
 
