@@ -47,6 +47,10 @@ def arithmetic() -> Iterator[Call]:
     for name in ("bitwise_left_shift", "bitwise_right_shift"):
         yield call(f"{name}.Tensor_Scalar", whole(3, 4), 2)
         yield call(f"{name}.Tensor", whole(3, 1), whole(3, 4))
+    for name in ("__lshift__", "__rshift__"):
+        yield call(f"{name}.Scalar", truth(3, 4), 2)
+        yield call(f"{name}.Scalar", whole(3, 4), 2)
+        yield call(f"{name}.Tensor", truth(3, 1), whole(3, 4))
     for name in ("add", "sub", "mul", "div", "remainder", "fmod", "multiply", "subtract", "divide", "true_divide"):
         yield call(f"{name}.Scalar", real(3, 4), 2)
         yield call(f"{name}.Scalar", whole(3, 4), 2.5)

@@ -135,7 +135,8 @@ class _AsWritten(torch.overrides.TorchFunctionMode):
         if func in _GEOMETRY and tensor.requires_grad:
             with torch.enable_grad():
                 return func(*args, **(kwargs or {}))
-        is_filled = func in _FILLED or func in _COPIED
+        is_whole = func is torch.Tensor.__setitem__ and (args[1] is ... or args[1] == slice(None))
+        is_filled = func in _FILLED or func in _COPIED or is_whole
         if is_filled and tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
             _Forget.apply(tensor)
             if func in _FILLED:

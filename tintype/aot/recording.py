@@ -107,7 +107,7 @@ def _make_functional(captured: CapturedGraph, inputs: list[Node]) -> list[Output
         *captured.input_specs,
         *(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name)) for node in inputs[count:]),
     ]
-    mutations = functionalize(graph, captured.context, specs, captured.state_writes)
+    mutations = functionalize(graph, captured.context, specs, captured.state_writes, differentiated=False)
     tidy_joint_graph(graph)
     return mutations
 

@@ -115,7 +115,7 @@ def _read_before_written(
         (belongs_to_user_input(spec), spec.target)
         for spec in signature.output_specs
         if spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION)
-        and spec.write is StateWrite.IN_PLACE
+        and spec.write in (StateWrite.IN_PLACE, StateWrite.DETACHED)
     }
     if not written:
         return {}
@@ -189,6 +189,11 @@ def _write_back(
             )
             node.meta = meta_of(result).copy()
             continue
+        if spec.write is StateWrite.DETACHED:
+            _detach(graph, target)
+            if result.target is aten.detach.default and result.args[0] is source:
+                rebased.setdefault(result, target)
+                continue
         write: Any = aten.copy_.default
         if spec.write is StateWrite.UNTRACKED:
             write = write_untracked
@@ -204,6 +209,11 @@ def _write_back(
     new_output = graph.output(tuple(final))
     new_output.meta = meta_of(output).copy()
     return writes
+
+
+def _detach(graph: Graph, target: Node) -> None:
+    node = graph.create_node("call_function", aten.detach_.default, (target,), name="detach_")
+    node.meta = meta_of(target).copy()
 
 
 def _may_have_gradients(node: Node) -> bool:

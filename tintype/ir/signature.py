@@ -107,6 +107,8 @@ class StateWrite(enum.Enum):
     UNTRACKED = enum.auto()
     # the module holds another tensor from then on: ``self.buffer = tensor``
     REPLACED = enum.auto()
+    # in place, after it was detached in place: what it was computed from has no part in it from then on
+    DETACHED = enum.auto()
 
 
 STATE_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ})

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, overload
@@ -138,12 +138,11 @@ def archive_entries(encoded: EncodedProgram | EncodedPrograms, extra_files: dict
         # a reader that leaves out what a program looked at would run it on inputs that it was not captured for
         oldest = schema.ONE_PROGRAM if encoded.program.observations else (schema.FORMAT_MAJOR, 0)
         info = _format_info(schema.ONE_PROGRAM, oldest)
-        if _has_containers(encoded.program):
-            info = _format_info(schema.RETURNED_CONTAINERS, schema.RETURNED_CONTAINERS)
+        if (needed := _needed_by([encoded.program])) is not None:
+            info = _format_info(needed, needed)
         described["program.json"] = encoded.program
     else:
-        has_containers = any(map(_has_containers, encoded.programs))
-        version = schema.RETURNED_CONTAINERS if has_containers else schema.SEVERAL_PROGRAMS
+        version = _needed_by(encoded.programs) or schema.SEVERAL_PROGRAMS
         info = _format_info(version, version)
         described["programs.json"] = encoded.shared
         described.update((f"programs/{number}.json", program) for number, program in enumerate(encoded.programs))
@@ -157,6 +156,13 @@ def archive_entries(encoded: EncodedProgram | EncodedPrograms, extra_files: dict
         *encoded.entries,
         *_extra_entries(extra_files),
     ]
+
+
+def _needed_by(programs: Sequence[schema.Program]) -> tuple[int, int] | None:
+    """The version whose readers understand what is in some programs, if it is a later one."""
+    if any(output.write == "detached" for program in programs for output in program.outputs):
+        return schema.DETACHED_IN_PLACE
+    return schema.RETURNED_CONTAINERS if any(map(_has_containers, programs)) else None
 
 
 def _has_containers(program: schema.Program) -> bool:

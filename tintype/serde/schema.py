@@ -19,6 +19,7 @@ FORMAT_MINOR = 4
 ONE_PROGRAM = (1, 1)
 SEVERAL_PROGRAMS = (1, 2)
 RETURNED_CONTAINERS = (1, 3)
+DETACHED_IN_PLACE = (1, 4)
 # The meaning of the operators' names and arguments; see upgrade.py.
 OPERATOR_SET = 1
 

@@ -238,10 +238,13 @@ def _contiguous(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 @intercept(aten.detach_.default)
 def _detach_in_place(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """The tensor has no history from here on, so it stands for what ``detach`` makes of it."""
-    if recorder.below_autograd and recorder.is_recording:
-        for fake in one_in_eager_mode(recorder, recorder.as_fake(args[0])):
-            fake.node = recorder.record(aten.detach.default, fake).node
+    """The tensor has no history from here on, and is the tensor that it was. ``torch.tensor`` says that of what
+    it has just made."""
+    tensor = recorder.as_fake(args[0])
+    is_new = tensor.node is recorder.graph._root._prev and tensor.node.target is aten.lift_fresh_copy.default
+    if recorder.below_autograd and recorder.is_recording and not is_new:
+        for fake in one_in_eager_mode(recorder, tensor):
+            recorder.record(func, fake)
             fake.forget_gradient()
     return args[0]
 

@@ -87,6 +87,9 @@ class WrittenHistories:
         has_history = any(self._attached[source].requires_grad for source in sources) and self._takes_notice()
         facts = facts_if_operator(target)
         writes = () if facts is None else facts.writes
+        if target is aten.detach_.default:
+            self._attached[node] = self._attached[node.args[0]] = Attached(False)  # type: ignore[index]
+            return
         for written in _written(node, writes):
             attached = self._attached.setdefault(written, Attached(_is_flagged(written)))
             attached.writes.append(node)

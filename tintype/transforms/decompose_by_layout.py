@@ -56,15 +56,14 @@ BY_LAYOUT: dict[Any, Callable[..., Any]] = {
 
 def told_apart(graph: Graph) -> set[Node]:
     """The operators of which somebody can tell whether they copied. A caller can, if what they return is an output,
-    and so is what they were given, or it is an input; a kernel that needs contiguous arguments does."""
+    and so is what they were given, or it is an input; a kernel that needs contiguous arguments does; ``as_strided``
+    sees the memory around a view."""
     if not any(node.target in VIEWS_OR_COPIES for node in graph.nodes):
         return set()
     chains: list[list[Node]] = []
     roots: dict[Node, int] = {}
     for node in output_node(graph).all_input_nodes:
-        chain = [node]
-        while (base := base_of(chain[-1])) is not None:
-            chain.append(base)
+        chain = _views_below(node)
         chains.append(chain)
         roots[chain[-1]] = roots.get(chain[-1], 0) + 1
     for_kernels = {
@@ -72,14 +71,32 @@ def told_apart(graph: Graph) -> set[Node]:
         for node in graph.find_nodes(op="call_function", target=aten.contiguous.default)
         if any(user.target in NEED_CONTIGUOUS for user in node.users)
     }
-    return for_kernels | {
-        node
-        for chain in chains
-        if chain[-1].op == "placeholder" or roots[chain[-1]] > 1
-        for node in chain
-        # as views of the example's layout, reshapes stay views in modules where eager mode has views
-        if node.target in VIEWS_OR_COPIES and (is_copy(node) or node.target not in RESHAPES)
+    seen_around = {
+        base
+        for node in graph.find_nodes(op="call_function", target=aten.as_strided.default)
+        for base in _views_below(node)
+        if base.target in VIEWS_OR_COPIES
     }
+    return (
+        for_kernels
+        | seen_around
+        | {
+            node
+            for chain in chains
+            if chain[-1].op == "placeholder" or roots[chain[-1]] > 1
+            for node in chain
+            # as views of the example's layout, reshapes stay views in modules where eager mode has views
+            if node.target in VIEWS_OR_COPIES and (is_copy(node) or node.target not in RESHAPES)
+        }
+    )
+
+
+def _views_below(node: Node) -> list[Node]:
+    """A node, what it is a view of, and so on."""
+    chain = [node]
+    while (base := base_of(chain[-1])) is not None:
+        chain.append(base)
+    return chain
 
 
 def exposed_nodes(graph: Graph) -> set[Node]:

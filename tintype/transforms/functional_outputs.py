@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch.fx import Node
 
 from tintype.errors import raise_all
@@ -16,6 +17,8 @@ from tintype.transforms.views import laid_out, overlaps
 
 if TYPE_CHECKING:
     from tintype.transforms.functionalize import Functionalization
+
+aten = torch.ops.aten
 
 _MUTATION_KINDS = {
     InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
@@ -65,8 +68,25 @@ def _derive(functional: Functionalization, handle: Handle) -> None:
         if step.version != functional.versions[step.storage]:
             functional.make_view(step, step.parent.value)
             functional.inherit_doubts(step)
-        elif step.viewed is not step.parent.value:
+        elif step.viewed is not step.parent.value and not _is_detached(step.parent.value, step.viewed):
+            if functional.differentiated and step.view.is_cut and functional.histories.may_exist(step.value):
+                functional.problems.append(refused_writes.two_histories(functional.written[step.storage]))
             functional.make_view(step, step.parent.value)
+
+
+def _is_detached(value: Node, viewed: Node | None) -> bool:
+    """Whether a value is what another one became without its history, in the same memory."""
+    return viewed is not None and value.target is aten.detach.default and value.args[0] is viewed
+
+
+def _is_changed(functional: Functionalization, node: Node, handle: Handle) -> bool:
+    """Whether the caller finds an input otherwise than it was: with another value, or without its history. State of
+    a program's own has none but by a write."""
+    if functional.versions[handle.storage] != 0:
+        return True
+    specs = {spec.arg.name: spec for spec in functional.input_specs}
+    is_detached = functional.state_writes.get(node.name) is StateWrite.DETACHED and not functional.is_body
+    return is_detached and specs[node.name].kind is not InputKind.BUFFER
 
 
 def mutation_outputs(functional: Functionalization) -> list[OutputSpec]:
@@ -79,7 +99,7 @@ def mutation_outputs(functional: Functionalization) -> list[OutputSpec]:
     for node in functional.graph.find_nodes(op="placeholder"):
         functional.doubts.note_read(node)  # the caller sees what is in it
         handle = functional.handles.get(node)
-        if handle is None or functional.versions[handle.storage] == 0:
+        if handle is None or not _is_changed(functional, node, handle):
             continue
         functional.doubts.relied_on.update(handle.doubts)
         spec = by_name[node.name]

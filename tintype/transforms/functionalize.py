@@ -13,7 +13,6 @@ Only nodes over written storages are touched, and each is visited once.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tintype.errors import MutationError, TintypeError, raise_all
 from tintype.fake.context import FakeContext
-from tintype.fake.info import Storage, TensorInfo, memory_order
+from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import (
     base_name,
@@ -39,6 +38,7 @@ from tintype.symbolic.sizes import is_zero
 from tintype.transforms import moved_values, refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.drawn_again import draws
+from tintype.transforms.drawn_in_order import drawn_as_it_lies
 from tintype.transforms.drawn_into_gaps import has_gaps, normal_with_gaps
 from tintype.transforms.emit import Emitter, info_of, location_of
 from tintype.transforms.functional_outputs import expose, mutation_outputs
@@ -98,6 +98,7 @@ class Functionalization:
         shared: Collection[Node] = (),
         *,
         seen_as_bits: bool = False,
+        differentiated: bool = True,
     ) -> None:
         self.graph = graph
         self.context = context
@@ -108,6 +109,7 @@ class Functionalization:
         self.emit = Emitter(graph, context, seen_as_bits)
         self.problems: list[TintypeError] = []
         self.is_body = False  # of a function that an operator is given
+        self.differentiated = differentiated  # whether autograd sees the results, else whoever runs the graph
         # inputs that get their new value in another way than by a write that autograd sees
         self.state_writes: dict[str, StateWrite] = dict(state_writes or {})
         drop_idle_dropouts(graph)
@@ -176,6 +178,9 @@ class Functionalization:
             self.doubts.note_copy(node)
         if isinstance(target, torch._ops.OpOverload):
             writes = facts_of(target).writes
+            if target is aten.detach_.default:
+                self._detach(node)
+                return
             if writes:
                 self._write(node, writes)
                 return
@@ -292,7 +297,10 @@ class Functionalization:
             self.problems.append(refused_writes.beyond_base(handle.source))
             self.give(handle, handle.source)
             return
-        self.give(handle, view.again(self.emit, base))
+        before, new = handle.value, view.again(self.emit, base)
+        if self.differentiated and view.is_cut and handle.version and self.histories.may_exist(before):
+            new = with_history(self.emit, before, new)  # its own, by an earlier write
+        self.give(handle, new)
         handle.viewed = base
 
     def give(self, handle: Handle, value: Node) -> None:
@@ -406,7 +414,8 @@ class Functionalization:
             view.has_history |= self.histories.may_exist(handle.parent.source) or self.histories.may_exist(base)
         new = view.scatter(self.emit, base, value)
         if new is not None:
-            return new
+            lost = view.is_cut and not view.has_history and self.histories.may_exist(value)
+            return self.emit.call(aten.detach.default, new) if lost else new
         self.problems.append(
             MutationError(
                 f"the program writes through a view made by {view.target}, which can't be captured",
@@ -436,6 +445,15 @@ class Functionalization:
             self.write(handle, new)
         self._forward(node, handles)
 
+    def _detach(self, node: Node) -> None:
+        """A tensor loses its history: it has another value from here on, and its views keep theirs until somebody
+        writes to it."""
+        handle = self.handles[node.args[0]]  # type: ignore[index]
+        self.give(handle, self.emit.call(aten.detach.default, self.read(handle)))
+        if handle.source.op == "placeholder":
+            self.state_writes[handle.source.name] = StateWrite.DETACHED
+        self._forward(node, [handle])
+
     def _new_values(self, node: Node, counterpart: Any, handles: list[Handle], options: dict[str, Any]) -> list[Node]:
         """What a write leaves in the tensors it writes to."""
         if counterpart is aten.copy.default:
@@ -445,8 +463,9 @@ class Functionalization:
         if counterpart in _DRAWN_ANEW:
             # what was there has no part in what is drawn; the operators of the same name know no derivative
             tensor = self.emit.call(aten.detach.default, node.args[0])
-            draw = self._drawn if counterpart is aten.bernoulli.p else functools.partial(self.emit.call, counterpart)
-            return [draw(tensor, *node.args[1:], **options)]
+            if counterpart is aten.bernoulli.p:
+                return [drawn_as_it_lies(self.emit, self.layouts, tensor, *node.args[1:], **options)]
+            return [self.emit.call(counterpart, tensor, *node.args[1:], **options)]
         if counterpart in _FILLED:
             return [self._filled(counterpart, handles[0].info.dtype, *node.args)]
         if counterpart is aten._foreach_zero.default:  # which has no derivative
@@ -511,26 +530,6 @@ class Functionalization:
             number = (self.emit.call(aten._to_copy.default, *number, dtype=dtype),)
         return self.emit.call(counterpart, tensor, *number)
 
-    def _drawn(self, tensor: Any, p: Any, **options: Any) -> Node:
-        """``bernoulli_`` draws in the order in which elements lie in memory, ``bernoulli`` in that of the indices."""
-        info = info_of(tensor)
-        assert info is not None
-        if type(p) is float and info.device.type == "cpu" and not options and not self.layouts.is_certain(tensor):
-            return self._drawn_as_it_lies(tensor, p)
-        order = memory_order(info.sizes, [info.strides])
-        if order == sorted(order):
-            return self.emit.call(aten.bernoulli.p, tensor, p, **options)
-        drawn = self.emit.call(aten.bernoulli.p, self.emit.call(aten.permute.default, tensor, order), p, **options)
-        return self.emit.call(aten.permute.default, drawn, [order.index(dim) for dim in range(len(order))])
-
-    def _drawn_as_it_lies(self, tensor: Any, p: float) -> Node:
-        """The numbers of ``bernoulli_`` for a tensor whose layout only a call tells: the mask of a dropout."""
-        dtype = info_of(tensor).dtype  # type: ignore[union-attr]
-        if not dtype.is_floating_point:  # dropout multiplies, though nobody wants the product
-            tensor = self.emit.call(aten.empty_like.default, tensor, dtype=torch.float32)
-        mask = self.emit.item(self.emit.call(aten.native_dropout.default, tensor, 1 - p, True), 1)
-        return mask if dtype is torch.bool else self.emit.call(aten._to_copy.default, mask, dtype=dtype)
-
     def _forward(self, node: Node, handles: list[Handle]) -> None:
         """Let a node that returned what it wrote to stand for the handle from here on."""
         self.replaced.append(node)
@@ -586,6 +585,8 @@ def functionalize(
     context: FakeContext,
     input_specs: list[InputSpec],
     state_writes: Mapping[str, StateWrite] | None = None,
+    *,
+    differentiated: bool = True,
 ) -> list[OutputSpec]:
     """Rewrite a recorded graph, in place, into one without mutation and without regions in other modes.
 
@@ -594,4 +595,4 @@ def functionalize(
     """
     with collector_paused():
         dissolve_regions(graph, context, input_specs)
-        return Functionalization(graph, context, input_specs, state_writes).run()
+        return Functionalization(graph, context, input_specs, state_writes, differentiated=differentiated).run()

@@ -17,6 +17,9 @@ from tintype.transforms.memory import info_of
 
 aten = torch.ops.aten
 
+# Where histories end: autograd sees no more through bits that are taken for other numbers than through these.
+_ENDS = frozenset({aten.detach.default, aten.detach_.default, aten.view.dtype})
+
 
 def is_differentiable(node: Node) -> bool:
     """Whether a node's value is one tensor of a kind that gradients flow through."""
@@ -48,7 +51,7 @@ class Histories:
         return self._known[node]
 
     def _sources(self, node: Node) -> Iterable[Node]:
-        if node.op != "call_function" or node.target is aten.detach.default or starts_anew(node.target):
+        if node.op != "call_function" or node.target in _ENDS or starts_anew(node.target):
             return ()
         return node.all_input_nodes
 

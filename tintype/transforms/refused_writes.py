@@ -54,6 +54,17 @@ def beyond_base(node: Node) -> MutationError:
     )
 
 
+def two_histories(node: Node) -> MutationError:
+    """Tensors that share memory leave the program with gradients of their own."""
+    return MutationError(
+        f"{node.target} writes a value that has a gradient to a tensor without the gradients of the memory behind it "
+        "(detach(), data, a view of bits), and both leave the program: they share memory, and each has a gradient of "
+        "its own, which a functional program can't express",
+        location=location_of(node),
+        remedy="write to a copy (detach().clone()), or return one of the two",
+    )
+
+
 def several_writes(node: Node) -> MutationError:
     """One operator writes twice to one memory."""
     return MutationError(

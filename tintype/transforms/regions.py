@@ -310,6 +310,11 @@ class _Cuts:
 
     def _visit(self, node: Node) -> None:
         off = is_without_gradients(meta_of(node).region, self.off)
+        if node.target is aten.detach_.default:
+            for tensor in (node, *node.all_input_nodes):
+                self.tracked.discard(tensor)
+                self._untrack(tensor)
+            return
         if off and node not in self.leaking:
             return
         declaration = declaration_of(node)

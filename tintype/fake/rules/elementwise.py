@@ -227,6 +227,15 @@ _register(
 )
 
 
+@rule("__lshift__.Scalar", "__lshift__.Tensor", "__rshift__.Scalar", "__rshift__.Tensor")
+def shift(self: TensorInfo, other: Any) -> TensorInfo:
+    """torch's own kernel refuses flags, which eager mode takes for the integers that they become."""
+    result = _promoting(self, other)
+    if result.dtype.is_floating_point or result.dtype.is_complex or result.dtype is torch.bool:
+        raise NotImplementedError
+    return result
+
+
 @rule("rsub.Tensor")
 def reversed_subtraction(self: TensorInfo, other: TensorInfo, *, alpha: Any = 1) -> TensorInfo:
     return _promoting(other, self)
