@@ -29,6 +29,7 @@ from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
+from tintype.trace.varying_arguments import VARYING_ARGUMENTS
 from tintype.trace.views_or_copies import CONTIGUOUS, VIEWS_OR_COPIES, MadeContiguous
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class SymbolicFunctionMode(TorchFunctionMode):
             call = direct(args, kwargs)
             if call is not None and is_direct(self._recorder):
                 return self._called(func, args, kwargs, call)
+        varying = VARYING_ARGUMENTS.get(func)
+        if varying is not None:
+            result = varying(self._recorder, args, kwargs)
+            if result is not NotImplemented:
+                return result
         rewrite = _REWRITES.get(func)
         if rewrite is None and not self._recorder.below_autograd:
             rewrite = DIFFERENTIATED.get(func)

@@ -13,9 +13,8 @@ import torch
 
 from tintype.fake.info import fresh
 from tintype.fake.tensor import FakeTensor
-from tintype.symbolic import Size
-from tintype.symbolic.bridge import from_torch
-from tintype.symbolic.sizes import product
+from tintype.symbolic import Size, ge
+from tintype.symbolic.sizes import product, require
 from tintype.trace.intercepts import intercept
 from tintype.trace.recorder import Recorder
 
@@ -57,8 +56,11 @@ def number_of_sequences(fake: FakeTensor) -> Size | None:
 @intercept(aten._pad_packed_sequence.default)
 def _pad_packed_sequence(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (info, batch_sizes, batch_first, _, total_length), _ = recorder.convert(args)
-    total = from_torch(total_length)
-    steps = total if not isinstance(total, int) or total > 0 else batch_sizes.sizes[0]
+    if type(total_length) is not int:  # 0 would stand for as many steps as there are
+        require(ge(total_length, 1), "pad_packed_sequence: expected a total_length of at least 1")
+        steps = total_length
+    else:
+        steps = total_length if total_length > 0 else batch_sizes.sizes[0]
     batch = _count(recorder, info.sizes[0])
     features = info.sizes[1:]
     sizes = (batch, steps, *features) if batch_first else (steps, batch, *features)

@@ -9,6 +9,7 @@ from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import select, slice_tensor, wrap_dimension
 from tintype.symbolic import Expr, Size, ceil_div, choose, eq, ge, gt, le, maximum, minimum
 from tintype.symbolic.sizes import (
+    at_least,
     certainly_at_least,
     decided_zero,
     require,
@@ -93,18 +94,18 @@ def split_with_sizes(self: TensorInfo, split_sizes: Sequence[Size], dim: int = 0
 
 
 @rule("diagonal")
-def diagonal(self: TensorInfo, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorInfo:
+def diagonal(self: TensorInfo, offset: Size = 0, dim1: int = 0, dim2: int = 1) -> TensorInfo:
     a, b = wrap_dimension(dim1, self.dim), wrap_dimension(dim2, self.dim)
     if a == b:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     rows, columns = self.sizes[a], self.sizes[b]
-    if offset >= 0:
+    if at_least(offset, 0):
         length = maximum(minimum(rows, columns - offset), 0)
         start = self.offset + offset * self.strides[b]
     else:
         length = maximum(minimum(rows + offset, columns), 0)
         start = self.offset - offset * self.strides[a]
-    if offset and not certainly_at_least(length, 1):  # one without elements begins where the tensor does
+    if (type(offset) is not int or offset) and not certainly_at_least(length, 1):  # one without elements begins where the tensor does
         start = choose(eq(length, 0), self.offset, start)
     keep = [d for d in range(self.dim) if d not in (a, b)]
     return self.view(
@@ -131,6 +132,9 @@ def unfold(self: TensorInfo, dimension: int, size: Size, step: Size) -> TensorIn
         ge(length, size),
         f"maximum size for tensor at dimension {where} is {length} but size is {size}",
     )
+    for number, least, name in ((size, 0, "size"), (step, 1, "step")):
+        if type(number) is not int:
+            require(ge(number, least), f"{name} is {number} but must be >= {least}")
     sizes, strides = list(self.sizes), list(self.strides)
     if sizes:
         sizes[where] = (length - size) // step + 1

@@ -12,10 +12,10 @@ from tintype.fake.rules.registry import rule
 from tintype.symbolic import Size, ceil_div, ge, minimum
 from tintype.symbolic.sizes import contiguous_strides, refuse_zero, require, require_same
 
-Numbers = int | Sequence[int]
+Numbers = Size | Sequence[Size]
 
 
-def _repeated(values: Numbers, count: int) -> Sequence[int]:
+def _repeated(values: Numbers, count: int) -> Sequence[Size]:
     if isinstance(values, (list, tuple)):
         return values if len(values) == count else [values[0]] * count
     return [values] * count  # type: ignore[list-item]
@@ -34,17 +34,18 @@ def _require_rank(self: TensorInfo, space: int, operator: str, filled: int | Non
     )
 
 
-def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Size:
-    if stride == 0:
+def _pooled_size(size: Size, kernel: Size, stride: Size, padding: Size, dilation: Size, ceil_mode: bool) -> Size:
+    if type(stride) is int and stride == 0:
         raise RuntimeError("stride should not be zero")
-    if padding < 0:
-        raise RuntimeError(f"pad must be non-negative, but got pad: {padding}")
+    for number, name in ((kernel, "kernel size"), (stride, "stride")):
+        if type(number) is not int:
+            require(ge(number, 1), f"{name} should be greater than zero, but got {number}")
     reach = dilation * (kernel - 1) + 1
-    if padding > reach // 2:
-        raise RuntimeError(
-            f"pad should be at most half of effective kernel size, but got pad={padding}, "
-            f"kernel_size={kernel} and dilation={dilation}"
-        )
+    if type(padding) is int and type(reach) is int:
+        _refuse_padding(kernel, padding, dilation, 0 <= padding <= reach // 2)
+    elif padding != 0:
+        require(ge(padding, 0), f"pad must be non-negative, but got pad: {padding}")
+        require(ge(reach // 2, padding), "pad should be at most half of effective kernel size")
     room = size + 2 * padding - reach
     result = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     # a window may not start in the right-hand padding
@@ -56,6 +57,16 @@ def _pooled_size(size: Size, kernel: int, stride: int, padding: int, dilation: i
     else:
         require(ge(result, 1), "Output size is too small")
     return result
+
+
+def _refuse_padding(kernel: Size, padding: int, dilation: Size, fits: bool) -> None:
+    if padding < 0:
+        raise RuntimeError(f"pad must be non-negative, but got pad: {padding}")
+    if not fits:
+        raise RuntimeError(
+            f"pad should be at most half of effective kernel size, but got pad={padding}, "
+            f"kernel_size={kernel} and dilation={dilation}"
+        )
 
 
 def _pooled_sizes(

@@ -14,9 +14,9 @@ from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides
 from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
-from tintype.symbolic import Size, minimum
+from tintype.symbolic import Size, ge, minimum
 from tintype.symbolic.location import user_location
-from tintype.symbolic.sizes import contiguous_strides, require_same
+from tintype.symbolic.sizes import contiguous_strides, require, require_same
 
 _COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
 _REAL = {complex_dtype: dtype for dtype, complex_dtype in _COMPLEX.items()}
@@ -169,3 +169,34 @@ def least_squares(
     rank = fresh((0,) if driver == "gels" else tuple(batch), torch.int64, self.device)
     values = (*batch, min(rows, columns)) if by_rank else (0,)  # type: ignore[type-var]
     return solution, residuals, rank, fresh(values, real, self.device)
+
+
+@rule("istft")
+def inverse_short_time_transform(
+    self: TensorInfo,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: TensorInfo | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: Size | None = None,
+    return_complex: bool = False,
+) -> TensorInfo:
+    """For a length that varies; with any other, the operators that it consists of say what comes out."""
+    if type(length) is int or length is None:
+        raise NotImplementedError
+    if self.dtype not in _REAL or self.dim not in (2, 3):
+        raise RuntimeError(f"istft: expected a complex tensor with 2 or 3 dimensions, but got {list(self.sizes)}")
+    bins = self.sizes[-2]
+    one_side = bool(onesided) if onesided is not None else not (type(bins) is int and bins == n_fft)
+    expected = n_fft // 2 + 1 if one_side else n_fft
+    require_same(bins, expected, lambda: f"istft: expected {expected} frequencies for n_fft={n_fft}, but got {bins}")
+    width = n_fft if win_length is None else win_length
+    if not 0 < (n_fft // 4 if hop_length is None else hop_length) <= width <= n_fft:
+        raise RuntimeError(f"istft: expected 0 < hop_length <= win_length <= n_fft, but got {hop_length}, {width}")
+    if window is not None and (window.dim != 1 or window.sizes[0] != width):
+        raise RuntimeError(f"istft: expected a window of {width} elements, but got {list(window.sizes)}")
+    require(ge(length, 1), "istft: expected a length of at least 1")
+    return fresh((*self.sizes[:-2], length), self.dtype if return_complex else _REAL[self.dtype], self.device)
