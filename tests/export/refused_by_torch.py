@@ -82,6 +82,18 @@ class CtcLoss(nn.Module):
         return F.ctc_loss(x.log_softmax(-1), targets, lengths, target_lengths)
 
 
+class Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(4, 5, batch_first=True)
+
+    def forward(self, x: Any, y: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        packed = nn.utils.rnn.pack_padded_sequence(x, y, batch_first=True)
+        found, last = self.layer(packed)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(found, batch_first=True, total_length=x.shape[1])
+        return padded, last
+
+
 def add(name: str, meaning: str, model: Any, shapes: Callable[[Any], Any], *inputs: Arguments) -> None:
     """Put a program on the list; functions become modules by their number of inputs."""
     if not isinstance(model, nn.Module):
@@ -177,6 +189,30 @@ add("three parts", "parts that differ by one at most", lambda x: x.tensor_split(
     lambda Dim: {"x": {0: Dim("length")}}, (noise(9),), (noise(11),), (noise(1),), (noise(13),))  # fmt: skip
 add("evenly spaced", "as many steps as there are rows", lambda x: x * torch.linspace(0, 1, x.shape[0]),
     lambda Dim: {"x": {0: Dim("length")}}, (noise(5),), (noise(9),), (noise(1),), (noise(0),))  # fmt: skip
+add("maximum over time", "a window as wide as the input", lambda x: F.max_pool1d(x, x.shape[-1]).squeeze(2),
+    lambda Dim: {"x": {2: Dim("length", min=1)}},
+    (noise(2, 3, 7),), (noise(2, 3, 1),), (noise(2, 3, 30),))  # fmt: skip
+add("mean of an image", "a window as large as the image", lambda x: F.avg_pool2d(x, kernel_size=x.shape[2:]),
+    lambda Dim: {"x": {2: Dim("height", min=1), 3: Dim("width", min=1)}},
+    (noise(2, 3, 4, 6),), (noise(2, 3, 1, 9),), (noise(2, 3, 8, 1),))  # fmt: skip
+add("half as many means", "pooling to half of the size", lambda x: F.adaptive_avg_pool1d(x, x.shape[2] // 2),
+    lambda Dim: {"x": {2: Dim("length", min=2)}},
+    (noise(1, 3, 8),), (noise(1, 3, 2),), (noise(1, 3, 9),))  # fmt: skip
+add("patches", "windows half as high as the image", lambda x: F.unfold(x, (x.shape[2] // 2, 2)),
+    lambda Dim: {"x": {2: Dim("height", min=2)}},
+    (noise(2, 3, 8, 4),), (noise(2, 3, 2, 4),), (noise(2, 3, 7, 4),))  # fmt: skip
+add("half a window", "windows half as wide as the signal", lambda x: x.unfold(0, x.shape[0] // 2, 1).mean(1),
+    lambda Dim: {"x": {0: Dim("length", min=2)}}, (noise(8),), (noise(2),), (noise(33),))  # fmt: skip
+add("band", "a diagonal as far out as the last but four", lambda x: (x[:, None] * x).diagonal(x.shape[0] - 5),
+    lambda Dim: {"x": {0: Dim("length", min=5)}}, (noise(8),), (noise(5),), (noise(33),))  # fmt: skip
+add("there and back", "a signal of the length that went in",
+    lambda x: torch.istft(torch.stft(x, 8, window=torch.hann_window(8), return_complex=True), 8,
+                          window=torch.hann_window(8), length=x.shape[-1]),
+    lambda Dim: {"x": {1: Dim("length", min=8)}}, (noise(2, 32),), (noise(2, 65),), (noise(2, 9),))  # fmt: skip
+add("padded as it was", "sequences of different lengths, padded to the length that went in", Packed(),
+    lambda Dim: {"x": {0: Dim("batch"), 1: Dim("length")}, "y": {0: Dim("batch")}},
+    (noise(3, 7, 4), integer([7, 5, 2])),
+    (noise(2, 9, 4), integer([8, 1])), (noise(1, 3, 4), integer([3])))  # fmt: skip
 
 # --- numbers and sizes that the data decide
 

@@ -54,7 +54,6 @@ WITHOUT_RULES = frozenset(
         "imag",
         "int",
         "isreal",
-        "istft",
         "jiterator_2inputs_2outputs",
         "jiterator_4inputs_with_extra_args",
         "jiterator_binary",

@@ -29,6 +29,7 @@ from tintype.onnx.promotion import operand_dtypes
 from tintype.onnx.registry import complex_lowering, load_lowerings, own_lowering, reason_against
 from tintype.onnx.torchlib import Torchlib, accepted
 from tintype.onnx.values import Value
+from tintype.onnx.varying_numbers import reduced
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
 
@@ -231,6 +232,9 @@ class GraphTranslator:
                 raise LoweringError(f"the translation that was given for it returned {result!r}, no value of ONNX's")
             return result
         whole = replaced(self.builder, node, self._argument, self.shared.translations)
+        if whole is not None:
+            return whole
+        whole = reduced(self.builder, node, args[0] if args else None)
         if whole is not None:
             return whole
         wanted = operand_dtypes(node)

@@ -1,4 +1,4 @@
-"""Operators that want a plain integer where the program gives one that varies: windows of pooling as wide as the input.
+"""Operators that want a plain integer where a program gives one that varies: windows of pooling as wide as the input.
 
 torch asks such a number for its value before anybody sees the call, which would fix it. Where the shape rule of the
 operator is right for any number, the recorder gets the call as it is; when the program runs, the number is plain.

@@ -105,7 +105,9 @@ def diagonal(self: TensorInfo, offset: Size = 0, dim1: int = 0, dim2: int = 1) -
     else:
         length = maximum(minimum(rows + offset, columns), 0)
         start = self.offset - offset * self.strides[a]
-    if (type(offset) is not int or offset) and not certainly_at_least(length, 1):  # one without elements begins where the tensor does
+    if (type(offset) is not int or offset) and not certainly_at_least(
+        length, 1
+    ):  # one without elements begins where the tensor does
         start = choose(eq(length, 0), self.offset, start)
     keep = [d for d in range(self.dim) if d not in (a, b)]
     return self.view(

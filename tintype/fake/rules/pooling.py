@@ -54,8 +54,10 @@ def _pooled_size(size: Size, kernel: Size, stride: Size, padding: Size, dilation
     if type(result) is int:
         if result < 1:
             raise RuntimeError(f"Given input size {size}, calculated output size {result}. Output size is too small")
-    else:
+    elif type(stride) is int or ceil_mode:
         require(ge(result, 1), "Output size is too small")
+    else:  # the same without a division by what varies
+        require(ge(room, 0), "Output size is too small")
     return result
 
 

@@ -184,9 +184,6 @@ def inverse_short_time_transform(
     length: Size | None = None,
     return_complex: bool = False,
 ) -> TensorInfo:
-    """For a length that varies; with any other, the operators that it consists of say what comes out."""
-    if type(length) is int or length is None:
-        raise NotImplementedError
     if self.dtype not in _REAL or self.dim not in (2, 3):
         raise RuntimeError(f"istft: expected a complex tensor with 2 or 3 dimensions, but got {list(self.sizes)}")
     bins = self.sizes[-2]
@@ -194,9 +191,12 @@ def inverse_short_time_transform(
     expected = n_fft // 2 + 1 if one_side else n_fft
     require_same(bins, expected, lambda: f"istft: expected {expected} frequencies for n_fft={n_fft}, but got {bins}")
     width = n_fft if win_length is None else win_length
-    if not 0 < (n_fft // 4 if hop_length is None else hop_length) <= width <= n_fft:
-        raise RuntimeError(f"istft: expected 0 < hop_length <= win_length <= n_fft, but got {hop_length}, {width}")
+    hop = n_fft // 4 if hop_length is None else hop_length
+    if not 0 < hop <= width <= n_fft:
+        raise RuntimeError(f"istft: expected 0 < hop_length <= win_length <= n_fft, but got {hop}, {width}, {n_fft}")
     if window is not None and (window.dim != 1 or window.sizes[0] != width):
         raise RuntimeError(f"istft: expected a window of {width} elements, but got {list(window.sizes)}")
+    if length is None:
+        length = hop * (self.sizes[-1] - 1) + (n_fft % 2 if center else n_fft)
     require(ge(length, 1), "istft: expected a length of at least 1")
     return fresh((*self.sizes[:-2], length), self.dtype if return_complex else _REAL[self.dtype], self.device)
