@@ -244,3 +244,34 @@ def test_writes_to_what_nothing_uses_later() -> None:
     compiled = tintype.compile(program, backend="aot_eager")
     for _ in range(3):
         assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_memory_that_is_set_anew(backend: str) -> None:
+    """``set_`` of a tensor with a history tells torch's modes of a part of what it does alone."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        doubled = x * 2
+        doubled.set_(y)  # type: ignore[call-overload]
+        return doubled + 1
+
+    compiled = tintype.compile(program, backend=backend)
+    for _ in range(3):
+        x, y = torch.ones(3, requires_grad=True), torch.ones(2)
+        assert torch.equal(compiled(x, y), program(x, y))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_an_index_out_of_bounds_of_an_empty_tensor(dynamic: bool | None) -> None:
+    """There is nothing to write to, and eager mode raises all the same."""
+
+    def program(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x.index_put_((index,), torch.ones(1))
+
+    compiled = tintype.compile(program, backend="aot_eager", dynamic=dynamic)
+    for rows in (4, 4, 3):
+        x, index = torch.zeros(rows, 2), torch.tensor([2])
+        assert torch.equal(compiled(x.clone(), index), program(x, index))
+    for _ in range(2):
+        with pytest.raises(IndexError, match="out of bounds"):
+            compiled(torch.zeros(0, 2), torch.tensor([0]))

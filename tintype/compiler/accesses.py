@@ -11,9 +11,7 @@ import torch
 from tintype.compiler import known
 from tintype.compiler.known import CONTAINERS
 from tintype.compiler.looking import Looking, callable_or_class
-from tintype.compiler.numbers import (
-    Number,
-)
+from tintype.compiler.plain_again import PlainAgain, fixed
 from tintype.compiler.sources import Source, item_of
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
@@ -71,18 +69,21 @@ class Accesses(Looking):
         return self._shadow(cell, None, value)
 
     def _shadow(self, owner: Any, name: Any, value: Any) -> Any:
-        """What the program stored there, where it is a number that varies."""
-        found = self.capture.shadows.get((id(owner), name)) if self.capture.shadows else None
-        return (
-            found if isinstance(found, Number) and type(value) in (int, float) and found.plain() == value else value
-        )
+        """What the program stored there, where that is or holds a number that varies."""
+        stored, found = self.capture.shadows.get((id(owner), name), (NULL, value))
+        return found if stored is value or (type(value) in (int, float) and stored == value) else value
 
     def _store(self, owner: Any, name: Any, value: Any) -> Any:
-        """A number that is stored in what was there before is a plain one there."""
-        if isinstance(value, Number):
-            self.capture.shadows[(id(owner), name)] = value
-            return value.plain()
-        self.capture.shadows.pop((id(owner), name), None)
+        """What stands for a value in what was there before: numbers are plain ones there."""
+        capture = self.capture
+        if capture.has_numbers:
+            if capture.reason is not None:
+                return PlainAgain(capture.sources).value(value)
+            stored = fixed(value)
+            if stored is not value:
+                capture.shadows[(id(owner), name)] = (stored, value)
+                return stored
+        capture.shadows.pop((id(owner), name), None)
         return value
 
     def on_read_item(self, frame: Frame | None, owner: Any, key: Any, value: Any) -> Any:
@@ -287,14 +288,14 @@ class Accesses(Looking):
     # --- writes ----------------------------------------------------------------------------------------------------
 
     def on_write_global(self, frame: Frame, name: str, value: Any) -> None:
-        if isinstance(value, Number):
+        if value is not NULL:
             frame.stack[-1] = self._store(frame.globals, name, value)
         self._write_item(frame.globals, name, value, Source("constant", frame.globals))
 
     def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None:
         capture = self.capture
         if id(cell) in capture.sources:
-            if isinstance(value, Number):
+            if value is not NULL:
                 frame.stack[-1] = self._store(cell, None, value)
             capture.effect("cell", cell, None, () if value is NULL else (value,), value is NULL)
             capture.written.add((id(cell), None))
@@ -303,10 +304,15 @@ class Accesses(Looking):
         capture = self.capture
         if isinstance(owner, torch.Tensor) or id(owner) not in capture.sources:
             return
+        if capture.reason is not None:
+            if value is not NULL:
+                frame.stack[-3] = self._store(owner, _key(key), value)
+            return
+        methods = frame.machine.setitem if value is not NULL else frame.machine.delitem
+        if methods[type(owner)]:
+            return  # what it writes is noted
         if not isinstance(owner, CONTAINERS):
-            methods = frame.machine.setitem if value is not NULL else frame.machine.delitem
-            if not methods[type(owner)]:
-                capture.give_up(f"an item of a {type(owner).__name__} is written")
+            capture.give_up(f"an item of a {type(owner).__name__} is written")
             return
         stored = self.put_item(owner, key, value)
         if stored is not value:
@@ -328,20 +334,32 @@ class Accesses(Looking):
         capture.written.add((id(owner), _key(key)))
 
     def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
+        stored = self.put_attribute(frame, owner, name, value)
+        if stored is not value:
+            frame.stack[-2] = stored
+
+    def put_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> Any:
+        """An attribute is about to be set, or deleted; gives what is to be stored there."""
+        is_stored = self.capture.reason is not None or self._note_attribute(frame, owner, name, value)
+        if is_stored and value is not NULL and self.capture.has_numbers:
+            self._store(instance_dictionary(owner), name, value)
+            return self._store(owner, name, value)
+        return value
+
+    def _note_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> bool:
+        """Note that an attribute is written; says whether it is one of what was there before."""
         capture = self.capture
-        if capture.reason is not None:
-            return
         if isinstance(owner, torch.Tensor):
             if not hasattr(find_in_class(type(owner), name), "__set__"):
                 capture.give_up(f"an attribute {name!r} is attached to a tensor")
-            return
+            return False
         source = capture.source_of(owner)
         if source is None:
-            return
+            return False
         if find_setter(frame, owner, name, "__setattr__", "fset") is not None:
             for method in ("__setattr__", name):
                 self.read_of_class(type(owner), method)
-            return
+            return False
         found = find_in_class(type(owner), name)
         if isinstance(found, property) or isinstance(find_in_class(type(owner), "__setattr__"), FunctionType):
             if isinstance(found, property) or not self._sets_as_modules_do(owner):
@@ -349,10 +367,8 @@ class Accesses(Looking):
         if name in ("__dict__", "__class__"):
             capture.give_up(f"{name} of a {type(owner).__name__} is replaced")
         capture.effect("attribute", owner, name, () if value is NULL else (value,), value is NULL)
-        if isinstance(value, Number):
-            self._store(instance_dictionary(owner), name, value)
-            self._put_plain(frame, self._store(owner, name, value))
         self.note_written(owner, name)
+        return True
 
     def note_written(self, owner: Any, name: str) -> None:
         """An attribute is the program's own from now on, wherever it is read."""
@@ -375,12 +391,6 @@ class Accesses(Looking):
             return None
         self.read_of_class(type(owner), name)
         return found.fset
-
-    @staticmethod
-    def _put_plain(frame: Frame, value: Any) -> None:
-        """``store_attribute`` has the value below the owner."""
-        if len(frame.stack) > 1 and isinstance(frame.stack[-2], Number):
-            frame.stack[-2] = value
 
 
 def _is_data_descriptor(found: Any) -> bool:

@@ -14,6 +14,7 @@ from tintype.compiler.expressions import Expression
 from tintype.compiler.sources import Source
 from tintype.interpret import Frame
 from tintype.interpret.decode import Decoded
+from tintype.interpret.lookup import find_in_class
 
 
 def without_modes(callable: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
@@ -82,6 +83,19 @@ def cleans_up(decoded: Decoded, start: int) -> bool:
         if name in _ENDS_AN_EXCEPTION or name.startswith("return"):
             return False
     return False
+
+
+def base_method(kind: type, name: str) -> Any:
+    """The method in C that stands behind one of the same name in a class of the user's, as for ``super().append(x)``;
+    None: it is what the class has."""
+    if type(find_in_class(kind, name)) in _METHODS_IN_C:
+        return None
+    found = (vars(base).get(name) for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    return next((method for method in found if type(method) in _METHODS_IN_C), None)
+
+
+_METHODS_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_HEAP_TYPE = 1 << 9
 
 
 def source_of_value(expression: Expression) -> Source:

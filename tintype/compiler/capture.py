@@ -22,6 +22,7 @@ import torch
 
 from tintype.compiler import known
 from tintype.compiler.calls import (
+    base_method,
     canonical,
     handlers_at,
     name_of,
@@ -33,7 +34,8 @@ from tintype.compiler.calls import (
 )
 from tintype.compiler.expressions import Expression, evaluated, expression_key
 from tintype.compiler.making import NotMadeError, expression_of_new
-from tintype.compiler.numbers import Number, copied, holds_number, number, replace_in_objects, settled
+from tintype.compiler.numbers import Number, copied, holds_number, number, settled
+from tintype.compiler.plain_again import PlainAgain
 from tintype.compiler.reads import ITSELF, TENSORS, Reads
 from tintype.compiler.sources import Guard, Raised, Source
 from tintype.compiler.trace import Call, Effect, flattened
@@ -98,6 +100,8 @@ class Capture(Reads):
         """The same for what others keep: what the program does to it later would be lost.
 
         Where ``place`` gets another value before anybody could look, it does not matter what was there."""
+        if type(value) not in PLAIN and not isinstance(value, torch.Tensor):
+            self.handed_on.append(value)
         expression = self.shared_expression(value)
         if place is not None:
             self._given_away = [
@@ -121,10 +125,10 @@ class Capture(Reads):
 
     def torch_call(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """A function of torch's that the program called."""
-        self.heard += 1
+        name = function.__name__
+        self.heard = self.heard or name
         if self.reason is not None:
             return function(*args, **kwargs)
-        name = function.__name__
         if name == "__get__":
             attribute = function.__self__.__name__
             if attribute in known.METADATA_ATTRIBUTES:
@@ -205,7 +209,7 @@ class Capture(Reads):
         ``done_by`` does it where it isn't the function as it is."""
         perform, number = function if done_by is None else done_by, len(self.calls)
         if self.reason is not None:
-            return perform(*args, **kwargs)
+            return self.perform(perform, args, kwargs)
         make: Callable[[Any], Expression] = self._argument if step is None else self.expression_given_away
         try:
             callee = self._callee(function)
@@ -213,7 +217,7 @@ class Capture(Reads):
             keywords = {name: make(value) for name, value in kwargs.items()}
         except NotMadeError as error:
             self.give_up(f"{error} is given to {name_of(function)}")
-            return perform(*args, **kwargs)
+            return self.perform(perform, args, kwargs)
         varies = self.has_numbers and (holds_number(args) or holds_number(kwargs))
         if varies:
             args, kwargs = copied(tuple(args)), copied(kwargs)
@@ -251,6 +255,12 @@ class Capture(Reads):
         is_given_back = known.gives_back(function, args, kwargs) or (self.whole_graphs and self.follows)
         return self._note_result(number, result, step, is_given_back)
 
+    def perform(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The call that made the noting end."""
+        if self.has_numbers:
+            args, kwargs = PlainAgain(self.sources).value((tuple(args), kwargs))
+        return function(*args, **kwargs)
+
     def _argument(self, value: Any) -> Expression:
         """How to make an argument of a call again. A tuple of plain values, such as the sizes that a layer normalizes
         over, is part of a backend's graph, as long as it was not seen to vary."""
@@ -266,6 +276,9 @@ class Capture(Reads):
         owner = getattr(function, "__self__", None)
         if isinstance(function, types.BuiltinFunctionType) and owner is not None and id(function) not in self.sources:
             if not isinstance(owner, (type, ModuleType)):
+                method = base_method(type(owner), function.__name__)
+                if method is not None:
+                    return ("make", MethodType, (("constant", method), self.expression(owner)))
                 return ("method", self.expression(owner), function.__name__)
         if type(function) is MethodType:
             return ("method", self.expression(function.__self__), function.__name__)
@@ -412,6 +425,7 @@ class Capture(Reads):
             made = tuple(self.expression_given_away(value, at) for value in values)
             named = self.expression(name) if kind == "item" else name
         except NotMadeError as error:
+            self.handed_on.extend(values)
             self.give_up(f"{error} is stored")
             return
         self.segments[-1].body.append(Effect(kind, place, named, made, deletes))
@@ -462,15 +476,15 @@ class Capture(Reads):
 
     def without_numbers(self, result: Any) -> Any:
         """The result as others get it, and what the program stored elsewhere: with plain numbers."""
-        for value, *_ in self._given_away:
-            replace_in_objects(value, self.sources)
-        return replace_in_objects(result, self.sources)
+        plain = PlainAgain(self.sources)
+        plain.value(self.handed_on)
+        return plain.value(result)
 
     def let_go(self) -> None:
         """Keep nothing of the program's alive: policies and machines hold on to each other, and to this."""
         self.args, self.kwargs = (), {}
         self.machine = None
-        for held in (self.kept, self.results, self.given, self._given_away):
+        for held in (self.kept, self.results, self.given, self.handed_on, self._given_away):
             held.clear()
         for table in (self.sources, self.values, self.originals, self.shadows, self.known_reads):
             table.clear()

@@ -284,6 +284,10 @@ class Engine:
         try:
             with Hearing(capture):
                 result = machine.call(self.function, *args, **kwargs)
+        except BaseException as error:
+            if capture.has_numbers:
+                capture.without_numbers(error)
+            raise
         finally:
             capture.is_over = True
             _thread.depth -= 1

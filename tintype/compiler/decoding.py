@@ -22,6 +22,7 @@ from tintype.errors import FileFormatError, Location
 _SOURCES = frozenset(
     {"argument", "keyword", "constant", "value", "attribute", "item", "dict_item", "called", "cell", "now"}
 )
+_METHODS = ("method", "base_method")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
@@ -100,7 +101,7 @@ class Decoder:
         made: Any = kind(**{field: self.value(value) for field, value in content.items()})
         if isinstance(made, Call):
             self.check_call(made)
-        elif isinstance(made, Effect) and made.kind == "method" and made.name not in self.callables.names:
+        elif isinstance(made, Effect) and made.kind in _METHODS and made.name not in self.callables.names:
             raise NotNamedError(f"the program's code does not name {made.name!r}")
         return made
 

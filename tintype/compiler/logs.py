@@ -40,7 +40,7 @@ def _set_up() -> None:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
             target.addHandler(handler)
-            target.setLevel(logging.INFO)
+            target.setLevel(_level_of(topic))
             target.propagate = False
 
 
@@ -57,9 +57,14 @@ def log_capture(name: str, capture: Capture, captured: Captured) -> None:
     if is_logged("guards"):
         for segment in capture.segments:
             for guard in segment.guards:
-                logger("guards").info("%s: %s", name, guard)
+                logger("guards").debug("%s: %s", name, guard)
 
 
 def is_logged(topic: str) -> bool:
     """Whether anybody wants to hear of a topic: texts are made only then."""
-    return logger(topic).isEnabledFor(logging.INFO)
+    return logger(topic).isEnabledFor(_level_of(topic))
+
+
+def _level_of(topic: str) -> int:
+    """Guards are many, and only for who asks for them."""
+    return logging.DEBUG if topic == "guards" else logging.INFO

@@ -20,6 +20,7 @@ import torch
 from tintype.compiler import known, making
 from tintype.compiler.calls import canonical
 from tintype.compiler.native_calls import function_of
+from tintype.interpret.logged_lines import log_from
 from tintype.interpret.warned_lines import warn_at
 from tintype.ir import call_description
 
@@ -218,7 +219,9 @@ class Callables:
         name = str(getattr(function, "__name__", ""))
         if name in self.names or id(function) in known.STATE_WRITES or id(function) in known.PURE:
             return
-        if isinstance(function, FunctionType) and (vars(making).get(name) is function or function is warn_at):
+        if isinstance(function, FunctionType) and (
+            vars(making).get(name) is function or function in (warn_at, log_from)
+        ):
             return
         if type(function) is types.MethodWrapperType or _is_operator(function):
             return

@@ -18,7 +18,7 @@ import torch
 
 from tintype.compiler import known
 from tintype.compiler.accesses import Accesses
-from tintype.compiler.calls import without_modes
+from tintype.compiler.calls import base_method, without_modes
 from tintype.compiler.identities import KEYED, note_comparing_method
 from tintype.compiler.known import CONTAINERS
 from tintype.compiler.markers import is_allowed, is_disabled, is_graph_break, original_of
@@ -30,13 +30,16 @@ from tintype.compiler.numbers import (
     converted,
     holds_number,
     is_mixed,
+    plain,
     settled,
 )
 from tintype.compiler.operators import METHODS, is_array
+from tintype.compiler.plain_again import PlainAgain
 from tintype.compiler.sources import Source
 from tintype.compiler.trace import SETS_MODE, WARNS
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
+from tintype.interpret.logged_lines import Line, is_of_logging, lines_of, log_from
 from tintype.interpret.lookup import find_in_class
 from tintype.interpret.warned_lines import warn_at
 from tintype.ir.call_values import PLAIN
@@ -61,6 +64,8 @@ _ITERATING = frozenset(
         "frozenset",
     ]
 )
+# of the code around a message that is logged
+_MOST_LINES = 64
 _CALLING = frozenset(["map", "filter", "sorted", "min", "max", "reduce"])
 
 
@@ -70,7 +75,21 @@ class NativeCalls(Accesses):
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         capture = self.capture
         if capture.reason is not None:
+            if is_of_logging(callable):
+                arguments, callable = [self._lines_logged(keywords), callable, *arguments], log_from
+            if capture.has_numbers:
+                arguments, keywords = (
+                    [*map(plain, arguments)],
+                    {name: plain(value) for name, value in keywords.items()},
+                )
             return callable(*arguments, **keywords)
+        result = self._native_call(frame, callable, arguments, keywords)
+        if capture.reason is not None and capture.has_numbers:
+            return PlainAgain(capture.sources).value(result)
+        return result
+
+    def _native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        capture = self.capture
         if (callable is int or callable is float) and len(arguments) == 1:
             if isinstance(arguments[0], torch.Tensor) or is_array(arguments[0]):
                 return self.step(callable, arguments, keywords, f"{callable.__name__}() looks at data")
@@ -281,14 +300,15 @@ class NativeCalls(Accesses):
 
     def _call_torch(self, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         capture = self.capture
-        heard = capture.heard
-        result = callable(*arguments, **keywords)
-        if capture.heard == heard and capture.reason is None and type(result) not in PLAIN:
-            capture.give_up(f"{getattr(callable, '__name__', callable)} is not heard by modes")
-        elif capture.heard == heard and type(result) in PLAIN:
+        outer, capture.heard = capture.heard, None
+        try:
+            result = callable(*arguments, **keywords)
             name = getattr(callable, "__name__", str(callable))
-            capture.give_up(f"{name} is not heard by modes")
-        return result
+            if capture.heard != name:  # nothing, or only what it calls in turn
+                capture.give_up(f"{name} is not heard by modes")
+            return result
+        finally:
+            capture.heard = outer
 
     def _call_method(self, callable: Any, owner: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         capture, name = self.capture, callable.__name__
@@ -317,7 +337,8 @@ class NativeCalls(Accesses):
         if keywords:
             capture.give_up(f"{name} with keywords")
         capture.keep_original(owner)
-        capture.effect("method", owner, name, tuple(arguments))
+        kind = "method" if base_method(type(owner), name) is None else "base_method"
+        capture.effect(kind, owner, name, tuple(arguments))
         return callable(*arguments, **keywords)
 
     def _call_that_changes(self, callable: Any, arguments: list[Any]) -> Any:
@@ -343,7 +364,7 @@ class NativeCalls(Accesses):
         method = getattr(left, str(METHODS[operation][2]), None)
         if method is None:
             return operation(left, right)
-        result = self._call_method(method, left, [right], {})
+        result = self._call_method(method, left, [settled(right)], {})
         return operation(left, right) if result is NotImplemented else result
 
     def _is_of_new_module(self, callable: Any, arguments: list[Any]) -> bool:
@@ -397,10 +418,28 @@ class NativeCalls(Accesses):
             return self.step(callable, arguments, keywords, f"{name} is disabled")
         if callable is warn_at:
             return self.step(callable, arguments, keywords, WARNS)
+        if is_of_logging(callable):
+            return self._log(callable, owner, arguments, keywords)
         if known.is_trusted(callable):
             return self.step(callable, arguments, keywords, f"{name} is called for real")
         self.capture.give_up(f"{name} is not interpreted, and may change anything")
-        return callable(*arguments, **keywords)
+        return self.capture.perform(callable, arguments, keywords)
+
+    def _log(self, callable: Any, owner: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """A function of logging's, called from the user's line."""
+        name = str(getattr(callable, "__name__", ""))
+        arguments = [self._lines_logged(keywords), callable, *arguments]
+        if name == "exception" or keywords.get("exc_info") is True:
+            self.capture.give_up(f"{name} tells of the exception that is handled")
+            return self.capture.perform(log_from, arguments, keywords)
+        return self.step(log_from, arguments, keywords, f"{name} is called for real")
+
+    def _lines_logged(self, keywords: dict[str, Any]) -> tuple[Line, ...]:
+        """The lines of the program that a message may name."""
+        machine: Any = self.capture.machine
+        level = keywords.get("stacklevel", 1)
+        count = _MOST_LINES if keywords.get("stack_info") or type(level) is not int else max(1, level)
+        return lines_of(machine.frame, count)
 
     def step(self, callable: Any, arguments: list[Any], keywords: dict[str, Any], reason: str) -> Any:
         """A call that is done for real each time, outside of graphs."""

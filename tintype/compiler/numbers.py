@@ -95,7 +95,7 @@ def _arithmetic(name: str, function: Callable[..., Any], swapped: bool) -> Calla
                 self.settle()  # a list is repeated, an array is computed with
             return NotImplemented
         left, right = (other, self) if swapped else (self, other)
-        if self.capture.is_over or (is_shift_or_power and not _is_simple_power(name, left, right)):
+        if not self.capture.is_computing or (is_shift_or_power and not _is_simple_power(name, left, right)):
             return function(settled(left), settled(right))
         if divides and isinstance(right, Number):
             divisor: Any = right
@@ -126,7 +126,7 @@ def _comparison(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any) -> Any:
-        return function(plain(self)) if self.capture.is_over else computed(self.capture, function, self)
+        return computed(self.capture, function, self) if self.capture.is_computing else function(plain(self))
 
     return method
 
@@ -225,52 +225,6 @@ def replaced(value: Any, change: Callable[[Any], Any], depth: int = 0) -> Any:
         return kind(items) if kind in (tuple, torch.Size) else tuple.__new__(kind, items)
     elif type(value) is slice:
         return slice(*(replaced(part, change, depth + 1) for part in (value.start, value.stop, value.step)))
-    return value
-
-
-def replace_in_objects(value: Any, known: Any, seen: set[int] | None = None) -> Any:
-    """The same through objects that the program made; those in ``known`` were there before, and hold none."""
-    seen = set() if seen is None else seen
-    if isinstance(value, Number):
-        return value.plain()
-    if id(value) in seen or id(value) in known or isinstance(value, (str, bytes, torch.Tensor, type)):
-        return value
-    seen.add(id(value))
-    if type(value) is slice:
-        return stripped(value)
-    if type(value) in (set, frozenset) or (type(value) is dict and any(map(holds_number, value))):
-        return _with_plain_keys(value, known, seen)
-    if isinstance(value, dict):
-        for key, item in list(dict.items(value)):
-            if (new := replace_in_objects(item, known, seen)) is not item:
-                dict.__setitem__(value, key, new)
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            if (new := replace_in_objects(item, known, seen)) is not item:
-                list.__setitem__(value, position, new)
-    elif isinstance(value, tuple):
-        items = [replace_in_objects(item, known, seen) for item in value]
-        if any(new is not item for new, item in zip(items, value, strict=True)):
-            kind: Any = type(value)
-            return kind(items) if kind in (tuple, torch.Size) else tuple.__new__(kind, items)
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict) and attributes is not value:
-        replace_in_objects(attributes, known, seen)
-    return value
-
-
-def _with_plain_keys(value: Any, known: Any, seen: set[int]) -> Any:
-    """The same for a set or a dictionary, whose keys were pinned when they were hashed."""
-    if type(value) is dict:
-        pairs = [(stripped(key), replace_in_objects(item, known, seen)) for key, item in value.items()]
-        value.clear()
-        value.update(pairs)
-    elif any(map(holds_number, value)):
-        items = [stripped(item) for item in value]
-        if type(value) is frozenset:
-            return frozenset(items)
-        value.clear()
-        value.update(items)
     return value
 
 

@@ -196,7 +196,11 @@ def missing_item(machine: Machine, owner: Any, key: Any) -> Any:
     if source is not None:
         policy.capture.read(Source("attribute", "default_factory", source), owner.default_factory)
     value = machine.call(owner.default_factory)
-    dict.__setitem__(owner, key, policy.put_item(owner, key, value))
+    setter = machine.setitem.of(owner)
+    if setter is not None:
+        machine.call(setter, owner, key, value)
+    else:
+        dict.__setitem__(owner, key, policy.put_item(owner, key, value))
     return value
 
 

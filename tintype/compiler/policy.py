@@ -15,9 +15,6 @@ from tintype.compiler.calls import without_modes
 from tintype.compiler.capture import Capture
 from tintype.compiler.markers import is_allowed, is_disabled
 from tintype.compiler.native_calls import NativeCalls
-from tintype.compiler.numbers import (
-    stripped,
-)
 from tintype.compiler.reads import TENSORS
 from tintype.compiler.sources import Source
 from tintype.interpret import Frame
@@ -204,10 +201,8 @@ class CapturePolicy(NativeCalls):
             if isinstance(outcome, Frame):
                 outcome.finish = _nothing
             return outcome
-        self.on_write_attribute(frame, owner, name, values[0] if values else NULL)
-        if self.capture.source_of(owner) is not None:
-            arguments = [stripped(argument) for argument in arguments]
-        called(*arguments)
+        stored = self.put_attribute(frame, owner, name, values[0] if values else NULL)
+        called(owner, name, *([stored] if values else []))
         frame.stack.append(None)
         return None
 

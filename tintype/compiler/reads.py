@@ -18,6 +18,7 @@ from tintype.compiler.calls import Handler, without_modes
 from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
+from tintype.compiler.plain_again import PlainAgain
 from tintype.compiler.sources import Guard, Source, contiguous_strides, description, item_of, said, with_free_sizes
 from tintype.compiler.trace import Call, Item, Segment
 from tintype.compiler.varying import Varying, promised_ranges, promised_sizes
@@ -58,7 +59,8 @@ class Reads:
         self.args, self.kwargs = args, kwargs
         self.varying = Varying(False) if varying is None else varying
         self.has_numbers = False  # whether there are numbers that vary in this run
-        self.shadows: dict[tuple[int, Any], Any] = {}  # numbers stored in what was there before, plain there
+        # what was stored in what was there before, and what is there in its place: the same with plain numbers
+        self.shadows: dict[tuple[int, Any], tuple[Any, Any]] = {}
         # whether graphs go to a backend that may rest on all of their inputs' metadata
         self.whole_graphs = whole_graphs
         self.frees_sizes, self.of_free_sizes = frees_sizes, set[Any]()  # whether sizes may be left open; of whom
@@ -69,7 +71,8 @@ class Reads:
         self.given_shapes: dict[Any, torch.Size] = {}
         self.machine: Machine | None = None
         self._begin_looking()
-        self.is_over, self.heard = False, 0  # what dies then is no business of the program's; what torch told of
+        self.is_over = False  # what dies then is no business of the program's
+        self.heard: str | None = None  # the function of torch's that was told of first since one was called
         self.segments = [Segment()]
         self.calls: list[Call] = []
         self.results: list[Any] = []  # kept only where a backend wants to see them
@@ -89,7 +92,12 @@ class Reads:
         self._seen, self._classes = set[Any](), set[type]()
         self._looked_into, self._making, self._gone = set[int](), set[int](), list[int]()
         self._shares, self._tokens = False, dict[int, int]()
-        # new objects that went into an effect or a step, and what they were then
+        self._begin_handing_on()
+
+    def _begin_handing_on(self) -> None:
+        """What others have got of the program."""
+        self.handed_on: list[Any] = []  # values that went into effects and steps
+        # new objects that did, and what they were then
         self._given_away: list[tuple[Any, Expression, Any, int]] = []
         self._steps_done = 0
         # context variables that are set: by token, the variable and its number
@@ -109,10 +117,18 @@ class Reads:
     def is_noting(self) -> bool:
         return self.reason is None
 
+    @property
+    def is_computing(self) -> bool:
+        """Whether what is computed of numbers that vary remembers how."""
+        return self.reason is None and not self.is_over
+
     def give_up(self, reason: str) -> None:
-        """Note nothing further; the run goes on."""
+        """Note nothing further; the run goes on, with plain numbers."""
         if self.reason is None:
             self.reason = (reason, self.location())
+            self.shadows.clear()
+            if self.has_numbers and self.machine is not None:
+                PlainAgain(self.sources).frames(self.machine.frame)
 
     def location(self) -> Location | None:
         """The user's line that is being interpreted."""

@@ -226,7 +226,8 @@ class Guard:
         self.key = (*self.subject, self._expected_key())
 
     def __repr__(self) -> str:
-        return f"{said(self.source)}: {self.kind} {self.expected}"
+        shown = self.expected[0].co_qualname if self.kind == "code" else self.expected  # and not all globals
+        return f"{said(self.source)}: {self.kind} {shown}"
 
     def _expected_key(self) -> Any:
         match self.kind:

@@ -8,12 +8,16 @@ from typing import Any
 
 import torch
 
+from tintype.compiler.calls import base_method
+from tintype.interpret.handlers.attributes import instance_dictionary
+from tintype.interpret.lookup import find_in_class
+
 _GONE = object()
 Log = list[tuple[Any, ...]]
 
 
 def set_attribute(log: Log, owner: Any, name: str, value: Any) -> None:
-    log.append((_put_attribute, owner, name, getattr(owner, name, _GONE)))
+    log.append((_put_attribute, owner, name, value_of(owner, name)))
     setattr(owner, name, value)
 
 
@@ -23,8 +27,20 @@ def set_own_attribute(log: Log, owner: Any, name: str, value: Any) -> None:
 
 
 def set_module_attribute(log: Log, owner: Any, name: str, value: Any) -> None:
-    log.append((_put_module_attribute, owner, name, getattr(owner, name, _GONE)))
+    log.append((_put_module_attribute, owner, name, value_of(owner, name)))
     torch.nn.Module.__setattr__(owner, name, value)
+
+
+def value_of(owner: Any, name: str) -> Any:
+    """An attribute that an object has itself, without running code of its class."""
+    if isinstance(owner, type):
+        return vars(owner).get(name, _GONE)
+    if hasattr(type(find_in_class(type(owner), name)), "__set__"):
+        return getattr(owner, name, _GONE)
+    own = instance_dictionary(owner)
+    places = [own, *(own[part] for part in ("_parameters", "_buffers", "_modules") if part in own)]
+    tables = places if isinstance(owner, torch.nn.Module) else places[:1]
+    return next((table[name] for table in tables if name in table), _GONE)
 
 
 def instance_value(owner: Any, name: str) -> Any:
@@ -50,7 +66,7 @@ def _put_module_attribute(owner: Any, name: str, value: Any) -> None:
 
 
 def remove_attribute(log: Log, owner: Any, name: str) -> None:
-    log.append((_put_attribute, owner, name, getattr(owner, name, _GONE)))
+    log.append((_put_attribute, owner, name, value_of(owner, name)))
     delattr(owner, name)
 
 
@@ -86,20 +102,32 @@ def call_method(log: Log, owner: Any, name: str, *values: Any) -> None:
     getattr(owner, name)(*values)
 
 
+def call_base_method(log: Log, owner: Any, name: str, *values: Any) -> None:
+    log.append((_put_content, owner, content_of(owner)))
+    base_method(type(owner), name)(owner, *values)
+
+
+def _base_of(owner: Any) -> Any:
+    """The class in C that a container is of: its methods run no code of the user's."""
+    return next(base for base in _CONTAINERS if isinstance(owner, base))
+
+
+_CONTAINERS = (collections.OrderedDict, dict, set, collections.deque, list)
+
+
 def content_of(owner: Any) -> Any:
-    return dict(owner) if isinstance(owner, dict) else list(owner)
+    base = _base_of(owner)
+    return dict(base.items(owner)) if issubclass(base, dict) else list(base.__iter__(owner))
 
 
 def _put_content(owner: Any, content: Any) -> None:
-    if isinstance(owner, dict):
-        dict.clear(owner)
-        dict.update(owner, content)
-    elif isinstance(owner, (set, collections.deque)):
-        owner.clear()
-        for item in content:
-            owner.add(item) if isinstance(owner, set) else owner.append(item)
+    base = _base_of(owner)
+    base.clear(owner)
+    if base is collections.OrderedDict:  # which remembers the order by itself
+        for key, item in content.items():
+            base.__setitem__(owner, key, item)
     else:
-        owner[:] = content
+        (base.extend if base in (list, collections.deque) else base.update)(owner, content)
 
 
 def set_cell(log: Log, cell: CellType, _: None, value: Any) -> None:
@@ -161,6 +189,7 @@ HELPERS = {
     "_item": set_item,
     "_item_gone": remove_item,
     "_method": call_method,
+    "_base_method": call_base_method,
     "_context": set_in_context,
     "_context_gone": reset_context,
     "_cell": set_cell,

@@ -476,6 +476,8 @@ class Writer:
                 self.emit(f"_{effect.kind}([], {owner}, {name}, {value})")
             case "attribute", True:
                 self.emit(f"delattr({owner}, {name})")
+            case "base_method", _:
+                self.emit(f"_base_method([], {', '.join([owner, name, *values])})")
             case "item", False:
                 self.emit(f"{owner}[{name}] = {value}")
             case "item", True:

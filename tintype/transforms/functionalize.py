@@ -356,7 +356,7 @@ class Functionalization:
         if storage.frozen and is_seen_later(self, storage):
             self.problems.append(refused_writes.frozen(self.emit.at))
             return
-        if any(is_zero(size) for size in handle.info.sizes):
+        if handle.parent is not None and any(is_zero(size) for size in handle.info.sizes):
             return  # there is nothing to write to
         if handle.parent is not None and handle.parent.overlapping:
             self._write_to_memory(handle, value)
