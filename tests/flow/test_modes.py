@@ -166,3 +166,124 @@ def test_a_mode_that_one_arm_switches_is_refused() -> None:
 
     with pytest.raises(tintype.TintypeError, match=r"only the data decide whether gradients[\s\S]*test_modes\.py"):
         tintype.export(function, (VALUES[0],))
+
+
+# --- loops below no_grad that make no step -----------------------------------------------------------------------
+
+
+def stays_as_it_is(x):
+    with torch.no_grad():
+        while x.sum() > 10:
+            x = x / 2
+    return x * 3
+
+
+def counts_no_step(x):
+    n, y = 0, (x * 2).t()
+    with torch.no_grad():
+        while y.sum() > 100:
+            y, n = y / 2, n + 1
+    return y * x * (n + 1)
+
+
+def swaps(x):
+    y, z, n = (x * 2).t(), x * 3, 0
+    with torch.no_grad():
+        while n < y.sum():
+            y, z, n = z, y, n + 100
+    return y * x + z * 5
+
+
+def leaves_before_it_changes_anything(x):
+    with torch.no_grad():
+        while x.sum() > 0:
+            if x.max() < 8:
+                break
+            x = x - 1
+    return x * 2
+
+
+def makes_no_round(x):
+    with torch.no_grad():
+        for i in range(int(x.sum().clamp(0, 5))):
+            x = x + i
+    return x * 2
+
+
+def takes_no_row(x):
+    y = x[0] * 1
+    with torch.no_grad():
+        for row in x[x[:, 0] > 2]:
+            y = row
+    return y * x
+
+
+def lays_out_an_operand(x):
+    z = x.t()
+    with torch.no_grad():
+        y = z if x.sum() > 0 else z.contiguous()
+    return y * x
+
+
+def enables_in_a_step(x):
+    with torch.no_grad():
+        y = x
+        while y.sum() > 50:
+            with torch.enable_grad():
+                y = y * 0.5
+    return y * x
+
+
+LOOPS = [
+    stays_as_it_is, counts_no_step, swaps, leaves_before_it_changes_anything, makes_no_round, takes_no_row,
+    lays_out_an_operand, enables_in_a_step,
+]  # fmt: skip
+SQUARE = torch.arange(1.0, 10).reshape(3, 3)
+
+
+@pytest.mark.parametrize("way", ["functional", "training", "decomposed"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("function", LOOPS, ids=lambda function: function.__name__)
+def test_what_no_step_changes_keeps_its_history(function: Callable[..., Any], requires_grad: bool, way: str) -> None:
+    example = SQUARE.clone().requires_grad_(requires_grad)
+    if way == "training":
+        module = tintype.export_for_training(function, (example,)).module()
+    else:
+        program = tintype.export(function, (example,))
+        module = (program if way == "functional" else program.run_decompositions()).module()
+    for factor in (1.0, -1.0, 0.0, 10.0):
+        expected, got = ((SQUARE * factor).requires_grad_() for _ in range(2))
+        results = function(expected), module(got)
+        torch.testing.assert_close(results[1], results[0])
+        for result in results:
+            if result.requires_grad:
+                result.sum().backward()
+        wanted = torch.zeros_like(got) if expected.grad is None else expected.grad
+        torch.testing.assert_close(torch.zeros_like(got) if got.grad is None else got.grad, wanted)
+
+
+@pytest.mark.parametrize("function", [stays_as_it_is, counts_no_step, makes_no_round, lays_out_an_operand])
+def test_a_joint_graph_refuses_what_may_keep_its_history(function: Callable[..., Any]) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x * self.scale).sum()
+
+    with pytest.raises(tintype.CaptureError, match="which has a gradient in eager mode"):
+        tintype.export_joint(Model(), (SQUARE,))
+
+
+def test_a_list_that_gets_what_was_there_before_a_step_without_gradients_is_refused() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        items, s = [], x.sum(0)
+        with torch.no_grad():
+            for _ in range(int(x.sum().clamp(1, 4))):
+                items.append(s)
+                s = s * 2
+        return torch.stack(items).sum(0) * x
+
+    with pytest.raises(tintype.CaptureError, match="appends to a list what was there before"):
+        tintype.export(function, (SQUARE,))

@@ -41,12 +41,18 @@ class ObservedTensor(torch.Tensor):
     # whether it is a parameter or a buffer that the program made
     is_own_parameter = False
     is_own_buffer = False
+    # what it lies in memory like, where that does not follow from its node
+    layout_of: Any = None
+    # whether only the data decide which object it is in eager mode, and if it has a history
+    is_undecided = False
+    has_undecided_history = False
     # whether the program wants to keep its gradient
     keeps_gradient = False
     # the attributes that are ours, or torch's own notes of symbolic sizes, not what the program attached to a tensor
     names_of_fakes = frozenset(
         {
             *("context", "has_own_gradient_flag", "info", "is_own_buffer", "is_own_parameter", "keeps_gradient"),
+            *("has_undecided_history", "is_undecided", "layout_of"),
             *("node", "_sym_sizes_capsule", "_sym_sizes_capsule_len"),
             *("_sym_strides_capsule", "_sym_strides_capsule_len"),
         }
@@ -238,6 +244,23 @@ class ObservedTensor(torch.Tensor):
     @_is_buffer.setter
     def _is_buffer(self, value: bool) -> None:
         self.is_own_buffer = value
+
+    # --- identity ------------------------------------------------------------------------------------------
+
+    def refuse_if_undecided(self) -> None:
+        """Raise for a question about which object the tensor is, where only the data decide that."""
+        if self.is_undecided and self.context.session is not None:
+            raise CaptureError(
+                "the program asks which object a tensor is (is, id(), a key, a search in a list) that a branch or a "
+                "loop on data made: in eager mode it is one of several",
+                location=user_location(),
+                remedy="keep in a variable of its own what the program wants to know: a number, or a truth value",
+            )
+
+    def __hash__(self) -> int:
+        if self.is_undecided and users_caller(1) is not None:
+            self.refuse_if_undecided()
+        return id(self)
 
     # --- memory, of which there is none ----------------------------------------------------------------------
 

@@ -330,6 +330,8 @@ class Branch:
         frame, policy, location = self.frame, self.policy, self.location  # not the branch, which holds this function
 
         def build(results: Sequence[Any]) -> End:
+            for pair, merged in zip(merger.pairs, results, strict=True):
+                policy.identities.note(merged, pair)
             for slot, builder in locals_.items():
                 frame.locals[slot] = builder(results)
             frame.stack[:] = [part(results) for part in stack]
@@ -338,6 +340,8 @@ class Branch:
                 write_merged(policy, place, part(results))
             if result is not None:
                 frame.result = result(results)
+            for built, one, other in merger.tuples:
+                policy.identities.note(built, (one, other))
             if len(labels) == 1:
                 modes[next(iter(labels))].restore(location)
                 return End(labels)

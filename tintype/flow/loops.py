@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.errors import BranchMismatchError, CaptureError, TintypeError
-from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame, write_merged
+from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame, recording, write_merged
 from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
 from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
 from tintype.flow.journal import Notes
@@ -20,10 +20,14 @@ from tintype.interpret import NULL, Frame
 from tintype.interpret.flow import END, Flow, Loop, flow_of
 from tintype.ops.while_loop import while_loop
 from tintype.trace.places import Place
+from tintype.trace.undecided import note_undecided_history, note_undecided_layout
 from tintype.trace.users_code import MISSING
 
 if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
+
+
+_autograd_s: Any = torch._C.TensorBase.requires_grad  # not the fakes' own, which is a question of the program's
 
 
 class AgainError(Signal):
@@ -89,6 +93,8 @@ class RecordedLoop:
         self.leaves: list[Any] = []
         self.positions: list[int] = []  # of the leaves that are carried
         self._entered: list[Any] = []  # the leaves, as the step has them that runs
+        self._left: list[Any] = []  # as it leaves them
+        self._undecided: set[int] = set()  # positions of those that lie in memory as the data decide
         self.memory = Memory()
         self.modes_at: ModesAt = {}  # where it is left
         self._values: dict[Any, Any] = {}
@@ -171,6 +177,7 @@ class RecordedLoop:
         for key, value in self.variables.initial().items():
             self.forms[key] = take_apart(value, self.leaves)
         self.positions = [p for p in range(len(self.leaves)) if p not in self.variables.fixed]
+        self._undecided |= {p for p in self.positions if not is_laid_out(self.leaves[p])}
 
     def carried(self) -> list[Any]:
         return [self._as_carried(self.leaves[position]) for position in self.positions]
@@ -204,6 +211,7 @@ class RecordedLoop:
         step = copied_frame(self.frame)
         step.result = NULL
         values = self._together(carried, step)
+        self._note_entered()
         if stops is None:
             stops = frozenset({self.loop.header, *self.exits} - {END})
         self.policy.steps.append((step.code, step.depth))
@@ -228,6 +236,14 @@ class RecordedLoop:
             after[key] = NULL if value is MISSING else value
         after["result"] = step.result if end.returns else NULL
         return end, self._following(after, self._read_after(end))
+
+    def _note_entered(self) -> None:
+        entered = [self._entered[position] for position in self.positions]
+        self.policy.identities.note_carried(entered)
+        for position, value in zip(self.positions, entered, strict=True):
+            note_undecided_history(value)
+            if position in self._undecided:
+                note_undecided_layout(value)
 
     def prepare(self, step: Frame) -> int:
         """The operation that a step begins with."""
@@ -312,6 +328,10 @@ class RecordedLoop:
         if unchanged:
             self.variables.fixed |= unchanged
             raise AgainError
+        self._left = following
+        if not self._undecided.issuperset(odd := {p for p in self.positions if not is_laid_out(following[p])}):
+            self._undecided |= odd
+            raise AgainError
         self.memory.note(
             [self._entered[position] for position in self.positions],
             [*(following[position] for position in self.positions), *self.further_results()],
@@ -324,6 +344,13 @@ class RecordedLoop:
         """Let the frame have the values after the last step."""
         initial = [self.leaves[position] for position in self.positions]
         self.memory.share(initial, [*results, *further], may_be_initial=self.without_steps is not None)
+        entered, left = ([values[position] for position in self.positions] for values in (self._entered, self._left))
+        self.policy.identities.leave(initial, entered, left, results)
+        for position, before, after, result in zip(self.positions, initial, left, results, strict=True):
+            if position in self._undecided:
+                note_undecided_layout(result)
+            if _requires_gradient(before) is not _requires_gradient(result if self.policy.carries_tensors else after):
+                note_undecided_history(result)
         values = self._together(list(results), self.frame)
         missing = {**(self.frame.missing or {}), **self._missing}
         for slot in self.variables.dead:
@@ -405,6 +432,24 @@ def _filling(value: Any) -> Callable[[], Any]:
     form = take_apart(value, leaves)
     made = [like(leaf) for leaf in leaves]
     return lambda: put_together(form, iter([leaf() if callable(leaf) else leaf for leaf in made]))
+
+
+def is_laid_out(value: Any) -> bool:
+    """Whether a loop carries a value as it lies in memory."""
+    if not isinstance(value, torch.Tensor):
+        return True
+    info = recording().as_fake(value).info
+    return info.is_contiguous() and not info.conjugate and not info.negative
+
+
+def _requires_gradient(value: Any) -> bool:
+    """Whether a tensor has a history: as it says itself, or as autograd knows where that records."""
+    recorder = recording()
+    if not isinstance(value, torch.Tensor):
+        return False
+    fake = recorder.as_fake(value)
+    known = _autograd_s.__get__(recorder.source_of(fake))
+    return bool(fake.info.requires_grad if recorder.below_autograd else known)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -88,6 +88,7 @@ class Merger:
         self._made: dict[tuple[int, int], list[Any]] = {}
         self.mutable: list[Any] = []  # they must belong to nobody else
         self._same: list[Any] = []  # those that both arms have
+        self.tuples: list[tuple[Any, Any, Any]] = []  # that were made, of which two
 
     def merge(self, first: Any, second: Any) -> Builder:
         """How to make the merged value; raises :class:`NotMergedError`."""
@@ -164,7 +165,13 @@ class Merger:
         parts = [self.merge(one, other) for one, other in zip(first, second, strict=True)]
         kind = type(first)
         make: Any = getattr(kind, "_make", kind)
-        return lambda results: make([part(results) for part in parts])
+
+        def build(results: Sequence[Any]) -> Any:
+            made = make([part(results) for part in parts])
+            self.tuples.append((made, first, second))
+            return made
+
+        return build
 
     def _container(self, first: Any, second: Any) -> Builder:
         """A list or dictionary of its own in either arm: a new one takes the place of both."""

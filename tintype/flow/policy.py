@@ -19,6 +19,7 @@ from tintype.errors import Location, StateChangedError
 from tintype.flow.branches import Branch, ended, outcome_of, recording, stops_at
 from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
 from tintype.flow.extremes import EXTREMES
+from tintype.flow.identities import Identities
 from tintype.flow.iterators import refuse_throwing, take_from
 from tintype.flow.journal import Journal
 from tintype.flow.loops import RecordedLoop
@@ -84,6 +85,7 @@ class FlowPolicy(TorchPolicy):
         # whether what follows arms of which one may leave the function is captured once, where they meet
         self.meets = meets
         self.journal = Journal()
+        self.identities = Identities()
         self.classes = UsersClasses()
         self.root: Any = None  # the model
         # ends of frames that stand at one of several places
@@ -207,6 +209,7 @@ class FlowPolicy(TorchPolicy):
         if operation in _TAKING:
             for value in values:
                 take_from(self.journal, frame, value)
+        self.identities.look(frame, operation, values)
         if self.journal and self.classes.any_in(values):
             self.watch(frame, values)
         return None
@@ -263,6 +266,7 @@ class FlowPolicy(TorchPolicy):
 
     def on_native_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         values = [*arguments, *keywords.values()]
+        self.identities.look_at_call(frame, callable, arguments)
         if self.journal and getattr(callable, "__name__", None) == "throw":
             refuse_throwing(self.journal, frame, getattr(callable, "__self__", None))
         for value in (getattr(callable, "__self__", None), *values) if self.journal or self.journal.taken else ():

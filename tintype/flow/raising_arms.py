@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tintype.errors import Location
+from tintype.errors import Location, TintypeError
 from tintype.flow.ends import Refused, Signal, as_flag, refuse
 from tintype.symbolic.catching import is_caught_by_callers
 from tintype.symbolic.location import location_in, program_caller, program_code
@@ -30,7 +30,10 @@ class ArmRaisedError(Signal):
 
 
 def is_raised_by_program(error: BaseException) -> bool:
-    """Whether a `raise` or an `assert` of the program made an exception, and not an operation that failed."""
+    """Whether a `raise` or an `assert` of the program made an exception, and not an operation that failed, or that
+    can't be captured."""
+    if isinstance(error, TintypeError):
+        return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

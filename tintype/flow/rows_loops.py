@@ -84,12 +84,15 @@ class RecordedFor(RecordedLoop):
         tensors = self.elements.tensors(self.count)
         numbers = [torch.arange(self.count)] if self.elements.is_numbered else []
         initial = self.carried()
-        storages = [recording().as_fake(tensor).info.storage for tensor in tensors]
+        outside = [recording().as_fake(tensor) for tensor in tensors]
+        storages = [tensor.info.storage for tensor in outside]
 
         def step(*values: Any) -> Any:
             rows = values[len(initial) :]
             self._number = cache(lambda: rows[0].item())
             self._rows = rows[len(numbers) :]
+            for row, tensor in zip(self._rows, outside, strict=True):
+                row.layout_of = tensor
             self.memory.rows = {row.info.storage: outer for row, outer in zip(self._rows, storages, strict=True)}
             end, following = self.step(list(values[: len(initial)]))
             self._check_step(end, is_map=not initial)
@@ -117,6 +120,21 @@ class RecordedFor(RecordedLoop):
             self.writes = True  # rows of a map have no order
             raise AgainError
         self.lists.check(self.memory, len(self.positions), self.location)
+        self._refuse_histories(inner)
+
+    def _refuse_histories(self, inner: InnerRecorder) -> None:
+        """Below ``no_grad`` the rows of a list are new tensors without a history; in eager mode what was made before
+        the step has its own."""
+        rows = {inner.own(row).node for row in self._rows}
+        for item in () if torch.is_grad_enabled() else self.lists.appended:
+            node = inner.own(item).node
+            if item.is_floating_point() and node is not None and node.op == "placeholder" and node not in rows:
+                raise refuse(
+                    "a loop below torch.no_grad() appends to a list what was there before the step: in eager mode "
+                    "the list has that tensor, with its gradient, here a copy without",
+                    self.location,
+                    "append a copy: items.append(x.clone())",
+                )
 
     def prepare(self, step: Frame) -> int:
         step.stack.append(self.elements.element(iter(self._rows), self._number))

@@ -33,7 +33,8 @@ class HigherOrderOperator:
     in another of torch's modes: it says in which.
     ``copies``: whether results have memory of their own, even where a graph returns what it was given.
     ``has_effect``: whether a call changes something besides, so that it is never dropped.
-    ``repeats``: whether graphs are called again with what they returned.
+    ``repeats``: whether graphs are called again with what they returned; the position of the argument that has what
+    they are called with first, which as many first results are if they are never called.
     """
 
     target: Any
@@ -44,7 +45,11 @@ class HigherOrderOperator:
     setting: Callable[[Node], Setting] | None = None
     copies: bool = False
     has_effect: bool = False
-    repeats: bool = False
+    repeats: int | None = None
+
+    def carried_by(self, node: Node) -> int:
+        """How many of the first results may be what was given, with its history."""
+        return 0 if self.repeats is None else len(node.args[self.repeats])  # type: ignore[arg-type]
 
     def shared_with(self, node: Node, position: Position) -> list[Any]:
         """What the inputs of one graph of a call share memory with."""

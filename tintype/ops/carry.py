@@ -10,7 +10,7 @@ import torch
 from tintype.errors import BranchMismatchError, CaptureError
 from tintype.fake.info import TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
-from tintype.ops.subgraphs import SYMBOLIC, Body, described, kind_of, next_number
+from tintype.ops.subgraphs import SYMBOLIC, Body, described, keeping_history, kind_of, next_number
 from tintype.symbolic import eq, evaluate
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr, Size, Symbol
@@ -46,9 +46,10 @@ class Carry:
         fake = self.recorder.as_fake(value)
         if fake.info.is_contiguous() and not fake.info.conjugate and not fake.info.negative:
             return fake
-        return self.recorder.resumed(
-            lambda: aten.clone.default(value.resolve_conj().resolve_neg(), memory_format=torch.contiguous_format)
-        )
+        with keeping_history(self.recorder):
+            return self.recorder.resumed(
+                lambda: aten.clone.default(value.resolve_conj().resolve_neg(), memory_format=torch.contiguous_format)
+            )
 
     def _describe(self, value: Any) -> Any:
         if type(value) is FakeTensor:

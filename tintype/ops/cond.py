@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype import tree
-from tintype.errors import BranchMismatchError, CaptureError, InvalidRequestError
+from tintype.errors import BranchMismatchError, InvalidRequestError
 from tintype.fake.info import Storage, TensorInfo, fresh
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node, placeholders
@@ -30,6 +30,8 @@ from tintype.ops.gradients import (
     gradient_info,
     having_effect,
     is_real,
+    refuse_lost_histories,
+    results_with_history,
     there,
     with_gradient,
 )
@@ -55,6 +57,7 @@ from tintype.symbolic.ranges import Range, point
 from tintype.trace.inner import call_or_replay
 from tintype.trace.plan import captures
 from tintype.trace.recorder import Recorder
+from tintype.trace.undecided import note_undecided_history, note_undecided_layout
 from tintype.transforms.emit import Emitter
 from tintype.transforms.functionalize import Functionalization
 
@@ -155,36 +158,42 @@ def _record(recorder: Recorder, pred: Any, first: Body, second: Body) -> list[An
     """Record the call of two functions that were recorded."""
     operands = first.inner.operands
     wanted = differentiable(recorder, operands)
-    _refuse_operands_without_gradient(recorder, (first, second))
+    returned = [operand for body in (first, second) for operand in _returned_operands(body)]
+    refuse_lost_histories(recorder, returned, "a branch below torch.no_grad() returns its operand")
     results = _agreed(first, second, contiguous=any(wanted))
     mark_writes(recorder, (first, second))
     (predicate,) = operand_nodes(recorder, (pred,))
     branches = first.finish(), second.finish()
     wanted = having_effect(wanted, branches)
+    differing = _of_different_history(first, second, branches, wanted)
 
     values = _record_call(recorder, predicate, branches, operand_nodes(recorder, operands), results)
     if any(wanted):
         rule = _gradient(recorder, predicate, branches, operands, wanted, results)
         values = with_gradient(recorder, values, rule, operands, wanted)
+    for index, value in enumerate(values):
+        if index in first.copied | second.copied:
+            note_undecided_layout(value)
+        if index in differing:
+            note_undecided_history(value)
     return values
 
 
-def _refuse_operands_without_gradient(recorder: Recorder, bodies: Sequence[Body]) -> None:
-    """Refuse a branch below ``no_grad`` that returns what it was given: in eager mode that has its gradient still, in
-    the result of an operator there is none."""
-    if recorder.below_autograd or torch.is_grad_enabled():
-        return
-    for body in bodies:
-        given = dict(zip(placeholders(body.inner.graph), body.inner.operands, strict=True))
-        for leaf in body.leaves:
-            operand = given.get(leaf.node) if type(leaf) is FakeTensor else None
-            if operand is not None and recorder.source_of(operand).requires_grad:
-                raise CaptureError(
-                    "a branch below torch.no_grad() returns its operand, which has a gradient in eager mode and "
-                    "would have none here",
-                    location=user_location(),
-                    remedy="return a copy: x.clone()",
-                )
+def _of_different_history(first: Body, second: Body, branches: Any, wanted: Sequence[bool]) -> set[int]:
+    """The positions of results that require a gradient in one branch alone."""
+    pairs: Any = (
+        (type(leaf) is FakeTensor and leaf.info.requires_grad for leaf in body.leaves) for body in (first, second)
+    )
+    if any(wanted):
+        pairs = (results_with_history(branch, wanted) for branch in branches)
+    return {index for index, (one, other) in enumerate(zip(*pairs, strict=False)) if one is not other}
+
+
+def _returned_operands(body: Body) -> list[Any]:
+    """The operands that a branch returns as they are."""
+    given = dict(zip(placeholders(body.inner.graph), body.inner.operands, strict=True))
+    found = (given.get(leaf.node) for leaf in body.leaves if type(leaf) is FakeTensor and leaf.node is not None)
+    return [operand for operand in found if operand is not None]
 
 
 def _record_call(recorder: Recorder, predicate: Any, branches: Any, operands: Any, results: Any) -> list[Any]:

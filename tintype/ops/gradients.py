@@ -55,6 +55,23 @@ def differentiable(recorder: Recorder, operands: Sequence[Any]) -> list[bool]:
     return [type(value) is FakeTensor and recorder.source_of(value).requires_grad for value in operands]
 
 
+LEFT_AS_IT_IS = "a loop below torch.no_grad() may make no step and leave a variable as it is"
+
+
+def refuse_lost_histories(recorder: Recorder, values: Sequence[Any], what: str) -> None:
+    """Refuse an operator below ``no_grad`` that may give back what it was given: in eager mode that has its gradient
+    still, in a joint graph the result of an operator has none there. ``values`` are those that may be given back."""
+    if recorder.below_autograd or torch.is_grad_enabled():
+        return
+    for value in values:
+        if isinstance(value, torch.Tensor) and recorder.source_of(recorder.as_fake(value)).requires_grad:
+            raise CaptureError(
+                f"{what}, which has a gradient in eager mode and would have none here",
+                location=user_location(),
+                remedy="let it be a copy that is made there: x = x.clone()",
+            )
+
+
 def having_effect(wanted: Sequence[bool], modules: Sequence[GraphModule], first: int = 0) -> list[bool]:
     """Those of the wanted operands that have a part in what graphs return or write to: no gradient flows to others,
     and to ask for it might fail. Of those before ``first`` nothing is known."""
@@ -67,6 +84,15 @@ def having_effect(wanted: Sequence[bool], modules: Sequence[GraphModule], first:
         for position, node in enumerate(placeholders(module.graph)):
             used[position] |= node in needed
     return [is_wanted and (position < first or used[position]) for position, is_wanted in enumerate(wanted)]
+
+
+def results_with_history(module: GraphModule, wanted: Sequence[bool]) -> list[bool]:
+    """Which results of a graph a gradient goes back from to one of the wanted inputs."""
+    tracked = {node for node, is_wanted in zip(placeholders(module.graph), wanted, strict=True) if is_wanted}
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is not aten.detach.default:
+            tracked.update([node] if not tracked.isdisjoint(node.all_input_nodes) else [])
+    return [result in tracked for result in output_node(module.graph).args[0]]  # type: ignore[union-attr]
 
 
 def is_real(value: Any) -> bool:

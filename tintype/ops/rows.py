@@ -15,7 +15,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import output_node, placeholders
 from tintype.ir.running import call_node
 from tintype.ir.runtime_assertions import RuntimeAssertion
-from tintype.ops.subgraphs import Body
+from tintype.ops.subgraphs import Body, keeping_history
 from tintype.symbolic import eq
 from tintype.symbolic.location import user_location
 from tintype.trace.recorder import Recorder
@@ -137,21 +137,24 @@ def _value_of(argument: Any, values: dict[Node, Any]) -> Any:
 def laid_out(carried: Sequence[Any]) -> tuple[Any, ...]:
     """Carried values as every step of a captured loop takes them: contiguous, whatever a step made of them. So random
     numbers that are drawn in the order of elements in memory are the same ones in eager mode."""
-    return tuple(
-        value.resolve_conj().resolve_neg().contiguous() if isinstance(value, torch.Tensor) else value
-        for value in carried
-    )
+    with keeping_history():
+        return tuple(
+            value.resolve_conj().resolve_neg().contiguous() if isinstance(value, torch.Tensor) else value
+            for value in carried
+        )
 
 
 def own(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Results with memory of their own: those that lie in the memory of an input are copied."""
+    """Results with memory of their own: those that lie in the memory of an input are copied. One that no step has
+    changed has the history that it had, below ``no_grad``, too."""
     taken = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
-    return [
-        value.clone(memory_format=torch.contiguous_format)
-        if isinstance(value, torch.Tensor) and _memory(value) in taken
-        else value
-        for value in results
-    ]
+    with keeping_history():
+        return [
+            value.clone(memory_format=torch.contiguous_format)
+            if isinstance(value, torch.Tensor) and _memory(value) in taken
+            else value
+            for value in results
+        ]
 
 
 def _memory(value: torch.Tensor) -> int:

@@ -28,6 +28,7 @@ from tintype.ops.functional import (
     shift_items,
 )
 from tintype.ops.gradients import (
+    LEFT_AS_IT_IS,
     Backward,
     Rule,
     Tangents,
@@ -36,6 +37,7 @@ from tintype.ops.gradients import (
     differentiable,
     having_effect,
     is_real,
+    refuse_lost_histories,
     there,
     with_gradient,
     without_results,
@@ -150,8 +152,10 @@ def _of_no_rows(
 def capture(
     recorder: Recorder, combine_fn: Any, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any]
 ) -> Any:
-    carry = Carry(recorder, init, "scan")
     mapped = as_fakes(recorder, xs)
+    if _may_be_none(mapped):
+        refuse_lost_histories(recorder, init, LEFT_AS_IT_IS)
+    carry = Carry(recorder, init, "scan")
     while True:
         body = Body(recorder, "combine_fn")
         carried = carry.enter(body)
@@ -176,10 +180,7 @@ def capture(
     if any(wanted):
         carry.refuse_gradient()
         body.leaves += body.inner.inside(lambda: [aten.clone.default(value) for value in carried])
-    outputs = []
-    for index in range(len(carry), len(body.leaves)):
-        body.lay_out(index)
-        outputs.append(stacked(body, index, mapped[0].info.sizes[0]))
+    outputs = _stacked_outputs(body, range(len(carry), len(body.leaves)), mapped[0].info.sizes[0])
     mark_writes(recorder, [body])
     module = body.finish()
     wanted = having_effect(wanted, [module], first=len(carry))
@@ -196,6 +197,20 @@ def capture(
         steps = Steps(recorder, without_results(module, count), len(carry), mapped, additional, wanted)
         results = with_gradient(recorder, results, steps.gradient(count), values, wanted, visible=count)
     return tuple(results[:count])  # what comes after them is for gradients
+
+
+def _may_be_none(rows: Sequence[FakeTensor]) -> bool:
+    """Whether there may be no rows."""
+    count = rows[0].info.sizes[0]
+    return type(count) is not int or count == 0
+
+
+def _stacked_outputs(body: Body, positions: range, count: Any) -> list[Any]:
+    outputs = []
+    for index in positions:
+        body.lay_out(index)
+        outputs.append(stacked(body, index, count))
+    return outputs
 
 
 class Steps:
@@ -328,6 +343,6 @@ declare(
         run,
         functools.partial(captured, capture, run),
         copies=True,
-        repeats=True,
+        repeats=1,
     )
 )

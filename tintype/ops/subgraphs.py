@@ -20,10 +20,12 @@ from tintype.ir.graph import (
     base_name,
     eliminate_dead_code,
     graph_module,
+    meta_of,
     set_meta,
 )
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.printing import describe_value
+from tintype.ir.regions import GRAD_MODES
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.environment import Assertion, Environment, Guard
 from tintype.symbolic.expression import Expr, Symbol
@@ -60,6 +62,8 @@ class Body:
         self.conditions: list[Expr] = []
         # of sizes that have symbols which only this function knows: their ranges
         self.private: dict[Expr, Range] = {}
+        # the positions of results that were laid out anew
+        self.copied: set[int] = set()
 
     def operand(self, value: Any) -> Any:
         """An input for a value of the program around; numbers and other constants are no inputs."""
@@ -130,7 +134,8 @@ class Body:
         """Make a result contiguous in memory, with all values as they are stored."""
         leaf = self.leaves[index]
         if leaf.info.conjugate or leaf.info.negative:
-            leaf = self.leaves[index] = self.inner.inside(lambda: leaf.resolve_conj().resolve_neg())
+            self.copied.add(index)
+            leaf = self.leaves[index] = self._copied(lambda: leaf.resolve_conj().resolve_neg())
         if not leaf.info.is_contiguous():
             self.copy(index)
 
@@ -143,9 +148,18 @@ class Body:
     def copy(self, index: int) -> None:
         """Let a result be a contiguous copy of what the function returned."""
         leaf = self.leaves[index]
-        self.leaves[index] = self.inner.inside(
-            lambda: aten.clone.default(leaf, memory_format=torch.contiguous_format)
-        )
+        self.copied.add(index)
+        self.leaves[index] = self._copied(lambda: aten.clone.default(leaf, memory_format=torch.contiguous_format))
+
+    def _copied(self, copy: Callable[[], FakeTensor]) -> FakeTensor:
+        """A copy of a result, with its history where the function as a whole runs below ``no_grad``, too."""
+        last = self.inner.graph._root._prev
+        with keeping_history(self.recorder):
+            result = self.inner.inside(copy)
+        if not self.inner.modes.grad and self.recorder.below_autograd:
+            while (last := last._next) is not self.inner.graph._root:
+                meta_of(last).region = (GRAD_MODES[True],)
+        return result
 
     def take(self, operands: Sequence[Any]) -> None:
         """Have inputs for further values of the program around, though nothing uses them."""
@@ -171,6 +185,17 @@ def _check_leaf(leaf: Any, title: str) -> None:
         f"{title} returns a {type(leaf).__name__}, but only tensors, numbers and None can be returned there",
         location=user_location(),
     )
+
+
+@contextlib.contextmanager
+def keeping_history(recorder: Recorder | None = None) -> Iterator[None]:
+    """For copies that an operator makes of values that are what they were in eager mode: below ``no_grad`` they keep
+    the history that they have. Where autograd itself records, nothing has one there."""
+    if torch.is_grad_enabled() or not (recorder is None or recorder.below_autograd):
+        yield
+        return
+    with torch.enable_grad():
+        yield
 
 
 @contextlib.contextmanager

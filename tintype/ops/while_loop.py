@@ -20,7 +20,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.carry import Carry, check_carry
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes, refuse_writes, reorder_inputs
-from tintype.ops.gradients import differentiable, having_effect, with_gradient
+from tintype.ops.gradients import LEFT_AS_IT_IS, differentiable, having_effect, refuse_lost_histories, with_gradient
 from tintype.ops.rows import laid_out, own, stack
 from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import (
@@ -114,6 +114,7 @@ def capture(
     *rest: Any,
     with_steps: bool = False,
 ) -> Any:
+    refuse_lost_histories(recorder, carried, LEFT_AS_IT_IS)
     carry = Carry(recorder, carried, "while_loop")
     while True:
         condition = _record(recorder, "cond_fn", cond_fn, carry, additional, ())
@@ -260,6 +261,6 @@ def _shared(node: Node) -> list[Any]:
 
 
 _GRAPHS = {0: "cond_graph", 1: "body_graph"}
-_loop = functools.partial(HigherOrderOperator, copies=True, repeats=True)
+_loop = functools.partial(HigherOrderOperator, copies=True, repeats=2)
 declare(_loop(target, _GRAPHS, _shared, run, functools.partial(captured, capture, run)))
 declare(_loop(while_loop_with_steps, _GRAPHS, _shared, _run_with_steps, while_loop_with_steps))

@@ -193,6 +193,10 @@ class InnerRecorder(Recorder):
     def alias_of(self, fake: FakeTensor) -> FakeTensor:
         return super().alias_of(self.localize(fake))
 
+    def outer_value(self, node: Node) -> FakeTensor | None:
+        """The tensor of the graph around that an input stands for."""
+        return self._outer_values.get(node)
+
     def constant_of(self, node: Node) -> torch.Tensor | None:
         outer = self._outer_values.get(node)
         return None if outer is None else known_value(self.parent.constant_of, outer)

@@ -120,6 +120,7 @@ def _as_strided(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             location=user_location(),
             remedy="call as_strided on the operand, or return a copy: clone()",
         )
+    recorder.observer.refuse_undecided(recorder, recorder.as_fake(tensor), "stride")
     return NOT_HANDLED
 
 

@@ -59,6 +59,7 @@ def _type_of(*arguments: Any) -> Any:
 def _id_of(value: Any) -> int:
     """``id``."""
     if type(value) is FakeTensor and value.context.session is not None:
+        value.refuse_if_undecided()
         value.context.session.compares_objects()
     return id(value)
 

@@ -29,6 +29,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import decided_one, decided_zero
+from tintype.trace.undecided import ABOUT_LAYOUTS, UndecidedAnswers
 from tintype.trace.written_histories import Attached, WrittenHistories
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Observer:
         self._state: dict[Node, tuple[str, torch.Tensor]] = {}
         self._walked: dict[str, set[Node]] = {}
         self._histories: dict[Graph, WrittenHistories] = {}
+        self._undecided = UndecidedAnswers(_OF_ONE_LAYOUT)
         # states of generators that torch asked for or set: after which node, for what device, which, whether set
         self.generator_states: list[tuple[Node, str, torch.Tensor, bool]] = []
         # tensors of a model that is differentiated whose gradient it looked at, and what that was
@@ -125,6 +127,8 @@ class Observer:
         given = self._inputs.get(fake.node)
         is_input = given is not None and given[1] is fake
         if fact in _GRADIENTS or fact == "grad":
+            if fact != "grad":
+                self.refuse_undecided(recorder, fake, fact)
             is_the_callers = fact == "grad" or (fact == "output_nr" and is_input)
             if not recorder.below_autograd and not is_the_callers:
                 return answer  # gradients are part of the program, as autograd has them
@@ -148,6 +152,8 @@ class Observer:
             answer = _about_history(fake.info.requires_grad, fact)
         if fact in ("tensor_class", "is_plain"):
             answer = "torch.Tensor" if fact == "tensor_class" else True
+        if fact in ABOUT_LAYOUTS:
+            self.refuse_undecided(recorder, fake, fact)
         for origin in _FOLLOWS_FROM[fact]:
             self._note_sources(fake.node, origin)
         if fact == "is_contiguous" and not answer:
@@ -157,6 +163,10 @@ class Observer:
         if fact == "is_inference":
             self._about_inference()
         return answer
+
+    def refuse_undecided(self, recorder: Recorder, fake: FakeTensor, fact: str) -> None:
+        """Refuse a question whose answer the data decide."""
+        self._undecided.refuse(recorder, fake, fact)
 
     def _asked_of_source(
         self, recorder: Recorder, source: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any

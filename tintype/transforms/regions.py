@@ -320,17 +320,18 @@ class _Cuts:
         declaration = declaration_of(node)
         if declaration is not None:
             shared: list[Node] = []
+            repeats = declaration.repeats is not None
             for position, module in graphs_of(node):
                 operands = declaration.shared_with(node, position)
                 # rows have the history of what they are rows of; what a step returns the next one is given
                 others = any(map(self._is_tracked, node.all_input_nodes))
-                self._visit_graph(module, off, [others] * len(operands) if declaration.repeats else operands, others)
+                self._visit_graph(module, off, [others] * len(operands) if repeats else operands, others)
                 shared += [operand for operand in operands if isinstance(operand, Node)]
             if off:  # what the graphs get they cut themselves
                 self._detach_arguments(node, shared)
             self._note_result(node, False)  # a graph may return what it was given
             if off and declaration.copies and self._is_tracked(node):
-                self._detach_results(node)
+                self._detach_results(node, declaration.carried_by(node))
             return
         facts = facts_if_operator(node.target)
         writes = () if facts is None else facts.writes
@@ -423,10 +424,11 @@ class _Cuts:
             if argument not in kept and self._is_tracked(argument) and is_differentiable(argument):
                 node.replace_input_with(argument, self._detached(argument, node))
 
-    def _detach_results(self, node: Node) -> None:
-        """Copies of what graphs return, which were made without gradients."""
+    def _detach_results(self, node: Node, first: int) -> None:
+        """Copies of what graphs return, which were made without gradients; those before the first are what the graphs
+        return, which have cut what they computed."""
         for item in list(node.users):
-            if is_differentiable(item):
+            if is_differentiable(item) and item.args[1] >= first:  # type: ignore[operator]
                 cut = self._detached(item, item.next, node)
                 item.replace_all_uses_with(cut, delete_user_cb=lambda user, cut=cut: user is not cut)  # type: ignore[misc]
 
