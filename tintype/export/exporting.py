@@ -51,6 +51,8 @@ from tintype.trace.example_answers import Decision
 from tintype.trace.gradients import ComputesGradients
 from tintype.trace.state import ScriptInsideError
 from tintype.trace.subclasses import ReturnsSubclass
+from tintype.trace.users_code import calls_users_code
+from tintype.trace.wrapped_parts import given_parts, refuse_other_parts
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
@@ -415,9 +417,13 @@ def taken_apart(
 def _by_parts(model: torch.nn.Module) -> Callable[..., Any]:
     @functools.wraps(model.forward)
     def call(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = with_tensors((args, kwargs))
-        return with_parts(model(*args, **kwargs))
+        args, kwargs = given = with_tensors((args, kwargs))
+        before = given_parts(given)
+        results = model(*args, **kwargs)
+        refuse_other_parts(before)
+        return with_parts(results)
 
+    calls_users_code(call)
     return call
 
 

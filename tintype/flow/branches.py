@@ -23,7 +23,7 @@ from tintype.flow.ends import (
 )
 from tintype.flow.iterators import LostIterator, NotCopiedError, copied_iterator, progress_of
 from tintype.flow.journal import Notes
-from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
+from tintype.flow.merging import ABSENT, PARTS, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.flow.modes import Modes, ModesAt, joined
 from tintype.flow.raising_arms import ArmRaisedError, assert_not_taken, is_raised_by_program, refuse_caught
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
@@ -38,6 +38,7 @@ from tintype.trace.places import ContentPlace, GlobalPlace, Place
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.trace.tensor_rows import TensorRows
 from tintype.trace.users_code import MISSING
+from tintype.tree.subclasses import as_parts, is_whole
 
 if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
@@ -190,6 +191,10 @@ def leaves_of(value: Any) -> list[Any]:
         return [leaf for item in value for leaf in leaves_of(item)]
     if isinstance(value, dict):
         return leaves_of(list(value.values()))
+    if is_whole(value):
+        return leaves_of(as_parts(value).parts)
+    if isinstance(value, PARTS):
+        return leaves_of(value.parts)
     return [value] if isinstance(value, (torch.Tensor, *SYMBOLIC)) else []
 
 

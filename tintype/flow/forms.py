@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tintype.flow.merging import CONSTANTS, KINDS, in_words
+from tintype.flow.merging import CONSTANTS, KINDS, PARTS, in_words
 from tintype.interpret import NULL
+from tintype.tree.subclasses import as_parts, is_whole
 
 
 class Form(NamedTuple):
@@ -37,8 +38,17 @@ def take_apart(value: Any, leaves: list[Any]) -> Form:
     if value is NULL:
         return NOTHING
     if isinstance(value, torch.Tensor):
+        if is_whole(value):
+            return Form("whole", None, (take_apart(as_parts(value), leaves),))
         leaves.append(value)
         return Form("tensor", None)
+    if isinstance(value, PARTS):
+        names = tuple(value.parts)
+        return Form(
+            "parts",
+            (type(value), names, value.structure),
+            tuple(take_apart(part, leaves) for part in value.parts.values()),
+        )
     if type(value) in KINDS:
         leaves.append(value)
         return Form("number", KINDS[type(value)])
@@ -60,6 +70,11 @@ def put_together(form: Form, leaves: Iterator[Any]) -> Any:
     if form.kind == "nothing":
         return NULL
     parts = [put_together(part, leaves) for part in form.parts]
+    if form.kind == "whole":
+        return parts[0].tensor()
+    if form.kind == "parts":
+        kind, names, structure = form.key
+        return kind(dict(zip(names, parts, strict=True)), structure)
     if form.kind == "tuple":
         return getattr(form.key, "_make", form.key)(parts)
     return parts if form.kind == "list" else dict(zip(form.key, parts, strict=True))

@@ -93,6 +93,10 @@ class Journal:
             if type(names) is dict:  # of an object, whose attributes can be written to there
                 made[id(names)] = names
 
+    def is_made_here(self, value: Any) -> bool:
+        """Whether something was made in the innermost arm or step."""
+        return bool(self._open) and id(value) in self._open[-1].made
+
     def holders(self) -> list[Any]:
         """Who holds values only to know them."""
         return [holder for notes in self._open for holder in notes.holders()]

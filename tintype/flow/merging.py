@@ -19,6 +19,8 @@ from tintype.symbolic.expression import Expr
 from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import is_internal
 from tintype.trace.users_code import MISSING
+from tintype.tree.sparse import SparseParts
+from tintype.tree.subclasses import SubclassParts, as_parts, is_whole
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 KINDS: dict[type, str] = {
@@ -42,6 +44,10 @@ class NotMergedError(Word):
         self.first = in_words(first)
         self.second = in_words(second)
         self.remedy = remedy
+
+
+# What stands for a tensor that consists of others: its parts, and what makes a tensor of them again.
+PARTS = (SubclassParts, SparseParts)
 
 
 def like(value: Any) -> Any:
@@ -98,6 +104,8 @@ class Merger:
             return lambda results: first
         if first is ABSENT or second is ABSENT:
             return self._one_sided(first, second)
+        if is_whole(first) or is_whole(second):
+            return self._whole(first, second)
         if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
             return self._leaf(first, second)
         if type(first) in KINDS and type(second) in KINDS:
@@ -115,9 +123,36 @@ class Merger:
             return self._container(first, second)
         raise NotMergedError(first, second)
 
+    def _whole(self, first: Any, second: Any) -> Builder:
+        """A tensor that consists of others, of the same kind in both arms: another one, of parts that are merged."""
+        if type(first) is not type(second):
+            raise NotMergedError(first, second, "let both be tensors of one class")
+        made = self._made.setdefault((id(first), id(second)), [])
+        parts = self._parts(as_parts(first), as_parts(second))
+
+        def build(results: Sequence[Any]) -> Any:
+            if not made:
+                made.append(parts(results).tensor())
+            return made[0]
+
+        return build
+
+    def _parts(self, first: Any, second: Any) -> Builder:
+        if first.structure != second.structure or list(first.parts) != list(second.parts):
+            raise NotMergedError(first, second, "let both be tensors of one class, with the same metadata")
+        both = [(name, part, second.parts[name]) for name, part in first.parts.items()]
+        merged = {
+            name: self._parts(one, other) if isinstance(one, PARTS) else self.merge(one, other)
+            for name, one, other in both
+        }
+        kind, structure = type(first), first.structure
+        return lambda results: kind({name: part(results) for name, part in merged.items()}, structure)
+
     def _one_sided(self, first: Any, second: Any) -> Builder:
         """A value that one arm has and that nobody will look at after the other."""
         value = second if first is ABSENT else first
+        if is_whole(value):
+            return self._one_sided_whole(as_parts(value), is_second=first is ABSENT)
         if isinstance(value, torch.Tensor) or type(value) in KINDS:
             return self._leaf(first, second)
         if isinstance(value, tuple):
@@ -128,6 +163,16 @@ class Merger:
             nothing: Any = [ABSENT] * len(value) if type(value) is list else dict.fromkeys(value, ABSENT)
             return self._container(nothing, value) if first is ABSENT else self._container(value, nothing)
         return lambda results: value
+
+    def _one_sided_whole(self, parts: Any, *, is_second: bool) -> Builder:
+        def side(part: Any) -> Builder:
+            if isinstance(part, PARTS):
+                return self._one_sided_whole(part, is_second=is_second)
+            return self._one_sided(ABSENT, part) if is_second else self._one_sided(part, ABSENT)
+
+        sides = {name: side(part) for name, part in parts.parts.items()}
+        kind, structure = type(parts), parts.structure
+        return lambda results: kind({name: part(results) for name, part in sides.items()}, structure).tensor()
 
     def made(self, first: Callable[[], Any], second: Callable[[], Any]) -> Builder:
         """A result that either arm makes when both have run."""

@@ -229,6 +229,8 @@ class FlowPolicy(TorchPolicy):
 
     def note_attribute(self, frame: Frame, owner: Any, name: str) -> None:
         if isinstance(owner, torch.Tensor):
+            if self.journal.is_made_here(owner):
+                return
             raise refuse(
                 f"{name!r} of a tensor is assigned where only the data decide whether it is", location_of(frame)
             )

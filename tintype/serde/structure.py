@@ -26,6 +26,7 @@ from tintype.tree import (
     register_known,
     type_named,
 )
+from tintype.tree.subclasses import ClassName, SubclassParts
 
 _DEEPEST = 200
 
@@ -126,6 +127,8 @@ def decode_tree(tree: schema.Tree | None, decoder: ValueDecoder, depth: int = 0)
         raise FileFormatError(f"the named tuple {context.__qualname__} has other fields here than in the file")
     elif holds_attributes(cls):
         _check_attributes(context, len(children))
+    elif cls is SubclassParts:
+        context = _named_class(context)
     return TreeSpec(cls, context, children)
 
 
@@ -166,6 +169,14 @@ def _type_at(specs: list[TreeSpec], path: list[int]) -> Any:
 def _check_keys(keys: Any, count: int) -> None:
     if not isinstance(keys, list) or len(keys) != count:
         raise FileFormatError("a dictionary among inputs or outputs has more keys than values, or fewer")
+
+
+def _named_class(context: Any) -> Any:
+    """What a tensor that consists of others is besides its parts; its class is looked for when it is needed."""
+    match context:
+        case (names, (str() as name, settings, geometry)):
+            return names, (ClassName(name), settings, geometry)
+    raise FileFormatError("a tensor among inputs or outputs that consists of others has no class")
 
 
 def _check_attributes(context: Any, count: int) -> None:

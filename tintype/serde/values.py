@@ -14,6 +14,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from tintype.errors import FileFormatError, UnsavableError
 from tintype.export.checks import SavedFunction, name_of_function
 from tintype.serde import schema
+from tintype.tree.subclasses import ClassName
 
 DTYPES: dict[str, torch.dtype] = {
     str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)
@@ -51,6 +52,7 @@ class ValueEncoder:
             bytes: schema.BytesValue,
             FunctionType: _encode_function,
             SavedFunction: lambda value: schema.FunctionValue(value.name),
+            ClassName: str,
         }
 
     def encode(self, value: Any) -> Any:

@@ -22,6 +22,7 @@ from tintype.ir.node_info import NodeMeta
 from tintype.ir.signature import StateWrite
 from tintype.trace.snapshot import Change
 from tintype.trace.state import ModelState
+from tintype.tree.subclasses import wrappers
 
 aten = torch.ops.aten
 
@@ -72,8 +73,11 @@ class NamesThatStay:
 
     @functools.cached_property
     def _paths(self) -> dict[int, list[str]]:
-        """The paths of modules by what holds their attributes."""
+        """The paths of modules, and of tensors that consist of others, by what holds their attributes."""
         found: dict[int, list[str]] = {}
+        for name, tensor in self._state.wrapped.items():
+            for path, whole in wrappers(tensor, name):
+                found.setdefault(id(whole), []).append(path)
         for path, module in self._given[1]:
             for owner in (module, module._buffers):
                 found.setdefault(id(owner), []).append(path)

@@ -83,6 +83,7 @@ from tintype.trace.swallowed import nothing_swallowed
 from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
 from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
+from tintype.trace.wrapped_changes import changes_of_parts
 
 if TYPE_CHECKING:
     from tintype.trace.effects import Effects
@@ -463,6 +464,7 @@ class Capture:
 
     def _note_changes(self, changes: list[Change], output_specs: list[OutputSpec]) -> None:
         """A buffer that was assigned another tensor is a mutation; other assigned tensors are not kept."""
+        changes = changes_of_parts(changes, self.state)
         assigned: list[tuple[str, FakeTensor, FakeTensor]] = []
         names = NamesThatStay(changes, self.modules, self.state)
         for change in changes:

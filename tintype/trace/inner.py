@@ -37,6 +37,7 @@ class InnerRecorder(Recorder):
     that stands for none of them.
     """
 
+    is_inside = True
     # a symbol of the surroundings would have to be handed in
     uses_equalities = False
 

@@ -27,6 +27,7 @@ from tintype.interpret.tracebacks import original_code
 from tintype.ir.node_info import ModuleCall, Origin, Step
 from tintype.symbolic.location import CallStack, is_internal
 from tintype.trace.origin import OriginTracker, annotated
+from tintype.trace.users_code import CALLING_THE_USERS
 
 _RUN = Machine.run.__code__
 _ROOM = os.path.dirname(os.path.abspath(sys.modules["tintype.interpret"].__file__ or "")) + os.sep
@@ -83,7 +84,7 @@ class TorchPolicy(Policy):
         if not super().interprets(function):
             return False
         code = function.__code__
-        if code in _CALLS_OF_MODULES:
+        if code in _CALLS_OF_MODULES or code in CALLING_THE_USERS:
             return True
         file = code.co_filename
         return not is_internal(file) or file in PASSES_ON or file.startswith(_QUANTIZATION)

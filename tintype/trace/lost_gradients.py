@@ -23,6 +23,7 @@ class LostGradients:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], None] = {}
+        self._classes: set[type] = set()
 
     def add_function(self, apply: FrameType) -> None:
         """A ``torch.autograd.Function`` is being applied; given is the frame of its ``apply``."""
@@ -31,6 +32,16 @@ class LostGradients:
             return  # torch's own do what autograd would do with their operators (checkpoints)
         line = line_outside_of_libraries(caller_of(apply))
         self._found[f"the backward of {function.__module__}.{function.__qualname__}", _place(line)] = None
+
+    def add_class(self, kind: type) -> None:
+        """A class of tensors computes with one that requires a gradient: to autograd the operator is what it always
+        is, whatever the class computes, and what the class unpacks has no history."""
+        if kind not in self._classes and kind.__module__.partition(".")[0] not in ("torch", "tintype"):
+            self._classes.add(kind)
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            self._found[
+                f"what autograd knows of operators on tensors of the class {name}", _place(user_location())
+            ] = None
 
     def add_hook(self, kind: str, hook: Callable[..., Any] | None) -> None:
         """The program itself registers a hook on a tensor."""

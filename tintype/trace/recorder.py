@@ -92,6 +92,7 @@ class Recorder(Answers, TorchDispatchMode):
     noted_calls: NotedCalls | None = None
     # answers from the example, where the capture is a draft
     example: ExampleAnswers | None = None
+    is_inside = False  # of the graph of another recorder
     is_in_kernel = False  # whether a class of tensors is at work below autograd
     # whether results are described by as few symbols as there need to be
     uses_equalities = True

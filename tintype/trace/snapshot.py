@@ -31,6 +31,7 @@ from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.iterators import Progress, is_iterator
 from tintype.trace.places import MemoryPlace, is_memory, is_written_memory
 from tintype.trace.users_code import CONTAINERS, MISSING, Place, home_of
+from tintype.tree.subclasses import is_wrapper, plain_parts
 
 
 class Change(NamedTuple):
@@ -405,7 +406,7 @@ def _plain_sizes(value: Any, more: int, made: dict[int, Any]) -> Any:
     if _is_size(value):
         return _number_for(from_torch(value), more)
     attributes = object_attributes(value)
-    if attributes is None and not isinstance(value, _HOLDERS):
+    if (attributes is None and not isinstance(value, _HOLDERS)) or isinstance(value, torch.Tensor):
         return value
     if isinstance(value, tuple):
         items = [_plain_sizes(item, more, made) for item in value]
@@ -458,6 +459,8 @@ def object_attributes(value: Any) -> dict[str, Any] | None:
     """The attributes of an object of the user's that has some and is no module; else None."""
     if type(value) in _LEAF_TYPES or isinstance(value, torch.nn.Module):
         return None
+    if isinstance(value, torch.Tensor) and is_wrapper(type(value)) and value.is_nested:
+        return dict(plain_parts(value))
     return _attributes(value) or None
 
 
@@ -484,7 +487,10 @@ def contents(owner: Any, name: Any) -> Any:
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     """The attributes of a user's object, or None for things that are not one."""
-    if isinstance(value, (torch.Tensor, type, types.FunctionType, types.ModuleType)):
+    if isinstance(value, torch.Tensor):  # one that consists of others has them as attributes
+        # what a nested one notes of itself when it is asked is no change
+        return value.__dict__ if is_wrapper(type(value)) and not value.is_nested else None
+    if isinstance(value, (type, types.FunctionType, types.ModuleType)):
         return None
     if not isinstance(value, torch.nn.Module) and home_of(type(value)).partition(".")[0] in ("torch", "numpy"):
         return None

@@ -16,7 +16,9 @@ from tintype.symbolic.interruptions import Interruption
 from tintype.symbolic.location import user_location
 from tintype.trace.distributed_tensors import call_distributed, redistributed_like
 from tintype.trace.sparse.tensor import SparseTensor, call_sparse
+from tintype.trace.wrapped_parts import given_parts, refuse_other_parts
 from tintype.tree.distributed_tensors import is_distributed
+from tintype.tree.flattening import leaves
 from tintype.tree.subclasses import consists_of_others, is_wrapper, plain_parts
 
 if TYPE_CHECKING:
@@ -51,7 +53,10 @@ def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwarg
     for kind in _derived_first(types):
         if is_distributed(kind):
             return call_distributed(recorder, func, args, kwargs)
+        if recorder.below_autograd and recorder.modes.gradients and _require_gradients((args, kwargs)):
+            recorder.modes.lost_gradients.add_class(kind)
         ask = functools.partial(kind.__torch_dispatch__, func, types, args, kwargs)
+        before = given_parts((args, kwargs)) if recorder.is_inside else []
         try:
             with (
                 nullcontext() if func is aten.detach.default else _as_kernels_detach(recorder),
@@ -63,6 +68,7 @@ def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwarg
                 raise
             break
         if result is not NotImplemented:
+            refuse_other_parts([entry for entry in before if not _is_made_in(recorder, entry[1])], _ELSEWHERE)
             return result
     names = ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in types if kind is not FakeTensor)
     raise UnsupportedOperatorError(
@@ -70,6 +76,20 @@ def call_by_subclass(recorder: Recorder, func: Any, types: Any, args: Any, kwarg
         location=user_location(),
         remedy="define it in __torch_dispatch__ of the class",
     )
+
+
+def _require_gradients(values: Any) -> bool:
+    """Whether a plain tensor among the arguments of an operator requires a gradient."""
+    return any(type(value) is FakeTensor and value.info.requires_grad for value in leaves(values))
+
+
+_ELSEWHERE = "a tensor from outside of a branch or a loop whose class is {}, which is there whether it runs or not"
+
+
+def _is_made_in(recorder: Recorder, parts: dict[str, Any]) -> bool:
+    """Whether a tensor was made where it is recorded."""
+    fakes = [part for part in parts.values() if type(part) is FakeTensor]
+    return len(fakes) == len(parts) and all(fake.node is None or fake.node.graph is recorder.graph for fake in fakes)
 
 
 @contextmanager

@@ -39,6 +39,14 @@ _UNNOTED = frozenset(
     {type, ModuleType, BuiltinFunctionType, str, int, float, bool, type(None), tuple, frozenset, type(MISSING)}
 )
 
+# code of ours between a capture and the user's, which is interpreted where that is
+CALLING_THE_USERS: set[CodeType] = set()
+
+
+def calls_users_code(function: Any) -> None:
+    """Say of a function of ours that it calls the user's code."""
+    CALLING_THE_USERS.add(function.__code__)
+
 
 @dataclasses.dataclass
 class UsersCode:

@@ -7,6 +7,8 @@ have a :class:`SubclassParts` in the place of each.
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +40,12 @@ def is_wrapper(kind: Any) -> bool:
     )
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is a tensor of such a class that can be made again of other parts: nested ones can't, since
+    their offsets must be the very same tensors."""
+    return isinstance(value, torch.Tensor) and is_wrapper(type(value)) and not value.is_nested
+
+
 def plain_parts(tensor: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """The plain tensors that a tensor consists of, with the attributes that lead to them."""
     for name in tensor.__tensor_flatten__()[0]:
@@ -48,6 +56,16 @@ def plain_parts(tensor: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor
             yield from plain_parts(part, place)
         else:
             yield place, part
+
+
+def wrappers(tensor: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """A tensor that consists of others, and those of its parts that do, with the attributes that lead to them."""
+    yield path, tensor
+    if is_wrapper(type(tensor)):
+        for name in tensor.__tensor_flatten__()[0]:
+            part = getattr(tensor, name)
+            if isinstance(part, torch.Tensor) and is_wrapper(type(part)):
+                yield from wrappers(part, f"{path}.{name}")
 
 
 class SubclassParts:
@@ -65,14 +83,14 @@ class SubclassParts:
             local = {"_local_tensor": as_parts(tensor._local_tensor)}
             described = distributed_tensors.description(tensor)
             return SubclassParts(
-                local, (distributed_tensors.CLASS_NAME, described, distributed_tensors.geometry(tensor))
+                local, (ClassName(distributed_tensors.CLASS_NAME), described, distributed_tensors.geometry(tensor))
             )
         names, context = tensor.__tensor_flatten__()
         parts = {name: as_parts(getattr(tensor, name)) for name in names}
         # most have the size of one of their parts, which may vary
         like = [name for name in names if getattr(tensor, name).shape == tensor.shape]
         geometry: Any = like[0] if like else (tuple(tensor.shape), tuple(tensor.stride()))
-        return SubclassParts(parts, (f"{kind.__module__}.{kind.__qualname__}", context, geometry))
+        return SubclassParts(parts, (ClassName.of(kind), context, geometry))
 
     def tensor(self) -> Any:
         """The tensor."""
@@ -92,13 +110,38 @@ def _flatten(parts: SubclassParts) -> tuple[dict[str, Any], Any]:
 register_container(SubclassParts, _flatten, SubclassParts, name="tintype.SubclassParts")
 
 
+class ClassName(str):
+    """The name of a class of tensors. It knows the class, unless it comes from a file: two may have one name."""
+
+    kind: Any = None
+
+    @staticmethod
+    def of(kind: type) -> ClassName:
+        """The name of a class."""
+        name = ClassName(f"{kind.__module__}.{kind.__qualname__}")
+        name.kind = kind
+        return name
+
+    def __eq__(self, other: object) -> bool:
+        kinds = {self.kind, getattr(other, "kind", None)} - {None}
+        return str.__eq__(self, other) and len(kinds) < 2
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
 def class_called(name: str) -> Any:
     """The class of tensors with a name, among those that this process has: nothing is imported."""
+    kind = getattr(name, "kind", None) or _class_in_module(name)
+    if kind is not None:
+        return kind
     if name not in _classes:
         pending: list[Any] = [torch.Tensor]
         while pending:
             kind = pending.pop()
-            pending += kind.__subclasses__()
+            pending += reversed(kind.__subclasses__())  # of several that have one name, the last is taken
             if is_wrapper(kind):
                 _classes[f"{kind.__module__}.{kind.__qualname__}"] = kind
     if name not in _classes:
@@ -109,7 +152,14 @@ def class_called(name: str) -> Any:
     return _classes[name]
 
 
-_classes: dict[str, Any] = {}
+def _class_in_module(name: str) -> Any:
+    """The class that the module of a name has now under that name; None if there is none."""
+    module, _, kind = name.rpartition(".")
+    found = vars(sys.modules[module]).get(kind) if module in sys.modules else None
+    return found if isinstance(found, type) and issubclass(found, torch.Tensor) and is_wrapper(found) else None
+
+
+_classes: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
 def consists_of_others(tensor: torch.Tensor) -> bool:
