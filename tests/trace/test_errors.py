@@ -770,8 +770,7 @@ def of_a_tensor(value: torch.Tensor) -> torch.Tensor:
     return value.new_tensor([value[0, 0], 2.0])  # the list
 
 
-@pytest.mark.parametrize("function", [of_a_class, of_a_tensor])
-@pytest.mark.parametrize("shapes", [None, "auto"])
+@pytest.mark.parametrize(("function", "shapes"), [(of_a_class, None), (of_a_class, "auto"), (of_a_tensor, None)])
 def test_constructors_that_take_the_data_of_tensors_in_lists(function: Callable[..., Any], shapes: Any) -> None:
     with pytest.raises(errors.CaptureError, match="makes a tensor from tensors in a list") as caught:
         tintype.export(function, (X,), dynamic_shapes=shapes)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import decimal
 import functools
 import json
+import marshal
 import math
 import numbers
 import pickle
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +37,8 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "arithmetic with truth values": lambda x: x * (7 // (1 + (x.shape[0] > 3))) - (x.shape[1] > 2) / 2,
     "power and remainder": lambda x: x * pow(x.shape[0], 2, 7) + pow(3, x.shape[1], 5),
     "floor of a quotient": lambda x: x * (x.shape[0] // 0.1) + x.shape[1] // 2.0 + 20.0 // x.shape[0],
+    "shifts by truth values": lambda x: x * (x.shape[0] << True) + (x.shape[1] >> (x.shape[0] > 3)),
+    "rounded": lambda x: x * round(x.shape[0]) + round(x.shape[1], 2),
     "real": lambda x: x * x.shape[0].real,
     "copies": lambda x: x * copy.copy(x.shape[0]) + copy.deepcopy(x.shape)[1],
 }
@@ -56,6 +61,8 @@ FIXES: dict[str, Callable[[torch.Tensor], Any]] = {
     "to_bytes": lambda x: x * x.shape[0].to_bytes(2, "big")[1],
     "hex of a float": lambda x: x * len((x.shape[0] / 3).hex()),
     "power and remainder of a negative": lambda x: x * pow(x.shape[0], -1, 7),
+    "rounded to tens": lambda x: x * round(x.shape[0], -1),
+    "no number": lambda x: x * (2 if math.isnan(x.shape[0] + math.nan) else 3),
 }
 
 
@@ -238,10 +245,19 @@ def _by_name(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if large is not False else x * 3
 
 
+def _same_of(truths: list[Any], x: torch.Tensor) -> torch.Tensor:
+    above = x.shape[0] > 6
+    return x * 2 if truths[0] is truths[1] else x * (4 if truths[0] is above else 3)
+
+
 TRUTHS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "is True": lambda x: x * 2 if (x.shape[0] > 3) is True else x * 3,
     "is not True": lambda x: x * 2 if (x.shape[0] > 3) is not True else x * 3,
     "by name": _by_name,
+    "of two": lambda x: x * 2 if (x.shape[0] > 3) is (x.shape[0] > 5) else x * 3,
+    "not of two": lambda x: x * 2 if (x.shape[0] > 3) is not (x.shape[0] > 5) else x * 3,
+    "of two in a list": lambda x: _same_of([x.shape[0] > 3, x.shape[0] > 5], x),
+    "True is": lambda x: x * 2 if True is (x.shape[0] > 3) else x * 3,
     "index": lambda x: x * [3, 2][x.shape[0] > 3],
     "of a text": lambda x: x * ord("ab"[x.shape[0] > 3]),
     "larger": lambda x: x * max(x.shape[0] > 3, 0),
@@ -250,11 +266,12 @@ TRUTHS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("strict", [False, True], ids=["native", "strict"])
 @pytest.mark.parametrize("example", [2, 5])
 @pytest.mark.parametrize("name", TRUTHS)
-def test_truth_values_that_vary_are_those_of_python(name: str, example: int) -> None:
-    function = TRUTHS[name]
-    module = tintype.export(function, (torch.randn(example),), dynamic_shapes={"x": {0: tintype.Dim.AUTO}}).module()
+def test_truth_values_that_vary_are_those_of_python(name: str, example: int, strict: bool) -> None:
+    function, shapes = TRUTHS[name], {"x": {0: tintype.Dim.AUTO}}
+    module = tintype.export(function, (torch.randn(example),), dynamic_shapes=shapes, strict=strict).module()
     torch.testing.assert_close(module(torch.ones(example)), function(torch.ones(example)))
     for size in (1, 2, 3, 4, 7):
         x = torch.randn(size)
@@ -270,7 +287,68 @@ def test_a_truth_value_from_data_that_is_compared_is_a_branch_on_data() -> None:
         tintype.export(lambda x: x * 2 if (x.sum().item() > 3) is True else x * 3, (torch.ones(3),))
 
 
-def test_what_takes_no_symbolic_number_is_refused_with_the_line() -> None:
+# functions of Python's and NumPy's that take plain numbers, whatever they say of others
+PLAIN_ONES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "decimal": lambda x: x * float(decimal.Decimal(x.shape[0])),
+    "ldexp": lambda x: x * math.ldexp(1.0, x.shape[0]),
+    "marshal": lambda x: x * len(marshal.dumps(x.shape[0])),
+    "deque": lambda x: x * len(collections.deque([1, 2], maxlen=x.shape[0])),
+    "mean": lambda x: x * float(statistics.mean([x.shape[0], 2])),
+    "np.isnan": lambda x: x * float(np.isnan(x.shape[0])),
+    "a method of int": lambda x: x * int.__add__(2, x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_shifts_by_floats_are_none(swapped: bool) -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        return x * (2 << (x.shape[0] / 2) if swapped else x.shape[0] << 1.5)  # type: ignore[operator]
+
+    with pytest.raises(tintype.CaptureError, match="unsupported operand"):
+        tintype.export(shifted, (torch.ones(4),), dynamic_shapes="auto")
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["native", "strict"])
+@pytest.mark.parametrize("name", PLAIN_ONES)
+def test_what_takes_no_symbolic_number_is_refused_with_the_line(name: str, strict: bool) -> None:
+    function, x = PLAIN_ONES[name], torch.ones(3)
     with pytest.raises(tintype.CaptureError, match="plain") as caught:
-        tintype.export(lambda x: x * float(decimal.Decimal(x.shape[0])), (torch.ones(3),), dynamic_shapes="auto")
+        tintype.export(function, (x,), dynamic_shapes="auto", strict=strict)
     assert caught.value.location is not None and "int(" in str(caught.value.remedy)
+    assert torch.equal(tintype.export(function, (x,), strict=strict).module()(x), function(x))
+
+
+def test_what_the_model_raises_whatever_its_sizes_is_its_own() -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        return x * math.ldexp(x.shape[0], 1.5)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="Expected an int"):
+        tintype.export(fails, (torch.ones(3),), dynamic_shapes="auto")
+
+
+# --- tensors made of numbers -----------------------------------------------------------------------------------
+
+NUMBERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "one element each": lambda x: torch.tensor([x[0:1, 0], x[0, 1:2], 2.0]),
+    "one element in a matrix": lambda x: torch.tensor([[x[:1, :1]], [3]]),
+    "new": lambda x: x.new_tensor([x.shape[0], x[0, 0]]),
+    "several elements": lambda x: torch.tensor([x[0]]),
+    "floats for integers": lambda x: torch.tensor([x[0, 0]], dtype=torch.int64),
+    "integers for floats": lambda x: torch.tensor([x[0, 0].int(), 2], dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_tensors_in_lists_are_numbers(name: str) -> None:
+    function, x = NUMBERS[name], torch.randn(4, 3)
+
+    def export() -> Any:
+        return tintype.export(function, (x,), dynamic_shapes={"x": {0: tintype.Dim("n")}}).module()
+
+    try:
+        expected = function(x)
+    except (TypeError, ValueError) as error:
+        with pytest.raises(type(error), match=str(error)):
+            export()
+    else:
+        torch.testing.assert_close(export()(x), expected)

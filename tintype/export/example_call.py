@@ -7,7 +7,9 @@ program (:mod:`~tintype.export.key_order`), whether the second call of the model
 
 from __future__ import annotations
 
+import copy
 import functools
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -95,6 +97,21 @@ class ExampleCall:
             if not self._may_flow:
                 raise
         return self._capture_flow()
+
+    def fails_by_sizes(self, error: Exception) -> bool:
+        """Whether the model raises an error only because sizes or numbers vary: captured with those of the example it
+        raises none of its kind. Python's own functions in C take plain numbers, and say of others what they like."""
+        if not self._has_varying_sizes or isinstance(error, TintypeError):
+            return False
+        fixed = copy.copy(self)
+        fixed.entries, fixed._has_varying_sizes = [None] * len(self.entries), False
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fixed.capture()
+        except Exception as other:
+            return type(other) is not type(error)
+        return True
 
     def _capture_flow(self) -> tuple[CapturedGraph, InputSizes]:
         """Interpret the program: where it branches on data, both arms are captured; loops over sizes that vary are

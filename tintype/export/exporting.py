@@ -45,6 +45,7 @@ from tintype.symbolic import Expr
 from tintype.symbolic.environment import Environment
 from tintype.trace.argument_names import is_captured_program, positional_keywords
 from tintype.trace.capture import Capture
+from tintype.trace.capture_failures import wants_plain_numbers
 from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.example_answers import Decision
@@ -219,6 +220,10 @@ def _captured_program(
         captured, inputs = _recorded(call, call.capture, demands)
     except ConstraintViolationError as error:
         captured, inputs = _recorded_with_loops(call, demands, error)
+    except Exception as error:
+        if call.fails_by_sizes(error):
+            raise wants_plain_numbers(error) from error
+        raise
     program = _program_from(captured, stage, call, inputs.dynamic)
     program.verify_stage()
     if captured.findings is not None:

@@ -54,19 +54,23 @@ def _with_constant(operation: str, left: Expr, right: Any) -> Any:
     return atom(environment_of(left, right), "int", f"bit_{operation}", left, right)
 
 
-def shift_left(left: Any, right: Any) -> Any:
-    """``left << right``, for right >= 0."""
-    left, right = as_int(left), as_int(right)
+def _of_shift(left: Any, right: Any) -> tuple[Any, Any]:
+    """The operands of a shift as integers."""
+    left, right = (int(value) if type(value) is bool else as_int(value) for value in (left, right))
     if type(right) is int and right < 0:
         raise ValueError("negative shift count")
+    return left, right
+
+
+def shift_left(left: Any, right: Any) -> Any:
+    """``left << right``, for right >= 0."""
+    left, right = _of_shift(left, right)
     return left * power(2, right)
 
 
 def shift_right(left: Any, right: Any) -> Any:
     """``left >> right``, for right >= 0."""
-    left, right = as_int(left), as_int(right)
-    if type(right) is int and right < 0:
-        raise ValueError("negative shift count")
+    left, right = _of_shift(left, right)
     divisor = power(2, right)
     if isinstance(divisor, Expr) and declared_range(divisor).lower < 1:
         # A negative exponent would not be a shift at all; keep Python's error for evaluation.

@@ -29,7 +29,7 @@ from tintype.errors import CaptureError
 from . import extrema, floating, layout, relations
 from .environment import Environment
 from .expression import Expr
-from .location import caller_of, native_caller, user_location, users_caller, users_frame
+from .location import caller_of, native_caller, program_caller, user_location, users_caller, users_frame
 from .messages import is_for_people
 from .terms import add_all
 
@@ -120,7 +120,7 @@ def _relation(function: Callable[..., Any]) -> Callable[..., SymbolNode]:
     def method(self: SymbolNode, *others: Any) -> SymbolNode:
         value = function(self.value, *(_from_node(other) for other in others))
         if answers_at_once is not None and isinstance(value, Expr) and self.environment.has_running_program:
-            return self.wrap(_answered(value, native_caller(1)))
+            return self.wrap(_answered(value, program_caller(1)))
         return self.wrap(value)
 
     return method

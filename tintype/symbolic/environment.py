@@ -458,6 +458,10 @@ class Environment(Table):
         location = location or user_location()
         if hint is None:
             return self._answered_by_example(reduced, location)
+        if hint != hint:  # nan, which no condition on the number itself can ask for
+            for symbol in reduced.symbols:
+                self.specialize(symbol, location=location)
+            return hint
         condition = eq(reduced, hint)
         before = len(self.specializations)
         if isinstance(condition, Expr):

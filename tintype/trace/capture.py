@@ -60,7 +60,7 @@ from tintype.trace.given_containers import GivenContainers
 from tintype.trace.given_tensors import plain_tensor, symbolic_strides
 from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.iterators import refuse_advanced
-from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard
+from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard, truths_compared
 from tintype.trace.origin import OriginTracker
 from tintype.trace.places import is_memory
 from tintype.trace.plain_flags import look_for_flags
@@ -376,6 +376,7 @@ class Capture:
         asked = named_in(self._code.functions, QUESTIONS)
         with (
             caches_set_aside(self._code.caches),
+            truths_compared(self._code.functions),
             questions_heard([*self._code.functions, *functions_of_torch(self.modules)]),
             self.recording,
             asked_of_any_tensor(asked),

@@ -24,12 +24,20 @@ _PLAIN_NUMBER_WANTED = re.compile(
 _CALL = torch.nn.Module._call_impl.__code__
 
 
+def wants_plain_numbers(error: Exception) -> CaptureError:
+    """What to say of an exception that a program raises because a number in it varies."""
+    return CaptureError(
+        f"the program hands a size or number that varies to what takes only plain ones: {error}",
+        location=location_in(error),
+        remedy="fix it with int(...) or float(...), or compute with operators and torch's functions",
+    )
+
+
 def explained(error: Exception) -> CaptureError | None:
     """What to say of an exception that eager mode would not have raised; None for the program's own."""
     if isinstance(error, TypeError) and _SYMBOLIC_NUMBER.search(str(error)) is not None:
-        fact = f"the program hands a size or number that varies to what takes only plain ones: {error}"
-        remedy = "fix it with int(...) or float(...), or compute with operators and torch's functions"
-    elif isinstance(error, RuntimeError) and _PLAIN_NUMBER_WANTED.search(str(error)) is not None:
+        return wants_plain_numbers(error)
+    if isinstance(error, RuntimeError) and _PLAIN_NUMBER_WANTED.search(str(error)) is not None:
         return DataDependentError(
             "an operator of torch's that consists of others wants to know a number that varies, or depends on data",
             location=location_in(error),

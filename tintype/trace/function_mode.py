@@ -276,8 +276,6 @@ def tensor_of(
 
 
 def _new_tensor(tensor: torch.Tensor, data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
-    if _holds(data, FakeTensor):  # which the method does not take in lists
-        return NotImplemented
     return tensor_of(data, dtype=dtype or tensor.dtype, device=device or tensor.device, **options)
 
 
@@ -307,8 +305,18 @@ def _stacked(data: Any, dtype: Any, device: Any) -> torch.Tensor:
     if isinstance(data, (list, tuple)):
         return torch.stack([_stacked(item, dtype, device) for item in data])
     if isinstance(data, torch.Tensor):
-        return data.detach().to(dtype=dtype, device=device)
+        return _as_number(data, dtype).to(dtype=dtype, device=device)
     return torch.scalar_tensor(data, dtype=dtype, device=device)
+
+
+def _as_number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor among the numbers of a list, which has to be one; raises what torch raises otherwise."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        if not (dtype.is_floating_point or dtype.is_complex):
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+    if tensor.numel() != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return tensor.detach().reshape(())
 
 
 def _zeros(*size: Any, **options: Any) -> Any:

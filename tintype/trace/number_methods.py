@@ -73,6 +73,11 @@ def _function(name: str) -> Callable[[Any], Any]:
     return method
 
 
+def _round(self: Any, digits: Any = None) -> Any:
+    """An integer is rounded already, unless to tens; to how many of them is not for an expression to say."""
+    return self if digits is None or digits >= 0 else round(plain_number(self), int(digits))
+
+
 def _float_operation(name: str, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
     """Arithmetic of which one operand is a float, as Python does it; torch's own takes ``a // b`` for the floor of
     ``a / b``, which for infinities, nan and where the quotient is rounded it is not."""
@@ -84,6 +89,21 @@ def _float_operation(name: str, *, swapped: bool = False) -> Callable[[Any, Any]
         return to_torch(floating.arithmetic(name, *(reversed(operands) if swapped else operands)))
 
     return method
+
+
+def _shift(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A shift, which Python has for integers only."""
+
+    def shift(self: Any, other: Any) -> Any:
+        is_float = isinstance(self, torch.SymFloat) or isinstance(other, (float, torch.SymFloat))
+        return NotImplemented if is_float else method(self, other)
+
+    return shift
+
+
+def _shifts(kind: type) -> dict[str, Any]:
+    names = ("__lshift__", "__rlshift__", "__rshift__", "__rrshift__")
+    return {name: _shift(getattr(kind, name)) for name in names if hasattr(kind, name)}
 
 
 def _integers_by(
@@ -178,14 +198,17 @@ _OF_TRUTH_VALUES = (
 _METHODS: dict[type, dict[str, Any]] = {
     torch.SymInt: {
         **_missing(torch.SymInt),
+        **_shifts(torch.SymInt),
         **_COMMON,
         **_OF_NUMBERS,
         "__invert__": lambda self: -self - 1,
+        "__round__": _round,
         "__floordiv__": _integers_by(torch.SymInt.__floordiv__, _floor_divided),
         "__rfloordiv__": _integers_by(torch.SymInt.__rfloordiv__, _floor_dividing),
     },
     torch.SymFloat: {
         **_missing(torch.SymFloat),
+        **_shifts(torch.SymFloat),
         **_COMMON,
         **_OF_NUMBERS,
         "__floordiv__": _floor_divided,

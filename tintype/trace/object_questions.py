@@ -5,7 +5,8 @@
 is captured: an instruction that fetches a builtin fetches a constant instead, and the function gets its own code back
 afterwards. ``x is y`` can't be replaced. A function that compares two of its variables so may be comparing inputs;
 then which of the inputs are one object becomes part of the contract. ``(size > 3) is True`` is asked of a truth value
-that varies and is no object of Python's: it becomes ``in`` something of ours, which takes as much room.
+that varies and is no object of Python's: it becomes ``in`` something of ours, which takes as much room. Where two
+of them may be compared, sizes are compared for good.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import opcode
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import compress
+from itertools import compress, pairwise
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -27,9 +28,10 @@ import torch
 from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.observations import NO_SUCH_ATTRIBUTE
+from tintype.symbolic import bridge
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, as_int
-from tintype.symbolic.location import standing_in
+from tintype.symbolic.location import is_internal, standing_in
 from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
@@ -244,6 +246,30 @@ def _truth_comparisons(code: CodeType) -> list[tuple[int, bool]]:
         and after.opname == "IS_OP"
         and (before is None or before.opcode != _EXTENDED)
     ]
+
+
+@found_once
+def _compares_truths(code: CodeType) -> bool:
+    """Whether code may compare two truth values with ``is``: neither is fetched as a constant behind it, which is
+    heard (``x is True``) or no truth value (``x is None``)."""
+    steps, heard = list(dis.get_instructions(code)), not _CONTAINS_NEEDS_MORE_ROOM
+    return any(
+        step.opname == "IS_OP" and not (before.opcode == _LOAD_CONST and (before.argval is None or heard))
+        for before, step in pairwise(steps)
+    ) or any(isinstance(value, CodeType) and _compares_truths(value) for value in code.co_consts)
+
+
+@contextmanager
+def truths_compared(functions: Iterable[FunctionType]) -> Iterator[None]:
+    """Within it, where a function may compare truth values with ``is``, what the program asks of sizes is answered
+    at once: an answer that varies is no object of Python's, and can't be told from another one."""
+    before = bridge.answers_at_once
+    if any(_compares_truths(function.__code__) for function in functions):
+        bridge.answers_at_once = lambda code: not is_internal(code.co_filename)
+    try:
+        yield
+    finally:
+        bridge.answers_at_once = before
 
 
 def _calls_of(code: CodeType, name: str) -> list[tuple[int, str]]:
