@@ -318,6 +318,13 @@ def test_what_takes_no_symbolic_number_is_refused_with_the_line(name: str, stric
     assert torch.equal(tintype.export(function, (x,), strict=strict).module()(x), function(x))
 
 
+@pytest.mark.parametrize("strict", [False, True], ids=["native", "strict"])
+def test_what_takes_no_number_that_the_data_decide_is_refused_with_the_line(strict: bool) -> None:
+    with pytest.raises(DataDependentError, match="Expected an int") as caught:
+        tintype.export(lambda x: x * math.ldexp(1.0, int(x.max())), (torch.ones(3),), strict=strict)
+    assert caught.value.location is not None
+
+
 def test_what_the_model_raises_whatever_its_sizes_is_its_own() -> None:
     def fails(x: torch.Tensor) -> torch.Tensor:
         return x * math.ldexp(x.shape[0], 1.5)  # type: ignore[arg-type]

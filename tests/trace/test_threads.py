@@ -130,3 +130,33 @@ def test_an_attribute_that_the_program_removes_comes_back_in_its_place() -> None
 def test_a_little_stress(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the checks around passes: a buffer that the program shares with the model changes meanwhile
     stress(rounds=6, seed=seed)
+
+
+def in_a_thread(function: Callable[[], Any]) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:Exception in thread")
+@pytest.mark.parametrize("strict", [False, True], ids=["native", "strict"])
+def test_a_thread_of_the_model_that_computes_is_refused(strict: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        result = [x]
+        in_a_thread(lambda: result.__setitem__(0, x * 2))  # the line
+        return result[0]
+
+    with pytest.raises(tintype.TintypeError, match="outside of the capture") as caught:
+        tintype.export(doubled, (torch.ones(3),), strict=strict)
+    assert caught.value.location is not None and "thread" in str(caught.value.remedy)
+    assert "# the line" in str(caught.value.location.source_line())
+
+
+def test_a_thread_of_the_model_that_computes_nothing_is_fine() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        result = [0.0]
+        in_a_thread(lambda: result.__setitem__(0, 2.0))
+        return x * result[0]
+
+    x = torch.ones(3)
+    assert torch.equal(tintype.export(scaled, (x,)).module()(x), x * 2)

@@ -216,14 +216,7 @@ def _captured_program(
         decisions=decisions,
     )
     demands = Demands(stage, tidy, complex_as_assertions, forgets_assignments)
-    try:
-        captured, inputs = _recorded(call, call.capture, demands)
-    except ConstraintViolationError as error:
-        captured, inputs = _recorded_with_loops(call, demands, error)
-    except Exception as error:
-        if call.fails_by_sizes(error):
-            raise wants_plain_numbers(error) from error
-        raise
+    captured, inputs = _recorded_somehow(call, demands)
     program = _program_from(captured, stage, call, inputs.dynamic)
     program.verify_stage()
     if captured.findings is not None:
@@ -261,6 +254,18 @@ def _recorded(
     _keep_promises(call, captured, inputs, demands.complex_as_assertions)
     _write_assertions(captured, inputs)
     return captured, inputs
+
+
+def _recorded_somehow(call: ExampleCall, demands: Demands) -> tuple[CapturedGraph, InputSizes]:
+    """The same, with loops if need be; what only sizes that vary lead to is told so."""
+    try:
+        return _recorded(call, call.capture, demands)
+    except ConstraintViolationError as error:
+        return _recorded_with_loops(call, demands, error)
+    except Exception as error:
+        if call.fails_by_sizes(error):
+            raise wants_plain_numbers(error) from error
+        raise
 
 
 def _recorded_with_loops(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Protocol
 
 import torch
 
-from tintype.errors import CaptureError
+from tintype.errors import CaptureError, TintypeError
 from tintype.fake.given_arrays import GivenArrays
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor, describe, make_fake
@@ -21,6 +22,7 @@ class Session(Protocol):
     """Who answers a fake's questions about values: the recorder that made it."""
 
     below_autograd: bool
+    problems: list[TintypeError]
     rows: list[Any]
 
     def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor: ...
@@ -46,6 +48,7 @@ class FakeContext:
     def __init__(self, environment: Environment | None = None) -> None:
         self.environment = environment if environment is not None else Environment()
         self.session: Session | None = None
+        self._thread = threading.get_ident()
         # results of torch's meta kernels by operator and arguments: layers repeat
         self.inferred: dict[Any, Any] = {}
         self._storages: dict[int, tuple[Any, Storage]] = {}
@@ -81,6 +84,12 @@ class FakeContext:
     def knows_memory_of(self, real: torch.Tensor) -> bool:
         """Whether a storage stands for a real tensor's memory."""
         return _memory_of(real)._cdata in self._storages
+
+    def used_outside(self, error: TintypeError) -> None:
+        """A tensor was computed with where nobody records. A thread that the program has started fails alone, and the
+        program may go on without its result."""
+        if self.session is not None and threading.get_ident() != self._thread:
+            self.session.problems.append(error)
 
     def release_memory(self) -> None:
         """Let go of the real memory that storages stand for, once no more tensors will be described."""

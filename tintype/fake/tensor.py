@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tintype import tree
 from tintype.errors import TensorWithoutDataError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
 from tintype.fake.observed import ObservedTensor, raise_unknown
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.location import users_caller
+from tintype.symbolic.location import user_location, users_caller
 from tintype.symbolic.messages import is_for_people
 from tintype.symbolic.sizes import product
 
@@ -45,11 +46,16 @@ class FakeTensor(ObservedTensor):
         known = answer(func, args)
         if known is not NotImplemented:
             return known
-        raise TensorWithoutDataError(
+        error = TensorWithoutDataError(
             f"{func} was called on a tensor without data, outside of the capture it belongs to",
-            remedy="a tensor seen while a program was captured escaped from it (through a global, an attribute "
-            "or a list); keep only what the program returns",
+            location=user_location(),
+            remedy="a tensor seen while a program was captured escaped from it (through a global, an attribute, "
+            "a list or a thread); keep only what the program returns, and compute in its own thread",
         )
+        for fake in tree.leaves((args, kwargs or {})):
+            if isinstance(fake, FakeTensor):
+                fake.context.used_outside(error)
+        raise error
 
     @property
     def fake_mode(self) -> FakeContext:

@@ -189,6 +189,11 @@ class Environment(Table):
         self._made_at[symbol] = user_location()
         return symbol
 
+    @property
+    def has_unbacked(self) -> bool:
+        """Whether there are numbers that only the data decide."""
+        return bool(self._made_at)
+
     def declare(self, name: str, kind: Kind, hint: int | None, declared: Range) -> Symbol:
         """A symbol with everything given: for an environment that is put together again from a file."""
         return self._new_symbol(kind, name, hint, declared, None)

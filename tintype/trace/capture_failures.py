@@ -58,7 +58,16 @@ def explained(error: Exception) -> CaptureError | None:
 def presumed(error: Exception, environment: Environment) -> DataDependentError | None:
     """What to say of an exception that may be due to what was asserted of sizes that only the data decide, where
     eager mode takes a size of 1, too; None if nothing was."""
-    if isinstance(error, TintypeError) or not environment.presumptions:
+    if isinstance(error, TintypeError):
+        return None
+    if isinstance(error, TypeError) and environment.has_unbacked:
+        return DataDependentError(
+            f"the program fails ({error}), maybe since a number that only the data decide is handed to what takes "
+            "plain ones",
+            location=location_in(error),
+            remedy="look whether model(*args, **kwargs) runs; if so, compute with operators and torch's functions",
+        )
+    if not environment.presumptions:
         return None
     presumption = environment.presumptions[-1]
     where = f" ({place}{_text_of(place)})" if (place := presumption.location) is not None else ""
