@@ -179,3 +179,12 @@ def test_strides_of_what_is_a_view_at_size_one_alone():
     for size in (3, 4, 7):
         x = torch.randn(3, size)
         assert torch.equal(program(x), f(x))
+
+
+def test_a_product_of_two_dtypes_where_nothing_is_contracted() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("...i,...i->...", x.double(), x)
+
+    x = torch.randn(1)
+    module = tintype.export(function, (x,), dynamic_shapes="auto").module()
+    torch.testing.assert_close(module(x), function(x))

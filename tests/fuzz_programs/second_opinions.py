@@ -35,8 +35,8 @@ _NARROW_TEXT = re.compile(r"(?<!== )torch\.(float32|float16|bfloat16|complex64)\
 _LARGEST = re.compile(r"(nan_to_num\(([^()]*))\)")
 
 
-# conversions to less than single precision, which single precision is not: a copy
-_CONVERSION = re.compile(r"\.to\(torch\.(?:float16|bfloat16)\)|\.(?:half|bfloat16)\(\)")
+# conversions from and to less than single precision, which single precision is not: copies
+_CONVERSION = re.compile(r"\.to\(torch\.(?:float16|bfloat16|float64)\)|\.(?:half|bfloat16|double)\(\)")
 
 
 def in_double_precision(program: Program, copies: bool = False) -> Program:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, TypeAlias
 
 from .expression import Expr, Size
+from .extrema import maximum, minimum
 from .failures import RequirementError
 from .location import user_location
 from .relations import Condition, eq, ge, lt, not_
@@ -209,6 +210,10 @@ def broadcast_dim(left: Size, right: Size, describe: Message) -> Size:
         return right
     if is_one(right):
         return left
+    if _is_one_of(left, right):
+        return right
+    if _is_one_of(right, left):
+        return left
     condition = eq(left, right)
     stretched = _stretched_by_example(condition, left, right)
     if stretched is None:
@@ -217,6 +222,13 @@ def broadcast_dim(left: Size, right: Size, describe: Message) -> Size:
         return stretched
     require_equal_or_one(condition, describe)
     return left if type(left) is int else right if type(right) is int else left
+
+
+def _is_one_of(size: Size, whole: Size) -> bool:
+    """Whether a size is that of one of so many, if there are any: ``x[-1:]`` of ``x``."""
+    if not isinstance(size, Expr) or not isinstance(whole, Expr):
+        return False
+    return size in (minimum(whole, 1), whole - maximum(whole - 1, 0))
 
 
 def product(sizes: Iterable[Size]) -> Size:

@@ -14,6 +14,7 @@ from tintype.symbolic import Size, eq
 from tintype.symbolic.sizes import (
     broadcast_dim,
     contiguous_strides,
+    decided_same,
     is_one,
     is_stretched,
     require_equal_or_one,
@@ -81,10 +82,13 @@ def einsum(equation: str, tensors: Sequence[TensorInfo], *, path: Sequence[int] 
         for labels, info in zip(plan.operands, tensors, strict=True)
     )
     contracted: list[_Label] = []
+    alike = tensors[0].dtype is tensors[1].dtype
     for label in plan.summed:
         one, two = first.get(label), second.get(label)
         if one is None or two is None:
             continue
+        if not alike and decided_same((one[0], two[0]), (1, 1)):
+            continue  # nothing is contracted, so that dtypes may differ
         if not _gives_way(one[0], two[0]) and not _gives_way(two[0], one[0]):
             _require_same(one[0], two[0], label)
             contracted.append(label)

@@ -7,7 +7,16 @@ from typing import Any
 
 import torch
 
-from tintype.fake.info import TensorInfo, fresh, memory_order, preserved_strides, strides_in_order
+from tintype.fake.info import (
+    CHANNELS_LAST_ORDER,
+    TensorInfo,
+    fresh,
+    has_contiguous_strides,
+    is_channels_last,
+    memory_order,
+    preserved_strides,
+    strides_in_order,
+)
 from tintype.fake.promotion import real_of, result_type, to_float
 from tintype.fake.rules.registry import rule
 from tintype.symbolic.expression import Size
@@ -45,9 +54,11 @@ def result_strides(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> t
     """The strides that an elementwise kernel gives a fresh result."""
     contiguous = contiguous_strides(sizes)
     leading = operands[0]
+    if 1 in sizes:
+        return _strides_beside_ones(sizes, operands)
     if leading.sizes == sizes:
         strides = leading.strides
-        if strides == contiguous and 1 not in sizes:
+        if strides == contiguous:
             return strides
         if 0 not in strides and len(set(strides)) == len(strides):
             # the first operand tells all dimensions apart: the others are not asked
@@ -61,6 +72,35 @@ def result_strides(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> t
     if not expanded:
         return contiguous
     return strides_in_order(sizes, memory_order(sizes, expanded))
+
+
+def _strides_beside_ones(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> tuple[Size, ...]:
+    """The same where a size is one: operands whose stride there is any number count as contiguous all the same, and
+    the result is."""
+    strides = operands[0].strides
+    if all(operand.sizes == sizes for operand in operands):
+        if all(has_contiguous_strides(sizes, operand.strides) for operand in operands):
+            return contiguous_strides(sizes)
+        if len(sizes) == 4 and all(map(is_channels_last, operands)):
+            return strides_in_order(sizes, CHANNELS_LAST_ORDER[4])
+        if all(operand.strides == strides for operand in operands):
+            return preserved_strides(sizes, strides)
+    expanded = [_broadcast_strides(operand, sizes) for operand in operands if operand.sizes]
+    return strides_in_order(sizes, memory_order(sizes, expanded)) if expanded else contiguous_strides(sizes)
+
+
+def _strides_like(info: TensorInfo) -> tuple[Size, ...]:
+    """The strides that an elementwise kernel of one tensor gives its result."""
+    if 1 in info.sizes:
+        return _strides_beside_ones(info.sizes, [info])
+    return preserved_strides(info.sizes, info.strides)
+
+
+def _strides_with_number(info: TensorInfo) -> tuple[Size, ...]:
+    """The same where the other operand is a number, which is of another size to the kernel."""
+    if 1 in info.sizes:
+        return strides_in_order(info.sizes, memory_order(info.sizes, [info.strides]))
+    return preserved_strides(info.sizes, info.strides)
 
 
 def _broadcast_strides(info: TensorInfo, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -92,7 +132,7 @@ def elementwise(operands: Sequence[TensorInfo], dtype: torch.dtype) -> TensorInf
     """The result of an elementwise kernel over these tensors."""
     first = operands[0]
     if len(operands) == 1:
-        return TensorInfo(first.sizes, preserved_strides(first.sizes, first.strides), dtype, first.device)
+        return TensorInfo(first.sizes, _strides_like(first), dtype, first.device)
     sizes = broadcast([operand.sizes for operand in operands])
     device = common_device(operands)
     return TensorInfo(sizes, result_strides(sizes, operands), dtype, device)
@@ -111,28 +151,32 @@ def _register(names: str, function: Callable[..., Any]) -> None:
 
 
 def _same(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
-    sizes, strides = self.sizes, self.strides
-    return TensorInfo(sizes, preserved_strides(sizes, strides), self.dtype, self.device)
+    return TensorInfo(self.sizes, _strides_like(self), self.dtype, self.device)
+
+
+def _copying(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), self.dtype, self.device)
 
 
 def _float(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
-    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), to_float(self.dtype), self.device)
+    return TensorInfo(self.sizes, _strides_like(self), to_float(self.dtype), self.device)
 
 
 def _bool(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
-    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), torch.bool, self.device)
+    return TensorInfo(self.sizes, _strides_like(self), torch.bool, self.device)
 
 
 def _real(self: TensorInfo) -> TensorInfo:
-    return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), real_of(self.dtype), self.device)
+    return TensorInfo(self.sizes, _strides_like(self), real_of(self.dtype), self.device)
 
 
 _register(
-    "neg relu silu gelu hardswish hardtanh hardsigmoid leaky_relu elu softplus softshrink hardshrink mish "
-    "sgn sign bitwise_not threshold nan_to_num round round.decimals floor ceil trunc frac fill.Scalar "
-    "relu6 selu celu",
+    "neg relu silu gelu hardswish hardsigmoid leaky_relu elu softplus softshrink hardshrink mish "
+    "sgn sign bitwise_not threshold round round.decimals floor ceil trunc frac "
+    "selu celu",
     _same,
 )
+_register("hardtanh relu6 nan_to_num fill.Scalar", _copying)
 _register(
     "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10 log1p sqrt "
     "rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma i0 sinc logit deg2rad rad2deg "
@@ -188,11 +232,10 @@ def _promoting(self: Any, other: Any, *options: Any, **named: Any) -> TensorInfo
         swapped: TensorInfo = _promoting(other, self)
         return swapped
     if type(other) is not TensorInfo:
-        dtype = result_type(self, other)
-        return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), dtype, self.device)
+        return TensorInfo(self.sizes, _strides_with_number(self), result_type(self, other), self.device)
     dtype = self.dtype if self.dtype is other.dtype else result_type(self, other)
     if self.sizes == other.sizes and self.strides == other.strides and self.device == other.device:
-        return TensorInfo(self.sizes, preserved_strides(self.sizes, self.strides), dtype, self.device)
+        return TensorInfo(self.sizes, _strides_like(self), dtype, self.device)
     return elementwise((self, other), dtype)
 
 
@@ -207,7 +250,7 @@ def _comparison(self: Any, other: Any) -> TensorInfo:
         self, other = other, self
     result_type(self, other)
     if type(other) is not TensorInfo:
-        return _bool(self)
+        return TensorInfo(self.sizes, _strides_with_number(self), torch.bool, self.device)
     return elementwise([self, other], torch.bool)
 
 
@@ -215,11 +258,18 @@ _register(
     "add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar rsub.Scalar "
     "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide maximum minimum fmax fmin "
     "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
-    "bitwise_xor.Scalar pow.Tensor_Scalar pow.Tensor_Tensor hypot nextafter heaviside "
+    "bitwise_xor.Scalar pow.Tensor_Tensor hypot nextafter heaviside "
     "__and__.Tensor __or__.Tensor __xor__.Tensor min.other max.other",
     _promoting,
 )
 _register("div.Tensor div.Scalar", _true_division)
+
+
+@rule("pow.Tensor_Scalar")
+def power_by_number(self: TensorInfo, exponent: Any) -> TensorInfo:
+    return TensorInfo(self.sizes, _strides_like(self), result_type(self, exponent), self.device)
+
+
 _register(
     "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
     "ge.Tensor ge.Scalar logical_and logical_or logical_xor",

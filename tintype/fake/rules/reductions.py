@@ -13,7 +13,7 @@ from tintype.fake.rules.elementwise import broadcast
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import wrap_dimension
 from tintype.symbolic import Size, ge
-from tintype.symbolic.sizes import contiguous_strides, refuse_zero, require
+from tintype.symbolic.sizes import contiguous_strides, is_zero, refuse_zero, require
 
 Dimensions = int | Sequence[int] | None
 
@@ -303,5 +303,6 @@ def running_logsumexp(self: TensorInfo, dim: int) -> TensorInfo:
 
 @rule("cummax", "cummin")
 def running_extremum(self: TensorInfo, dim: int) -> tuple[TensorInfo, TensorInfo]:
-    wrap_dimension(dim, self.dim)
+    if not any(map(is_zero, self.sizes)):  # without elements eager mode does not look at the dimension
+        wrap_dimension(dim, self.dim)
     return _fresh(self, self.sizes), _fresh(self, self.sizes, torch.int64)
