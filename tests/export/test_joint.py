@@ -326,6 +326,47 @@ def test_an_input_that_is_a_result_may_be_written_to() -> None:
         tintype.export_joint(model, (source,))
 
 
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return -gradient
+
+
+def straight_through(m: Any, x: torch.Tensor) -> Any:
+    y = m.fc(x)
+    return (y + (y.round() - y).detach()).square().sum(), y, y[0]
+
+
+def statistics(m: Any, x: torch.Tensor) -> Any:
+    m.state.add_(m.fc(x).detach().mean(0))
+    m.other = m.fc(x).detach().sum(0)
+    return (m.fc(x) * m.state).sum(), m.state
+
+
+@pytest.mark.parametrize("of_program", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [straight_through, statistics, lambda m, x: Reversed.apply(m.fc(x)).sum(), lambda m, x: (m.fc(x).sum(), x, x * 2)],
+    ids=["straight through", "statistics", "gradient rule", "inputs"],
+)
+def test_what_a_joint_program_returns_and_writes_is_not_differentiated_again(function: Any, of_program: bool) -> None:
+    """Autograd would see the operators alone: not what the model kept gradients from, nor rules of its own."""
+    model = Model(function, fc=linear(), state=torch.zeros(4), other=torch.zeros(4))
+    x = X.clone().requires_grad_()
+    joint = tintype.export_joint(tintype.export(model, (x,))) if of_program else tintype.export_joint(model, (x,))
+    for module in (joint.module(), joint.run_decompositions().module(), tintype.unflatten(joint)):
+        for _ in range(2):
+            results = [leaf for leaf in pytree.tree_leaves(module(x)) if leaf is not x]
+            assert not any(leaf.requires_grad for leaf in results)
+            assert not any(buffer.requires_grad for buffer in module.buffers())
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            results[0].backward()
+
+
 def test_gradients_know_where_they_come_from() -> None:
     model = Model(lambda m, x: m.fc(x).tanh().sum(), fc=linear())
     joint = tintype.export_joint(model, (X,))

@@ -167,6 +167,8 @@ def _write_back(
     output = output_node(old)
     results = list(output.args[0])  # type: ignore[arg-type]
     inputs = placeholders(old)
+    if signature.backward_signature is not None:
+        values = _without_history(graph, [result for result in results if result not in inputs], values)
     positions = positions_of_inputs(signature.input_specs)
     rebased: dict[Node, Node] = {}
     writes: set[Node] = set()
@@ -209,6 +211,19 @@ def _write_back(
     new_output = graph.output(tuple(final))
     new_output.meta = meta_of(output).copy()
     return writes
+
+
+def _without_history(graph: Graph, results: list[Any], values: dict[Node, Node]) -> dict[Node, Node]:
+    """Results of a joint program as the gradients that are among them: computed, and not to be differentiated.
+
+    What the model kept gradients from, and rules of its own for them, are part of the other half of the graph alone:
+    autograd, which sees the operators when they run, would find other gradients."""
+    cut = dict(values)
+    for result in results:
+        if isinstance(result, Node) and cut[result] is values[result] and _may_have_gradients(result):
+            cut[result] = graph.create_node("call_function", aten.detach.default, (values[result],), name="detach")
+            cut[result].meta = meta_of(result).copy()
+    return cut
 
 
 def _detach(graph: Graph, target: Node) -> None:
