@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import decimal
+import enum
 import functools
 import json
 import marshal
@@ -250,6 +251,21 @@ def _same_of(truths: list[Any], x: torch.Tensor) -> torch.Tensor:
     return x * 2 if truths[0] is truths[1] else x * (4 if truths[0] is above else 3)
 
 
+A_FLAG = True
+
+
+class Modes(enum.Enum):
+    FAST = 1
+    SLOW = 2
+
+
+Modes.flag = True  # type: ignore[attr-defined]
+
+
+def _compared_with(flag: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: x * 2 if (x.shape[0] > 3) is flag else x * 3
+
+
 TRUTHS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "is True": lambda x: x * 2 if (x.shape[0] > 3) is True else x * 3,
     "is not True": lambda x: x * 2 if (x.shape[0] > 3) is not True else x * 3,
@@ -258,6 +274,12 @@ TRUTHS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "not of two": lambda x: x * 2 if (x.shape[0] > 3) is not (x.shape[0] > 5) else x * 3,
     "of two in a list": lambda x: _same_of([x.shape[0] > 3, x.shape[0] > 5], x),
     "True is": lambda x: x * 2 if True is (x.shape[0] > 3) else x * 3,
+    "a global": lambda x: x * 2 if (x.shape[0] > 3) is A_FLAG else x * 3,
+    "an attribute": lambda x: x * 2 if (x.shape[0] > 3) is Modes.flag else x * 3,
+    "one of two": lambda x: x * 2 if (x.shape[0] > 3) is (Modes if x.shape[0] > 9 else A_FLAG) else x * 3,
+    "one of two first": lambda x: x * 2 if (x.shape[0] > 3 if x.shape[0] < 9 else Modes) is A_FLAG else x * 3,
+    "inside": lambda x: (lambda flag: x * 2 if flag is (x.shape[0] > 3) else x * 3)(x.shape[0] > 5),
+    "a variable of outside": lambda x: _compared_with(x.shape[0] > 5)(x),
     "index": lambda x: x * [3, 2][x.shape[0] > 3],
     "of a text": lambda x: x * ord("ab"[x.shape[0] > 3]),
     "larger": lambda x: x * max(x.shape[0] > 3, 0),
@@ -280,6 +302,43 @@ def test_truth_values_that_vary_are_those_of_python(name: str, example: int, str
         except (tintype.TintypeError, RuntimeError):
             continue
         torch.testing.assert_close(result, function(x))
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _asks_for_itself() -> Callable[[Any], bool]:
+    def question(x: Any) -> bool:
+        return x.new_tensor is question
+
+    return question
+
+
+NO_TRUTHS: dict[str, Callable[[Any], bool]] = {
+    "classes": lambda x: type(x) is torch.Tensor,
+    "two classes": lambda x: type(x) is type(x.shape),
+    "by attribute": lambda x: x.__class__ is Modes.FAST.__class__,
+    "a function": lambda x: x.new_tensor is _identity,
+    "a member": lambda x: _identity(Modes.FAST) is Modes.FAST,
+    "a dtype": lambda x: x.dtype is torch.float32,
+    "a function of outside": _asks_for_itself(),
+    "none": lambda x: None is x.grad_fn,
+    "a text": lambda x: x.layout is ...,
+}
+
+
+@pytest.mark.parametrize("name", NO_TRUTHS)
+def test_comparisons_of_what_is_no_truth_value_leave_sizes_alone(name: str) -> None:
+    """They are everywhere, in the layers of transformers' models too."""
+    question = NO_TRUTHS[name]
+
+    def function(x: torch.Tensor) -> Any:
+        return x * 2, x.shape[0] > 3, question(x)
+
+    program = tintype.export(function, (torch.randn(5),), dynamic_shapes={"x": {0: tintype.Dim("n")}})
+    for size in (1, 7):
+        assert program.module()(torch.ones(size))[1] == (size > 3)
 
 
 def test_a_truth_value_from_data_that_is_compared_is_a_branch_on_data() -> None:

@@ -19,7 +19,7 @@ import opcode
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import compress, pairwise
+from itertools import compress
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -35,6 +35,7 @@ from tintype.symbolic.location import is_internal, standing_in
 from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
+from tintype.trace.truths_compared import compares_truths
 from tintype.trace.users_code import contents_of, found_once, names_in
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
@@ -248,23 +249,12 @@ def _truth_comparisons(code: CodeType) -> list[tuple[int, bool]]:
     ]
 
 
-@found_once
-def _compares_truths(code: CodeType) -> bool:
-    """Whether code may compare two truth values with ``is``: neither is fetched as a constant behind it, which is
-    heard (``x is True``) or no truth value (``x is None``)."""
-    steps, heard = list(dis.get_instructions(code)), not _CONTAINS_NEEDS_MORE_ROOM
-    return any(
-        step.opname == "IS_OP" and not (before.opcode == _LOAD_CONST and (before.argval is None or heard))
-        for before, step in pairwise(steps)
-    ) or any(isinstance(value, CodeType) and _compares_truths(value) for value in code.co_consts)
-
-
 @contextmanager
 def truths_compared(functions: Iterable[FunctionType]) -> Iterator[None]:
     """Within it, where a function may compare truth values with ``is``, what the program asks of sizes is answered
     at once: an answer that varies is no object of Python's, and can't be told from another one."""
     before = bridge.answers_at_once
-    if any(_compares_truths(function.__code__) for function in functions):
+    if any(compares_truths(function) for function in functions):
         bridge.answers_at_once = lambda code: not is_internal(code.co_filename)
     try:
         yield

@@ -1,0 +1,131 @@
+"""Which functions may compare two truth values with ``is``.
+
+Nothing hears such a comparison, and an answer about sizes that varies is no object of Python's. So where a function
+of the model's may make one, all that is asked of sizes is answered at once, and fewer sizes vary. That must not be for
+the sake of ``type(x) is Class`` or ``mode is Mode.FAST``, which nearly every library has somewhere: a comparison one
+of whose sides can't be a truth value is false, whatever the other one is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import enum
+import inspect
+import sys
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+from tintype.trace.users_code import found_once
+
+# ``x is True`` is heard; not from Python 3.13 on (tintype.trace.object_questions)
+_TRUE_IS_HEARD = sys.version_info < (3, 13)
+_NO_TRUTHS = frozenset({"__class__", "__func__", "__self__", "__code__", "__dict__", "__wrapped__"})
+_MAKE_NO_TRUTHS = frozenset({"type", "id", "len", "tuple", "list", "dict", "object", "super"})
+
+
+class _Named(NamedTuple):
+    """A global, or a variable of an outer function, and the attributes of it that code fetches."""
+
+    is_global: bool
+    names: tuple[str, ...]
+
+
+def compares_truths(function: FunctionType) -> bool:
+    """Whether a function may compare two truth values with ``is``."""
+    return any(
+        all(side is None or _may_be_truth(function, side) for side in sides)
+        for sides in _comparisons_of_unknown(function.__code__)
+    )
+
+
+@found_once
+def _comparisons_of_unknown(code: CodeType) -> tuple[tuple[_Named | None, ...], ...]:
+    """Both sides of each ``is`` that may have truth values on both: where to look for one, None for anything."""
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
+    found = []
+    for place, step in enumerate(steps):
+        if step.opname == "IS_OP":
+            right = _start_of(steps, place)
+            left = _start_of(steps, right) if right is not None else None
+            sides = (_side(steps, left, right), _side(steps, right, place, is_right=True))
+            if False not in sides:
+                found.append(sides)
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            inner = _comparisons_of_unknown(value)
+            found += [tuple(_seen_from(code, side) for side in sides) for sides in inner]
+    return tuple(found)
+
+
+def _seen_from(outer: CodeType, side: Any) -> _Named | None:
+    """What a function inside of another one fetches: variables of the outer one are anything."""
+    if side is None or side.is_global or side.names[0] in outer.co_freevars:
+        return side
+    return None
+
+
+def _start_of(steps: list[dis.Instruction], end: int) -> int | None:
+    """Where the code of the value begins that is on the stack before an instruction; None where that takes jumps."""
+    missing, place = 1, end
+    while missing > 0 and place > 0:
+        if steps[place].is_jump_target:
+            return None
+        place -= 1
+        step = steps[place]
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            return None
+        missing -= dis.stack_effect(step.opcode, step.arg)
+    return place if missing == 0 else None
+
+
+def _side(steps: list[dis.Instruction], start: int | None, end: int | None, *, is_right: bool = False) -> Any:
+    """What one side of a comparison is: False if it is no truth value, a name to look for, None for anything."""
+    if start is None:
+        return None
+    *first, last = steps[start:end]
+    if last.opname == "LOAD_CONST":
+        return False if not isinstance(last.argval, bool) or (is_right and _TRUE_IS_HEARD) else None
+    if last.opname.startswith("CALL") and any(_is_global(step, _MAKE_NO_TRUTHS) for step in first[:2]):
+        return False
+    names: list[str] = []
+    for step in reversed([*first, last]):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
+            return _Named(step.opname == "LOAD_GLOBAL", (step.argval, *reversed(names)))
+        if step.opname != "LOAD_ATTR":
+            return None
+        if step.argval in _NO_TRUTHS:
+            return False
+        names.append(step.argval)
+    return None
+
+
+def _is_global(step: dis.Instruction, names: frozenset[str]) -> bool:
+    return step.opname == "LOAD_GLOBAL" and step.argval in names
+
+
+def _may_be_truth(function: FunctionType, side: _Named) -> bool:
+    """Whether what a function fetches may be a truth value when it runs; what is None now may become one."""
+    name, *attributes = side.names
+    value = _variable(function, side.is_global, name)
+    for attribute in attributes:
+        if isinstance(value, enum.EnumMeta) and attribute in value.__members__:
+            return False
+        if not isinstance(value, (ModuleType, type)):
+            return True
+        value = inspect.getattr_static(value, attribute, None)
+        if not isinstance(value, (type, FunctionType)) and hasattr(type(value), "__get__"):
+            return True
+    return value is None or isinstance(value, (bool, torch.SymBool))
+
+
+def _variable(function: FunctionType, is_global: bool, name: str) -> Any:
+    if is_global:
+        return function.__globals__.get(name, getattr(builtins, name, None))
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    try:
+        return cells[name].cell_contents
+    except (KeyError, ValueError):  # one of its own; nothing is in it yet
+        return None
