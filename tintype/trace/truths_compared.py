@@ -1,9 +1,9 @@
 """Which functions may compare two truth values with ``is``.
 
 Nothing hears such a comparison, and an answer about sizes that varies is no object of Python's. So where a function
-of the model's may make one, all that is asked of sizes is answered at once, and fewer sizes vary. That must not be for
-the sake of ``type(x) is Class`` or ``mode is Mode.FAST``, which nearly every library has somewhere: a comparison one
-of whose sides can't be a truth value is false, whatever the other one is.
+of the model's may make one, all that is asked of sizes is answered at once, and fewer sizes vary. That must not be
+for the sake of ``type(x) is Class`` or ``mode is Mode.FAST``, which nearly every library has somewhere: a comparison
+one of whose sides can't be a truth value is false, whatever the other one is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def compares_truths(function: FunctionType) -> bool:
 def _comparisons_of_unknown(code: CodeType) -> tuple[tuple[_Named | None, ...], ...]:
     """Both sides of each ``is`` that may have truth values on both: where to look for one, None for anything."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
-    found = []
+    found: list[tuple[_Named | None, ...]] = []
     for place, step in enumerate(steps):
         if step.opname == "IS_OP":
             right = _start_of(steps, place)
