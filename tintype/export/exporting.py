@@ -23,7 +23,7 @@ from tintype.export.given import container_observations, positional_keywords_of
 from tintype.export.input_sizes import InputSizes
 from tintype.export.kept_tensors import settle_kept_tensors
 from tintype.export.key_order import order_observations
-from tintype.export.lazy_modules import has_uninitialized_state, initialized_copy
+from tintype.export.lazy_modules import initialized_copy
 from tintype.export.learned import assertion_text
 from tintype.export.lost_state import tell_of_lost_state
 from tintype.export.lost_state import warn as warn_of_lost_state
@@ -50,7 +50,7 @@ from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.conversions import settle_conversions
 from tintype.trace.example_answers import Decision
 from tintype.trace.gradients import ComputesGradients
-from tintype.trace.state import ScriptInsideError
+from tintype.trace.state import ScriptInsideError, UninitializedStateError
 from tintype.trace.subclasses import ReturnsSubclass
 from tintype.trace.users_code import calls_users_code
 from tintype.trace.wrapped_parts import given_parts, refuse_other_parts
@@ -168,6 +168,9 @@ def capture_program(mod: Any, *args: Any, **options: Any) -> ExportedProgram:
 
             with scripts_as_modules(as_module(mod)):
                 return _captured_program(mod, *args, **options)
+        except UninitializedStateError:
+            initialized = initialized_copy(as_module(mod), tuple(args[0]), dict(args[1] or {}))
+            return capture_program(initialized, *args, **options)
         except ReturnsSubclass:
             return _captured_program(TakenApart(as_module(mod)), *args, **options)
         except ComputesGradients:
@@ -201,8 +204,6 @@ def _captured_program(
     module, args, kwargs = taken_apart(as_module(mod), args, kwargs)
     dynamic_shapes = _own_shapes(dynamic_shapes, module, args, kwargs)
     entries = leaf_entries(module, args, kwargs, dynamic_shapes)
-    if has_uninitialized_state(module):
-        module = initialized_copy(module, args, kwargs)
     call = ExampleCall(
         module,
         args,

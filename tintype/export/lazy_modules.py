@@ -6,24 +6,7 @@ import copy
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
-
-_UNINITIALIZED = (UninitializedParameter, UninitializedBuffer)
-
-
-def has_uninitialized_state(module: torch.nn.Module) -> bool:
-    """Whether some parameter or buffer of a model has no size yet."""
-    pending, seen, kinds = [module], {id(module)}, set[type]()
-    while pending:
-        child = pending.pop()
-        for tensors in (child._parameters, child._buffers):
-            if tensors:
-                kinds.update(map(type, tensors.values()))
-        for inner in child._modules.values():
-            if inner is not None and id(inner) not in seen:
-                seen.add(id(inner))
-                pending.append(inner)
-    return any(issubclass(kind, _UNINITIALIZED) for kind in kinds)
+from torch.nn.parameter import is_lazy
 
 
 def _uninitialized_copies(module: torch.nn.Module) -> dict[int, Any]:

@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from tintype.errors import UnsupportedInputError
 from tintype.fake.tensor import FakeTensor
@@ -60,6 +61,10 @@ class ScriptInsideError(UnsupportedInputError):
     """A module of TorchScript is in a model of Python."""
 
 
+class UninitializedStateError(UnsupportedInputError):
+    """A parameter or buffer of a lazy layer, which gets its size in the first call."""
+
+
 def refuse_script(module: torch.nn.Module, path: str = "") -> None:
     """Raise for a module of TorchScript inside of one of Python: it runs where no capture sees it, and what it holds
     is not Python's, so that it could not be put back."""
@@ -102,6 +107,12 @@ class ModelState:
                         self._add(InputKind.BUFFER, path, buffer, name not in module._non_persistent_buffers_set)
 
     def _add(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> None:
+        if is_lazy(tensor):
+            raise UninitializedStateError(
+                f"the {kind.name.lower()} {name!r} has no size yet: it belongs to a lazy layer, "
+                "which makes it in its first call",
+                remedy="call the model once before it is captured",
+            )
         if is_wrapper(type(tensor)):
             self.wrapped[name] = tensor
             for place, part in plain_parts(tensor):
