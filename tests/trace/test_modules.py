@@ -232,7 +232,7 @@ def test_lazy_layers_draw_the_same_parameters_as_eager() -> None:
 
 def test_a_model_with_lazy_layers_says_so_where_no_first_call_can_be_made() -> None:
     # a tensor subclass was blamed, once for each of its tensors
-    with pytest.raises(tintype.UnsupportedInputError, match="'layer.weight' has no size yet") as refused:
+    with pytest.raises(tintype.UnsupportedInputError, match=r"'layer\.weight' has no size yet") as refused:
         tintype.aot.module(Lazy())(x())
     assert "call the model once" in str(refused.value)
 

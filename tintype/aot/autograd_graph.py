@@ -60,7 +60,9 @@ def refuse_own_zeros(started: list[torch.Tensor]) -> None:
     backward from some."""
     for step, _ in edges_behind(started) if len(started) > 1 else ():
         rule = getattr(step, "_forward_cls", None)
-        if rule is not None and len(step._input_metadata) > 1 and _asks_which_are_there(rule):
+        if rule is None or getattr(rule, "none_is_zero", False):
+            continue
+        if len(step._input_metadata) > 1 and _asks_which_are_there(rule):
             raise CaptureError(
                 f"{rule.__module__}.{rule.__qualname__} has several results and asks which gradients are there "
                 "(set_materialize_grads(False)), which depends on what a caller does with the results of the "

@@ -186,10 +186,7 @@ def _write_back(
             destination = graph.create_node("call_function", aten.detach.default, (target,), name="detach")
             destination.meta = meta_of(source).copy()
         if spec.write is StateWrite.REPLACED:
-            node = graph.create_node(
-                "call_function", replace_state, (spec.target, values[result]), name="replace_state"
-            )
-            node.meta = meta_of(result).copy()
+            _replace(graph, spec.target, result, values)
             continue
         if spec.write is StateWrite.DETACHED:
             _detach(graph, target)
@@ -224,6 +221,11 @@ def _without_history(graph: Graph, results: list[Any], values: dict[Node, Node])
             cut[result] = graph.create_node("call_function", aten.detach.default, (values[result],), name="detach")
             cut[result].meta = meta_of(result).copy()
     return cut
+
+
+def _replace(graph: Graph, target: str, result: Node, values: dict[Node, Node]) -> None:
+    node = graph.create_node("call_function", replace_state, (target, values[result]), name="replace_state")
+    node.meta = meta_of(result).copy()
 
 
 def _detach(graph: Graph, target: Node) -> None:

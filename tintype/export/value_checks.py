@@ -21,6 +21,7 @@ from tintype.ir.verifier import fault
 from tintype.symbolic import Expr
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
+from tintype.trace.varying_arguments import called
 from tintype.transforms.working_copy import WorkingCopy, translated
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _Checker:
         own = {argument: self._own(argument, value) for argument, value in inputs.items()}
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), own.__getitem__)
         try:
-            return self.recorder.unrecorded(lambda: target(*args, **kwargs))[0]
+            return self.recorder.unrecorded(lambda: called(self.recorder, target, args, kwargs))[0]
         except TintypeError:
             return None
         except (RuntimeError, TypeError, ValueError, IndexError) as error:

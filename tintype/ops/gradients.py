@@ -149,6 +149,8 @@ class _Call(torch.autograd.Function):
     sight, and the results hold what autograd holds.
     """
 
+    none_is_zero = True  # it asks which gradients are there to compute less, not something else
+
     @staticmethod
     def forward(ctx: Any, call: weakref.ref[_Recorded], *operands: Any) -> Any:
         recorded = call()

@@ -105,3 +105,10 @@ VARYING_ARGUMENTS: dict[Any, Call] = {
     **{form: _whole(operator) for operator in _MAXIMUM for form in (operator, operator._op)},
     functional.unfold: _patches,
 }
+
+
+def called(recorder: Recorder, operator: Any, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    """What an operator gives, numbers that vary among its arguments or not."""
+    call = VARYING_ARGUMENTS.get(operator)
+    result = NotImplemented if call is None else call(recorder, args, kwargs)
+    return operator(*args, **kwargs) if result is NotImplemented else result
