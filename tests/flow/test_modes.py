@@ -100,6 +100,27 @@ def leaves_the_inner_one(x):
     return y + torch.outer(x, x) @ torch.outer(x, x)
 
 
+def autocast_returns(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        if x.sum() > 2:
+            return (torch.outer(x, x) @ torch.outer(x, x)).float()
+        x = x + 1
+    return torch.outer(x, x) @ torch.outer(x, x)
+
+
+def autocast_left_in_two_steps(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.float16):
+            if x.sum() > 20:
+                return (torch.outer(x, x) @ torch.outer(x, x)).float()
+        y = (torch.outer(x, x) @ torch.outer(x, x)).float()
+        if x.sum() > 2:
+            return y
+    with torch.no_grad():
+        y = y + torch.outer(x, x) @ torch.outer(x, x)
+    return y + torch.outer(x, x) @ torch.outer(x, x)
+
+
 def device_returns(x):
     with torch.device("cpu"):
         if x.sum() > 0:
@@ -125,7 +146,8 @@ def mode_of_its_own(x):
 
 PROGRAMS = [
     returns, returns_from_loop, nested, breaks, breaks_out_of_while, gradients_in_an_arm, decorated,
-    autocast_breaks, leaves_the_inner_one, device_returns, device_breaks, mode_of_its_own,
+    autocast_breaks, leaves_the_inner_one, autocast_returns, autocast_left_in_two_steps,
+    device_returns, device_breaks, mode_of_its_own,
 ]  # fmt: skip
 VALUES = [torch.tensor([0.3, 0.513, 0.7]) * factor for factor in (1.0, -1.0, 3.0, 30.0)]
 

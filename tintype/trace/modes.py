@@ -47,10 +47,12 @@ class Modes:
         self.marks: list[tuple[Node, Region]] = []
         # custom functions and hooks that the program has for its gradients
         self.lost_gradients = LostGradients()
+        # settings that undo those of statements around the graph, which an arm of a branch has left
+        self._left: dict[tuple[int, ...], list[Autocast]] = {}
 
     def watch(self, entered: Statements) -> None:
         """The program is about to run in this thread."""
-        self.entered, self._around, self._around_gradients = entered, len(entered), entered.gradients
+        self.entered, self.around, self._around_gradients = entered, list(entered), entered.gradients
         # how many statements about gradients there were when they were last looked at
         self.seen = entered.gradients
 
@@ -62,7 +64,7 @@ class Modes:
 
     def in_own_autocast(self) -> bool:
         """Whether the program itself is in an autocast statement."""
-        return len(self.entered) > self._around
+        return len(self.entered) > len(self.around)
 
     def _casting_devices(self) -> list[str]:
         enabled: dict[str, bool] = {}
@@ -102,7 +104,12 @@ class Modes:
     def _region(self, grad: bool) -> Region:
         settings: list[Any] = []
         differs = grad is not self.grad or (not grad and self.seen > self._around_gradients)
-        for autocast in self.entered[self._around :]:
+        shared = 0
+        while shared < len(self.around) and self.entered[shared : shared + 1] == [self.around[shared]]:
+            shared += 1
+        if shared < len(self.around):  # an arm of a branch left statements around the branch
+            settings += self._as_before(shared)
+        for autocast in self.entered[shared:]:
             if differs and autocast.grad is grad:  # it was entered inside of the region with this gradient mode
                 settings.append(GRAD_MODES[grad])
                 differs = False
@@ -110,6 +117,17 @@ class Modes:
         if differs:
             settings.append(GRAD_MODES[grad])
         return tuple(settings)
+
+    def _as_before(self, count: int) -> list[Autocast]:
+        """Settings that make those around the graph what they are with the first few alone."""
+        key = (count, *map(id, self.around))
+        known = self._left.get(key)
+        if known is None:
+            left = {statement.setting.arguments[0] for statement in self.around[count:]}
+            before = {statement.setting.arguments[0]: statement.setting for statement in self.around[:count]}
+            known = [before.get(device, Autocast(device, None, False, None)) for device in sorted(left)]
+            self._left[key] = known
+        return known
 
     def label(self, graph: Graph) -> None:
         """Let the nodes of the finished graph know their regions."""

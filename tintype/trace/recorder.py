@@ -160,7 +160,7 @@ class Recorder(Answers, TorchDispatchMode):
         for kind in types:
             if kind is not FakeTensor and is_wrapper(kind):
                 return call_by_subclass(self, func, types, args, kwargs)
-        modes, entered = self.modes, self.modes.entered
+        modes, entered = self.modes, self.modes.around or self.modes.entered
         if modes.region or entered or entered.gradients != modes.seen or _is_grad_enabled() is not modes.gradients:
             self.follow_modes()
             if not self._recording and modes.casts(func):
