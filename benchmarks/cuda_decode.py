@@ -128,6 +128,22 @@ def graphs_of(compiled: Any) -> Iterator[Any]:
         yield from (item.graph for item in node.items if getattr(item, "graph", None) is not None)
 
 
+def print_kernels(steps: dict[str, Any], times: int = 20) -> None:
+    """How many kernels a step of each is, and how long the GPU computes."""
+    token = torch.ones(1, 1, dtype=torch.int64, device="cuda")
+    position = torch.zeros(1, dtype=torch.int64, device="cuda")
+    for name, step in steps.items():
+        step(token, position)
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for _ in range(times):
+                step(token, position)
+            torch.cuda.synchronize()
+        events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        busy = sum(event.device_time_total for event in events)
+        print(f"{name:32} {len(events) / times:8.0f} kernels, {busy / times:8.0f} us of the GPU", flush=True)
+
+
 def print_breakdown(compiled: Any, device: str) -> None:
     """How the graphs of a compiled model run, and what a call of it is made up of."""
     token = torch.ones(1, 1, dtype=torch.int64, device=device)
@@ -169,7 +185,8 @@ def print_graph(number: int, graph: Any, inputs: tuple[Any, ...], device: str) -
         return spent
     recorded = replay.recorded
     print(f"    recorded: {len(recorded.copied)} inputs are copied, {len(recorded.written)} written to, "
-          f"{len(recorded.given_to)} of those copied back, {len(recorded.results)} results copied")  # fmt: skip
+          f"{len(recorded.given_to)} of those copied back, {len(recorded.results)} results copied; "
+          f"{recorded.plan.left_out} of {len(recorded.plan.operators)} operators left out")  # fmt: skip
     parts: dict[str, Callable[[], Any]] = {
         "addresses of inputs": lambda: [tensor.data_ptr() for tensor in inputs],
         "input copies": lambda: recorded.copy_inputs(inputs),
@@ -190,9 +207,10 @@ class NothingRecorded:
         """Do nothing."""
 
 
-def stand_in(run: Callable[..., Any], inputs: Any, written: Any) -> tuple[NothingRecorded, Any]:
+def stand_in(run: Callable[..., Any], inputs: Any, written: Any) -> tuple[NothingRecorded, Any, Any]:
     """In place of :func:`tintype.compiler.cuda_graphs.record`."""
-    return NothingRecorded(), run(*inputs)
+    plan = cuda_graphs.first_run(run, inputs, written)
+    return NothingRecorded(), plan.applied(run)(*inputs), plan
 
 
 def main() -> None:
@@ -245,6 +263,8 @@ def measure(options: argparse.Namespace, device: str) -> None:
             if hasattr(step, "_tintype_engine"):
                 print_breakdown(step, device)
                 print(step.explain())
+        if device == "cuda":
+            print_kernels(steps)
 
 
 if __name__ == "__main__":

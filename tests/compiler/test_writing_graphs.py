@@ -42,8 +42,10 @@ class Rerun:
 
 
 def recorded_again(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Sequence[int]) -> Any:
-    results = run(*(tensor.clone() if position in written else tensor for position, tensor in enumerate(inputs)))
-    return Rerun(run, inputs, results), results
+    plan = cuda_graphs.first_run(run, inputs, written)
+    shortened = plan.applied(run)
+    results = shortened(*[tensor.clone() if place in written else tensor for place, tensor in enumerate(inputs)])
+    return Rerun(shortened, inputs, results), results, plan
 
 
 @pytest.fixture
@@ -184,6 +186,64 @@ def test_what_is_recorded_writes_where_the_program_writes(recordings: list[Any])
                 compiled(torch.randn(1, 4), torch.tensor([0]))
     assert len(recordings) == 1
     assert "index_copy_" in operators and "index_copy" not in operators
+
+
+class Attending(Normalizing):
+    """Attends to its cache twice, with one mask."""
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        x = super().forward(x[:1], position)
+        keys, mask = self.keys[None, None], (torch.arange(6, device=x.device) <= position)[None, None, None]
+        for _ in range(2):
+            attended = torch.nn.functional.scaled_dot_product_attention(x[None, None, None], keys, keys, mask)
+            x = attended.flatten() + 1
+        return x
+
+
+def attending(device: str) -> tuple[Attending, Attending]:
+    model, other = Attending().to(device), Attending().to(device)
+    other.load_state_dict(model.state_dict())
+    return model, other
+
+
+def assert_attends(compiled: Any, model: Cache, other: Cache, device: str) -> list[tuple[Any, Any]]:
+    results = []
+    for step in range(6):
+        x, position = torch.randn(1, 4, device=device), torch.tensor([step], device=device)
+        results.append((compiled(x, position), other(x, position)))
+        torch.testing.assert_close((model.keys, model.count), (other.keys, other.count))
+    for found, expected in results:  # what later replays write to is no result
+        torch.testing.assert_close(found, expected)
+    return results
+
+
+def test_a_mask_is_turned_into_numbers_once(recordings: list[Any]) -> None:
+    model, other = attending("cpu")
+    compiled = tintype.compile(model, backend="cudagraphs")
+    with torch.no_grad():
+        assert_attends(compiled, model, other, "cpu")
+    assert len(recordings) == 1
+    (run,) = fast_runs_of(compiled)
+    assert run.replay.recorded.plan.left_out >= 4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    model, other = attending("cuda")
+    compiled = tintype.compile(model, backend="cudagraphs")
+    with torch.no_grad():
+        assert_attends(compiled, model, other, "cuda")
+        (run,) = fast_runs_of(compiled)
+        assert run.replay.reason is None and run.replay.recorded.plan.left_out >= 4
+        version = model.keys._version
+        assert_attends(compiled, model, other, "cuda")
+        assert model.keys._version > version
+        model.keys, other.keys = model.keys.clone(), other.keys.clone()  # at other places from now on
+        assert_attends(compiled, model, other, "cuda")
+        whole = torch.zeros(12, 4, device="cuda")  # one call with memory that is shared
+        model.keys, other.keys = whole[:6], whole[6:].clone()
+        compiled(whole[2:3], torch.tensor([2], device="cuda"))
+        assert torch.isfinite(model.keys).all()
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

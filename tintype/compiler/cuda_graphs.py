@@ -1,9 +1,10 @@
 """Graphs that are recorded as CUDA graphs and replayed: one launch in place of one for each kernel.
 
 Forward and backward graphs of ``aot`` write to nothing and return no views, so they can be done any number of
-times. A recorded graph reads its inputs at the addresses that they had. Inputs that come at the same address each
-time (parameters) are read where they are; others are copied to memory of the graph's own first. Results lie in memory
-that the next replay writes to, so the caller gets copies. Writes to inputs (a cache that is state of the model) are
+times. What they compute twice is recorded once (:mod:`tintype.compiler.once`). A recorded graph reads its inputs at
+the addresses that they had. Inputs that come at the same address each time (parameters) are read where they are;
+others are copied to memory of the graph's own first. Results lie in memory that the next replay writes to, so the
+caller gets copies. Writes to inputs (a cache that is state of the model) are
 part of the recording, see :mod:`tintype.compiler.fast_runs`.
 """
 
@@ -18,6 +19,7 @@ import torch
 from torch.fx import GraphModule
 
 from tintype.aot.function import as_it_is, function
+from tintype.compiler.once import Noting, Plan
 
 DEVICE = "cuda"
 
@@ -91,24 +93,41 @@ def _try_to_record(run: Callable[..., Any], inputs: Sequence[Any], device: torch
         generator.graphsafe_set_state(real)
 
 
-def record(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Sequence[int]) -> tuple[Any, Any]:
-    """A graph that does what a function does with these very inputs, and its results; nothing is computed yet, and
-    nothing written."""
+def record(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Sequence[int]) -> tuple[Any, Any, Any]:
+    """A graph that does what a function does with these very inputs, its results, and what it reads besides; nothing
+    is computed yet, and nothing written."""
     device = inputs[0].device
     before = torch.cuda.get_rng_state(device)
     with torch.cuda.device(device):
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # libraries get ready
-            run(*(tensor.clone() if position in written else tensor for position, tensor in enumerate(inputs)))
+            plan = first_run(run, inputs, written)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.set_rng_state(before, device)
-        _try_to_record(run, inputs, device)
+        shortened = plan.applied(run)
+        try:
+            _try_to_record(shortened, inputs, device)
+        except RuntimeError:  # nothing is left out then
+            if not plan.left_out:
+                raise
+            torch.cuda.synchronize()
+            plan = Plan([], {}, {})
+            shortened = plan.applied(run)
+            _try_to_record(shortened, inputs, device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            results = run(*inputs)
+            results = shortened(*inputs)
     torch.cuda.set_rng_state(before, device)
-    return graph, results
+    return graph, results, plan
+
+
+def first_run(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Sequence[int]) -> Plan:
+    """Run a function without writing to inputs; what other runs of it need not compute."""
+    given = [tensor.clone() if position in written else tensor for position, tensor in enumerate(inputs)]
+    with Noting() as noting:
+        run(*given)
+    return noting.plan()
 
 
 class Recorded:
@@ -135,7 +154,7 @@ class Recorded:
         for position in self.copied:
             self.inputs[position] = inputs[position].detach().clone()
         self._own = [self.inputs[position] for position in self.copied]
-        self.graph, results = record(run, self.inputs, self.written)
+        self.graph, results, self.plan = record(run, self.inputs, self.written)
         self.is_single = not isinstance(results, (list, tuple))
         self.results = [results] if self.is_single else list(results)
         places = {id(tensor): position for position, tensor in enumerate(self.inputs)}
