@@ -16,7 +16,8 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import Location
-from tintype.export.module import ProgramModule, attribute_of, leaves_of_call, run_node
+from tintype.export.module import ProgramModule, leaves_of_call, run_node
+from tintype.export.own_attributes import attribute_of
 from tintype.export.program import ExportedProgram
 from tintype.ir.graph import location_of
 from tintype.ir.node_info import NodeMeta, module_names

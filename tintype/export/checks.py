@@ -18,9 +18,10 @@ from tintype.errors import InputMismatchError, Location
 from tintype.export.given import arranged
 from tintype.export.key_order import check_order, is_of_keywords
 from tintype.export.observed import StateOf, check_observed, write_observed
-from tintype.export.refused_calls import AS_THE_EXAMPLE, Calling, refuse_call
+from tintype.export.refused_calls import AS_THE_EXAMPLE, Calling, refuse_call, untraced
 from tintype.export.run_instead import lies_in_strides
 from tintype.export.sharing import MemoryChecks
+from tintype.export.traced_memory import memory_operator
 from tintype.fake.info import TensorInfo
 from tintype.ir.call_description import linear_in, write_number_check, write_tensor_check
 from tintype.ir.call_values import is_like, unlike
@@ -299,7 +300,10 @@ class InputChecks:
         """Generate the quick test over variables that hold the leaves; ``state_of`` is the expression of a function
         that finds the program's state by name."""
         leaves = "".join(f"{name}, " for name in variables)
-        report = f"{writer.bind(self.check)}(({leaves}), {state_of})"
+        check = self.check
+        if writer.is_traced:
+            check = untraced(lambda leaves, state_of: self.check(leaves, state_of))
+        report = f"{writer.bind(check)}(({leaves}), {state_of})"
         known: dict[Symbol, str] = {}
         for name, expectation in zip(variables, self.expectations, strict=True):
             if isinstance(expectation.value, Expr):
@@ -310,10 +314,25 @@ class InputChecks:
             else:
                 _write_tensor_check(writer, name, expectation, known, report)
         write_observed(writer, self.observations, variables, state_of, known, report)
-        if self.memory is not None:
+        if self.memory is not None and writer.is_traced:
+            self._write_traced_memory(writer, self.memory, variables, state_of)
+        elif self.memory is not None:
             tensors = ", ".join(variables[position] for position in self.memory.inputs)
             may_overlap = writer.bind(_MemoryTest(self.memory).may_overlap)
             writer.line(f"if {may_overlap}({state_of}, {tensors}): {report}")
+
+    def _write_traced_memory(
+        self, writer: Writer, memory: MemoryChecks, variables: Sequence[str], state_of: str
+    ) -> None:
+        """The same by an operator, which a compiled program calls each time."""
+        tensors = ", ".join(variables[position] for position in memory.inputs)
+        names = [f"input at {self.expectations[position].where()}" for position in memory.inputs]
+        written = [place for place, position in enumerate(memory.inputs) if position in memory.written]
+        state = memory.state_that_matters
+        values = ", ".join(f"{state_of}({name!r})" for name in state)
+        written_state = [name for name in state if name in memory.written_state]
+        arguments = f"[{tensors}], {names!r}, {written!r}, [{values}], {state!r}, {written_state!r}"
+        writer.line(f"{writer.bind(memory_operator())}({arguments})")
 
 
 def _constants(expectations: Sequence[Expectation]) -> Iterator[tuple[int | str, Any]]:

@@ -31,13 +31,22 @@ class Writer(writing.Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._graphs: dict[GraphModule, Callable[..., Any]] = {}
+        self._graphs: dict[Any, Callable[..., Any]] = {}
 
-    def bind_graph(self, module: Any) -> str:
-        """A name for the function that runs a graph; one for all calls that take it."""
+    def bind_graph(self, module: Any, node: Node) -> str:
+        """A name for the function that runs a graph which a node stands for; one for all calls that take it."""
         if module not in self._graphs:
             self._graphs[module] = compile_graph(module)
         return self.bind(self._graphs[module])
+
+    def function_of(self, node: Node) -> Any:
+        """What is called for a node."""
+        called = callable_for(node.target)
+        return held_against_claims(called, node) if is_of_the_user(node.target) else called
+
+    def expression_of(self, node: Node) -> str | None:
+        """What computes a node sooner than a call of that function does; None if there is nothing."""
+        return spelled(node, lambda value: spell(self, value), self.bind)
 
 
 def callable_for(target: Any) -> Any:
@@ -52,14 +61,19 @@ def callable_for(target: Any) -> Any:
 
 def compile_graph(module: GraphModule) -> Callable[..., Any]:
     """The function that runs a graph which an operator takes: flat arguments, a tuple of results."""
-    writer = Writer()
+    return function_of_graph(module, Writer())
+
+
+def function_of_graph(module: GraphModule, writer: Writer, gives_one: bool = False) -> Callable[..., Any]:
+    """Such a function, as a writer writes it; it may give one result as it is."""
     nodes = list(module.graph.nodes)
     released = last_uses(nodes)
     for node in nodes:
         if node.op == "output":
-            writer.line(f"return {spell(writer, tuple(node.args[0]))}")
+            results = tuple(node.args[0])
+            writer.line(f"return {spell(writer, results[0] if gives_one else results)}")
         elif node.op == "get_attr":
-            writer.line(f"{variable(node)} = {writer.bind_graph(getattr(module, str(node.target)))}")
+            writer.line(f"{variable(node)} = {writer.bind_graph(getattr(module, str(node.target)), node)}")
         elif node.op == "call_function":
             write_call(writer, node)
         if node in released and node.op != "placeholder":
@@ -71,12 +85,11 @@ def compile_graph(module: GraphModule) -> Callable[..., Any]:
 
 def write_call(writer: Writer, node: Node, condition: str = "") -> None:
     """The line that computes a node."""
-    expression = spelled(node, lambda value: spell(writer, value), writer.bind)
+    expression = writer.expression_of(node)
     if expression is not None:
         writer.line(f"{condition}{variable(node)} = {expression}")
         return
-    called = callable_for(node.target)
-    function = writer.bind(held_against_claims(called, node) if is_of_the_user(node.target) else called, "_f")
+    function = writer.bind(writer.function_of(node), "_f")
     writer.line(f"{condition}{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
 
 

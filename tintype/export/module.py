@@ -13,39 +13,27 @@ from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from tintype import tree
 from tintype.errors import InputMismatchError, InvalidRequestError, TintypeError
 from tintype.export.assembled_results import assembled
-from tintype.export.checks import InputChecks, call_in_parts, flatten_call
-from tintype.export.codegen import (
-    Writer,
-    build_container,
-    last_uses,
-    spell_arguments,
-    write_call,
-)
-from tintype.export.given import CallersContainers
+from tintype.export.checks import InputChecks, flatten_call
+from tintype.export.entry import callers_containers, compile_entry
 from tintype.export.own_attributes import (
     Own,
     OwnAttributes,
     UnlessModels,
     add_constant,
-    computed,
-    is_computed,
+    attribute_of,
+    submodule_at,
     table_of_constant,
-    tables_of,
 )
-from tintype.export.owned_state import InitialValue, as_replacement, replace_state, write_untracked
-from tintype.export.refused_calls import AS_THE_EXAMPLE
-from tintype.export.unneeded import is_conversion, unneeded_calls
-from tintype.ir.graph import attached, copy_graph, placeholders, subgraph_at
-from tintype.ir.names import is_name, names_in_code
+from tintype.export.owned_state import InitialValue, replace_state, write_untracked
+from tintype.ir.graph import attached, copy_graph
+from tintype.ir.names import names_in_code
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.running import call_node
-from tintype.ir.writing import spell, variable
 from tintype.symbolic.location import replaying
-from tintype.trace.recorder import Recorder, active_recorder
+from tintype.trace.recorder import Recorder
 from tintype.trace.replaying import replay_graph
 from tintype.tree.subclasses import has_parts
 
-_modes_active = torch._C._len_torch_dispatch_stack
 _eval_frame = torch._C._dynamo.eval_frame
 _NOT_COMPILED = _eval_frame._FrameExecStrategy(_eval_frame._FrameAction.SKIP, _eval_frame._FrameAction.SKIP)
 
@@ -90,6 +78,7 @@ class ProgramModule(OwnAttributes, GraphModule):
     _constants = Own()
     _initial = Own()
     _entry = Own()
+    _is_traced = Own()
     _text = Own()
     # what torch.compile asks graph modules for, to find the lines of their own code; ours say theirs
     _lineno_map: None = None
@@ -109,6 +98,7 @@ class ProgramModule(OwnAttributes, GraphModule):
         # arguments can be called anything; what fx writes into its code must be names that hide nothing
         spelled = names_in_code(argument_names)
         graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(spelled, in_spec, out_spec)))
+        self._is_traced = False  # whether torch.compile has asked for code that it can follow
         # fx would make buffers of all tensors that a graph uses: state is attached before the graph is
         super().__init__({}, Graph(), "ProgramModule")
         self._in_spec = in_spec
@@ -143,6 +133,8 @@ class ProgramModule(OwnAttributes, GraphModule):
         """Take an edit of the graph into account, when the module is next called or its code asked for."""
         self._entry = None
         self._text = None
+        if self._is_traced:
+            self._write_entry()
         return None
 
     @property
@@ -162,27 +154,34 @@ class ProgramModule(OwnAttributes, GraphModule):
         entry = self.__dict__["tintype._entry"]
         if entry is None:
             entry = self._compiled_entry
-        try:
-            return entry(*args, **kwargs)
-        except (RuntimeError, NotImplementedError) as error:
-            self._explain_missing_weights(error)
-            self._explain_devices(error, args, kwargs)
-            raise
+        return entry(*args, **kwargs)
+
+    def _explain(self, error: Exception, args: Any, kwargs: Any) -> None:
+        """Raise an error that says more than one of torch's that a call failed with, where there is more to say."""
+        self._explain_missing_weights(error)
+        self._explain_devices(error, args, kwargs)
 
     def _compiled_entry(self, /, *args: Any, **kwargs: Any) -> Any:
         """Compile the entry and call it."""
-        self._entry = compile_entry(self)
+        self._write_entry()
         return self._entry(*args, **kwargs)
+
+    def _write_entry(self) -> None:
+        entry: Any = compile_entry(self)
+        if self._is_traced:
+            entry._torchdynamo_inline = compile_entry(self, is_traced=True)  # which dynamo looks at in its place
+        self._entry = entry
 
     # a function that torch.compile compiles calls it as it is, and has the entry the next time
     _eval_frame.set_code_exec_strategy(_compiled_entry.__code__, _NOT_COMPILED)
 
     @property
     def _initialize_hook(self) -> None:
-        """What torch.compile asks a module for before it looks at its code: so the entry is there by then. Only lazy
-        modules have such a hook."""
-        if self._entry is None:
-            self._entry = compile_entry(self)
+        """What torch.compile asks a module for before it looks at its code: so the entry is there by then, with one
+        that it can follow. Only lazy modules have such a hook."""
+        if self._entry is None or not self._is_traced:
+            self._is_traced = True
+            self._write_entry()
         raise AttributeError("_initialize_hook")
 
     def _explain_missing_weights(self, error: Exception) -> None:
@@ -217,7 +216,7 @@ class ProgramModule(OwnAttributes, GraphModule):
 
     def _run_again(self, args: Any, kwargs: Any) -> Any:
         """Run the program with code that knows where state is now."""
-        self._entry = compile_entry(self)
+        self._write_entry()
         return self._entry(*args, **kwargs)
 
     @UnlessModels
@@ -269,7 +268,10 @@ class ProgramModule(OwnAttributes, GraphModule):
             if isinstance(attributes[attribute], torch.Tensor):
                 attributes[attribute] = fn(attributes[attribute])
         self._entry = None  # it may know where state lies in memory
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        if self._is_traced:
+            self._write_entry()
+        return self
 
     def _own_parameters(self) -> None:
         """Conversions (``to``, ``double``, ...) change parameters where they are: from the first one on, the module
@@ -406,34 +408,6 @@ def refuse_pickle(value: Any) -> NoReturn:
     )
 
 
-def attribute_of(module: torch.nn.Module, path: str) -> Any:
-    """The attribute at a dotted path."""
-    owner_path, _, name = path.rpartition(".")
-    owner = submodule_at(module, owner_path)
-    if is_computed(owner, name):
-        return computed(owner, name)
-    for table in tables_of(owner):
-        if name in table:
-            return table[name]
-    raise missing_state(path)
-
-
-def missing_state(path: str) -> InvalidRequestError:
-    """The error for state that somebody took away from a module."""
-    return InvalidRequestError(
-        f"the module has no {path!r} any more, which its program needs", remedy="put it back, or make a new module"
-    )
-
-
-def submodule_at(module: torch.nn.Module, path: str) -> torch.nn.Module:
-    """The module at a dotted path; also where a class has an attribute of that name (``graph``, ``code``)."""
-    for part in path.split(".") if path else ():
-        child = module._modules[part]
-        assert child is not None
-        module = child
-    return module
-
-
 def attach_state(module: torch.nn.Module, state: dict[str, tuple[Any, str]]) -> None:
     """Give a module tensors under dotted names; modules on the way are made."""
     for path, (value, kind) in state.items():
@@ -453,144 +427,3 @@ def attach_state(module: torch.nn.Module, state: dict[str, tuple[Any, str]]) -> 
             owner._buffers[name] = value
             if kind == "volatile":
                 owner._non_persistent_buffers_set.add(name)
-
-
-# --- the generated entry ---------------------------------------------------------------------------------
-
-
-def compile_entry(module: ProgramModule) -> Callable[..., Any]:
-    """The function that runs a program's graph on the user's arguments."""
-    writer = Writer()
-    nodes = list(module.graph.nodes)
-    inputs = placeholders(module.graph)
-    write_parts(writer, module._in_spec)
-    writer.line(f"if {writer.bind(_modes_active)}():")
-    writer.line(f"    _recorder = {writer.bind(active_recorder)}()")
-    writer.line("    if _recorder is not None:")
-    writer.line(f"        return {writer.bind(module.interpret)}(_recorder, _args, _kwargs)")
-    write_arguments(writer, module, inputs, writer.bind(module._state_of))
-    callers = callers_containers(module)
-    if callers.is_needed:
-        writer.line(f"_given = {writer.bind(callers.of_call)}(_args, _kwargs)")
-    unneeded = unneeded_calls(nodes)
-    released = last_uses(nodes, unneeded)
-    fetching = [node for node in nodes if node.op == "get_attr"]
-    if fetching:
-        # state may have moved since, when a tool computes it from other state: then the code is written again
-        writer.line("try:")
-        for node in fetching:
-            writer.line(f"    {variable(node)} = {_fetched(writer, module, node)}")
-        writer.line("except KeyError:")
-        writer.line(f"    return {writer.bind(module._run_again)}(_args, _kwargs)")
-    for node in nodes:
-        if node.op in ("placeholder", "get_attr"):
-            continue
-        if node in unneeded:
-            _write_unneeded(writer, node, unneeded[node])
-        elif node.op == "output":
-            leaves = iter([spell(writer, result) for result in node.args[0]])
-            writer.line(f"return {build_container(writer, module._out_spec, leaves, callers.places)}")
-        elif node.target is replace_state:
-            path, value = node.args
-            place = _attribute(writer, module, path)
-            writer.line(f"{place} = {writer.bind(as_replacement)}({place}, {spell(writer, value)})")
-        elif node.op == "call_function":
-            write_call(writer, node)
-        else:
-            _write_dynamic(writer, module, node)
-        if node in released:
-            dead = [variable(argument) for argument in released[node]]
-            writer.line(" = ".join(dead) + " = None")
-    return writer.build("_run", "(*_args, **_kwargs)")
-
-
-def callers_containers(module: Any) -> CallersContainers:
-    """What finds the caller's containers in the calls of a program."""
-    return CallersContainers(
-        module._in_spec,
-        module.argument_names,
-        module._returned,
-        module._checks.of_containers if module._checks else (),
-        module._checks.calling if module._checks else AS_THE_EXAMPLE,
-    )
-
-
-def _write_unneeded(writer: Writer, node: Node, same: Node) -> None:
-    """A call that returns what is there; a module may have been converted since, and then conversions are needed."""
-    value = variable(same)
-    if not is_conversion(node):
-        writer.line(f"{variable(node)} = {value}")
-        return
-    conditions = [
-        f"{value}.{name} == {writer.bind(wanted)}" for name, wanted in node.kwargs.items() if wanted is not None
-    ]
-    writer.line(f"if {' and '.join(conditions) or 'True'}: {variable(node)} = {value}")
-    write_call(writer, node, "else: ")
-
-
-def _fetched(writer: Writer, module: ProgramModule, node: Node) -> str:
-    if subgraph_at(node) is not None:
-        held = module._modules.get(str(node.target))  # which may have been replaced
-        return writer.bind_graph(held if isinstance(held, GraphModule) else subgraph_at(node))
-    owner_path, _, name = str(node.target).rpartition(".")
-    owner = submodule_at(module, owner_path)
-    if is_computed(owner, name):
-        return f"{writer.bind(computed)}({writer.bind(owner)}, {name!r})"
-    return _attribute(writer, module, node.target)
-
-
-def _attribute(writer: Writer, module: ProgramModule, path: Any) -> str:
-    owner_path, _, name = str(path).rpartition(".")
-    owner = submodule_at(module, owner_path)
-    for table in tables_of(owner):
-        if name in table:
-            return f"{writer.bind(table)}[{name!r}]"
-    raise missing_state(path)
-
-
-def _write_dynamic(writer: Writer, module: ProgramModule, node: Node) -> None:
-    """Calls that only an edited graph has."""
-    if node.op == "call_module":
-        function = writer.bind(module.get_submodule(str(node.target)))
-        writer.line(f"{variable(node)} = {function}({spell_arguments(writer, node.args, node.kwargs)})")
-    else:
-        arguments = spell_arguments(writer, node.args[1:], node.kwargs)
-        writer.line(f"{variable(node)} = {spell(writer, node.args[0])}.{node.target}({arguments})")
-
-
-def write_parts(writer: Writer, in_spec: tree.TreeSpec) -> None:
-    """Take tensors among the arguments apart that consist of others, where the program takes some."""
-    if has_parts(in_spec):
-        writer.line(f"_args, _kwargs = {writer.bind(call_in_parts)}((_args, _kwargs))")
-
-
-def write_arguments(writer: Writer, module: Any, inputs: list[Node], state_of: str) -> None:
-    """Take the arguments apart and check them; ``state_of`` is the expression of what finds state by its name."""
-    args_spec, kwargs_spec = module._in_spec.children()
-    ordered = module._checks.ordered
-    simple = all(child.is_leaf() for child in (*args_spec.children(), *kwargs_spec.children())) and not ordered
-    variables = [variable(node) for node in inputs]
-    quick = tree.TakingApart(module._in_spec)
-    slow = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(module._in_spec)}, "
-    slow += f"{writer.bind(module.argument_names)}, {writer.bind(ordered)}, {writer.bind(quick)}, "
-    slow += f"{writer.bind(module._checks.calling)})"
-    target = ", ".join(variables) + "," if variables else "_nothing"
-    count = args_spec.num_children
-    names = list(kwargs_spec.context)
-    if simple and all(is_name(str(name)) for name in names):
-        writer.line(f"if len(_args) == {count} and len(_kwargs) == {len(names)}:")
-        if count:
-            writer.line(f"    {''.join(f'{v}, ' for v in variables[:count])} = _args")
-        if names:
-            writer.line("    try:")
-            for name, value in zip(names, variables[count:], strict=True):
-                writer.line(f"        {value} = _kwargs[{name!r}]")
-            writer.line("    except KeyError:")
-            writer.line(f"        {target} = {slow}")
-        if not count and not names:
-            writer.line("    pass")
-        writer.line("else:")
-        writer.line(f"    {target} = {slow}")
-    else:
-        writer.line(f"{target} = {slow}")
-    module._checks.write(writer, variables, state_of)

@@ -26,16 +26,18 @@ from tintype.export.codegen import (
     spell_arguments,
     write_call,
 )
+from tintype.export.entry import callers_containers, write_arguments, write_parts
 from tintype.export.flat_args import FlatArgsAdapter, adapted
-from tintype.export.module import (
+from tintype.export.module import put_back
+from tintype.export.own_attributes import (
+    Own,
+    OwnAttributes,
+    UnlessModels,
     attribute_of,
-    callers_containers,
-    put_back,
     submodule_at,
-    write_arguments,
-    write_parts,
+    table_of_constant,
+    tables_of,
 )
-from tintype.export.own_attributes import Own, OwnAttributes, UnlessModels, table_of_constant, tables_of
 from tintype.export.owned_state import InitialValue, as_replacement
 from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code

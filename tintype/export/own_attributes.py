@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from tintype.errors import InvalidRequestError
+
 _CONSTANTS = "tintype.constants"
 
 
@@ -105,3 +107,31 @@ def _hooks_of(owner: torch.nn.Module, name: str) -> Iterator[Any]:
     for hook in owner._forward_pre_hooks.values():
         if name in (getattr(hook, "_tensor_name", None), getattr(hook, "name", None)):
             yield hook
+
+
+def attribute_of(module: torch.nn.Module, path: str) -> Any:
+    """The attribute at a dotted path."""
+    owner_path, _, name = path.rpartition(".")
+    owner = submodule_at(module, owner_path)
+    if is_computed(owner, name):
+        return computed(owner, name)
+    for table in tables_of(owner):
+        if name in table:
+            return table[name]
+    raise missing_state(path)
+
+
+def missing_state(path: str) -> InvalidRequestError:
+    """The error for state that somebody took away from a module."""
+    return InvalidRequestError(
+        f"the module has no {path!r} any more, which its program needs", remedy="put it back, or make a new module"
+    )
+
+
+def submodule_at(module: torch.nn.Module, path: str) -> torch.nn.Module:
+    """The module at a dotted path; also where a class has an attribute of that name (``graph``, ``code``)."""
+    for part in path.split(".") if path else ():
+        child = module._modules[part]
+        assert child is not None
+        module = child
+    return module

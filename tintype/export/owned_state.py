@@ -92,11 +92,17 @@ def write_untracked(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     if target.is_inference():  # autograd has no part in it
         target.copy_(value)
     else:
-        with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(target):
-            target.copy_(value)
+        write_behind_autograd(target, value)
     recorder = active_recorder()
     if recorder is not None:
         recorder.state_writes.setdefault(target, StateWrite.UNTRACKED)
+    return target
+
+
+def write_behind_autograd(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Write to a tensor that autograd looks after, unseen."""
+    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(target):
+        target.copy_(value)
     return target
 
 
@@ -123,6 +129,11 @@ def write_to_input(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     recorder = active_recorder()
     if recorder is not None and recorder.below_autograd:
         return target.copy_(value)
+    return write_beside_autograd(target, value)
+
+
+def write_beside_autograd(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Write to an input of a program that runs."""
     (target.detach() if target.is_leaf and target.requires_grad else target).copy_(value)
     return target
 

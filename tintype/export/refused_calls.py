@@ -3,9 +3,9 @@ too much, and where containers differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from tintype import tree
 from tintype.errors import InputStructureError
@@ -31,6 +31,20 @@ class Calling:
 AS_THE_EXAMPLE = Calling()
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def untraced(function: _Function) -> _Function:
+    """A function that finds out why a call is refused, which ``torch.compile`` is to call as it is."""
+    marks = vars(function)
+    marks["_torchdynamo_disable"] = True
+    marks["_torchdynamo_disable_msg"] = (
+        "the program refuses this call; its error says why, without fullgraph=True or without torch.compile"
+    )
+    return function
+
+
+@untraced
 def refuse_call(
     in_spec: tree.TreeSpec, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], calling: Calling
 ) -> NoReturn:

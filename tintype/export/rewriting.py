@@ -18,7 +18,8 @@ from tintype import tree
 from tintype.errors import InvalidRequestError
 from tintype.export.checks import Expectation, InputChecks
 from tintype.export.dimensions import Dim, DimHint
-from tintype.export.module import ProgramModule, submodule_at
+from tintype.export.module import ProgramModule
+from tintype.export.own_attributes import submodule_at
 from tintype.export.patterns import Match, Pattern, matches
 from tintype.export.program import ExportedProgram
 from tintype.export.shape_spec import bound_arguments

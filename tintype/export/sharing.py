@@ -36,6 +36,16 @@ class MemoryChecks:
         if outputs:
             self._collect(graph, signature, outputs)
 
+    @classmethod
+    def of(
+        cls, inputs: Sequence[int], written: Sequence[int], state: Sequence[str], written_state: Sequence[str]
+    ) -> MemoryChecks:
+        """Checks of certain inputs and certain state."""
+        checks = cls.__new__(cls)
+        checks.inputs, checks.written = list(inputs), set(written)
+        checks.state, checks.written_state = list(state), set(written_state)
+        return checks
+
     def _collect(self, graph: Graph, signature: ExportGraphSignature, outputs: Sequence[OutputSpec]) -> None:
         mutated = {spec.target for spec in outputs if spec.kind is OutputKind.USER_INPUT_MUTATION}
         mutated_state = {spec.target for spec in outputs if spec.kind is not OutputKind.USER_INPUT_MUTATION}
@@ -59,10 +69,14 @@ class MemoryChecks:
         """Whether there is anything that must not overlap, if only with itself."""
         return bool(self.inputs) and bool(self.written or self.written_state)
 
+    @property
+    def state_that_matters(self) -> list[str]:
+        """The state that inputs must not overlap with."""
+        return self.state if self.written else list(self.written_state)
+
     def quick_test(self, state_of: StateOf) -> Callable[..., bool]:
         """A function of the inputs that are tensors: whether :meth:`check` has to look at them."""
-        names = self.state if self.written else list(self.written_state)
-        spans = sorted(_span(state_of(name)) for name in names)
+        spans = sorted(_span(state_of(name)) for name in self.state_that_matters)
         starts, ends = [start for start, _ in spans], [end for _, end in spans]
         among_themselves = bool(self.written) and len(self.inputs) > 1
         written = [place for place, position in enumerate(self.inputs) if position in self.written]

@@ -21,6 +21,8 @@ class Writer:
     True
     """
 
+    is_traced = False  # whether torch.compile is to look into the code
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.bound: dict[str, Any] = {}
