@@ -90,7 +90,11 @@ Described = Annotated[
 Dynamic = Annotated[
     list[str] | None,
     typer.Option(
-        "--dynamic", "-d", help="A size that varies, perhaps with bounds; or auto.", metavar="x.0=batch:1:64"
+        "--dynamic",
+        "-d",
+        help="A size that varies: a name, perhaps with bounds (x.0=batch:1:64), a multiple (x.2=8*rows), auto; or "
+        "auto for everything.",
+        metavar="x.0=batch",
     ),
 ]
 
@@ -381,10 +385,7 @@ def convert(
             metavar="x=2x3:float32",
         ),
     ] = None,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option("--dynamic", "-d", help="A size that varies, perhaps with bounds.", metavar="x.0=batch:1:64"),
-    ] = None,
+    dynamic: Dynamic = None,
     method: Annotated[str, typer.Option("--method", "-m", help="The method to convert.", metavar="NAME")] = "forward",
     trust: Annotated[
         bool, typer.Option("--trust", help="Load the file, which runs code that it brings along.")

@@ -9,18 +9,16 @@ from typing import Any
 
 import torch
 
+from tintype.cli.dynamic import dynamic_shapes_of
 from tintype.cli.inputs import load_one
 from tintype.cli.progress import progress
 from tintype.errors import InvalidRequestError, TintypeError
-from tintype.export.dimensions import Dim
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
 from tintype.serde.foreign import foreign_file
 from tintype.serde.mapping import opened
 
 _SIZES = re.compile(r"(?:\d+(?:x\d+)*)?")
-# ONE.NUMBER=NAME, perhaps with bounds: x.0=batch:1:64
-_VARYING = re.compile(r"(\w+)(?:\.(\d+))?=([A-Za-z_]\w*)(?::(\d*):(\d*))?")
 
 
 def convert_file(
@@ -96,7 +94,6 @@ def _of_torchscript(
     """Load a TorchScript file and convert a method of it."""
     _check_trust(source, "TorchScript", trust)
     described = dict(map(described_input, inputs))
-    shapes = dynamic_shapes_of(dynamic, described)
     try:
         script = torch.jit.load(source, map_location="cpu")
     except (RuntimeError, ValueError) as error:
@@ -112,8 +109,7 @@ def _of_torchscript(
         raise InvalidRequestError(f"the script has no method {method!r}; its methods are {methods}")
     chosen = script if method == "forward" else getattr(script, method)
     args = _in_order(script, method, described)
-    if shapes is not None:
-        shapes = {name: shapes.get(name) for name in args}
+    shapes = dynamic_shapes_of(dynamic, args)
     try:
         return from_torchscript(chosen, tuple(args.values()), dynamic_shapes=shapes)
     except TintypeError:
@@ -186,26 +182,3 @@ def described_tensor(name: str, value: str) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype)
     except RuntimeError as error:
         raise InvalidRequestError(f"--input {name}={value}: there can be no such tensor: {error}") from error
-
-
-def dynamic_shapes_of(texts: Sequence[str], arguments: dict[str, str]) -> dict[str, Any] | None:
-    """``x.0=batch``: that size of the input varies; sizes of one name are one size. ``n=steps``: that number does."""
-    shapes: dict[str, Any] = {}
-    dimensions: dict[str, Dim] = {}
-    for text in texts:
-        found = _VARYING.fullmatch(text)
-        if found is None:
-            raise InvalidRequestError(
-                f"--dynamic {text}: expected INPUT.DIMENSION=NAME",
-                remedy="write --dynamic x.0=batch, or x.0=batch:1:64",
-            )
-        name, dimension, label, low, high = found.groups()
-        if name not in arguments:
-            raise InvalidRequestError(f"--dynamic {text}: there is no --input {name}")
-        if label not in dimensions or low or high:
-            dimensions[label] = Dim(label, min=int(low) if low else None, max=int(high) if high else None)
-        if dimension is None:
-            shapes[name] = dimensions[label]
-        else:
-            shapes.setdefault(name, {})[int(dimension)] = dimensions[label]
-    return shapes or None

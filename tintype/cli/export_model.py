@@ -12,11 +12,18 @@ from typing import Any
 
 import torch
 
-from tintype.cli.convert import described_input, described_tensor, dynamic_shapes_of
+from tintype.cli.convert import described_input, described_tensor
+from tintype.cli.dynamic import dynamic_shapes_of, mended
 from tintype.cli.inputs import modules_beside, read_value, users_code
 from tintype.cli.progress import progress
 from tintype.comparison.comparing import compare
-from tintype.errors import CaptureReport, InvalidRequestError, TintypeError, WrongFakeWarning
+from tintype.errors import (
+    CaptureReport,
+    ConstraintViolationError,
+    InvalidRequestError,
+    TintypeError,
+    WrongFakeWarning,
+)
 from tintype.export.exporting import export
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
@@ -157,8 +164,7 @@ def _inputs_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
         if is_described and not Path(value).exists() and value[:1] not in "[{\"'":
             found[name] = described_tensor(name, value)
         else:
-            given = read_value(value, f"--input {text}")
-            found[name] = torch.tensor(given) if isinstance(given, list) else given
+            found[name] = _with_tensors(read_value(value, f"--input {text}"))
     if found:
         return found
     dummy = getattr(model, "dummy_inputs", None)  # models of transformers have some
@@ -167,9 +173,25 @@ def _inputs_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
     raise InvalidRequestError("an export needs inputs", remedy="add --input x=2x3:float32, or --input x=x.npy")
 
 
+def _with_tensors(value: Any) -> Any:
+    """A value in which lists of numbers, and of such lists of one length, are tensors."""
+    if isinstance(value, dict):
+        return {name: _with_tensors(part) for name, part in value.items()}
+    if not isinstance(value, list):
+        return value
+    try:
+        return torch.tensor(value)
+    except (ValueError, TypeError, RuntimeError):  # of several lengths, or not of numbers alone
+        return [_with_tensors(part) for part in value]
+
+
 def _exported(model: Any, kwargs: dict[str, Any], dynamic: Sequence[str]) -> ExportedProgram:
-    shapes: Any = "auto" if list(dynamic) == ["auto"] else dynamic_shapes_of(dynamic, dict.fromkeys(kwargs, ""))
-    if isinstance(shapes, dict):
-        shapes = {name: shapes.get(name) for name in kwargs}
+    shapes = dynamic_shapes_of(dynamic, kwargs)
     with users_code("the model can't be called with these inputs", "give inputs that the model takes"):
-        return export(model, (), kwargs, dynamic_shapes=shapes)
+        try:
+            return export(model, (), kwargs, dynamic_shapes=shapes)
+        except ConstraintViolationError as error:
+            if error.suggested_fixes:
+                here = f"on the command line that is {mended(dynamic, error.suggested_fixes)}"
+                error.remedy = f"{error.remedy}; {here}" if error.remedy else here
+            raise
