@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import types
+
 import pytest
 import torch
 
 import tintype
+from tests.flow.test_programs import outcome, same
 
 
 class Filtering(torch.nn.Module):
@@ -89,3 +93,160 @@ def assigned_by_one_arm_of_a_step(x):
 def test_a_variable_that_one_arm_of_a_step_assigns_is_no_python_error_after_the_loop() -> None:
     with pytest.raises(tintype.CaptureError, match="the variable 'last' is something else in each arm of a branch"):
         tintype.export(assigned_by_one_arm_of_a_step, (torch.ones(3),))
+
+
+class Optional(torch.nn.Module):
+    """Leaves behind what can't be merged, and asks what it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(3, 3)
+        self.down = torch.nn.Linear(3, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = None
+        if x.sum() > 0:
+            mask = x > 1
+        layer = self.up if x.max() > 2 else self.down
+        x = layer(x)
+        self.calls += 1
+        return x if mask is None else x.masked_fill(mask, 0) * self.calls
+
+
+def grows_in_one_arm(x):
+    found = [x]
+    if x.sum() > 0:
+        found.append(x * 2)
+    if x.max() > 2:
+        found.append(x * 3)
+    return torch.cat(found).sum() + len(found)
+
+
+def collects_some(x):
+    found = [x.sum()]
+    for value in x.unbind():
+        if value > 0:
+            found.insert(0, value)
+    return sum(found)
+
+
+def sets_one_attribute(x):
+    held = types.SimpleNamespace(value=x)
+    if x.sum() > 0:
+        held.other = x * 2
+    return held.other if hasattr(held, "other") else held.value
+
+
+def inside_of_a_branch(x):
+    y, found = None, []
+    if x.sum() > 0:
+        if x.max() > 2:
+            y = x * 2
+            found.append(y)
+        z = x if y is None else sum(found)
+        if z.min() < 1:
+            return z, x
+    else:
+        found += [x, x]
+        z = x * len(found)
+    return z, z + 1
+
+
+def in_steps(x):
+    n = 0
+    while x.sum() > n:
+        mode = None
+        if x.max() > 2:
+            mode = "halve"
+        x = x / 2 if mode == "halve" else x - 1
+        n += 1
+    for _ in range(2):
+        scale = 2
+        if x.min() < 0:
+            scale = x.abs()
+        x = x * scale
+    return x, n
+
+
+def of_other_kinds(x):
+    scale = 1
+    if x.sum() > 0:
+        scale = x.double()
+    with torch.no_grad():
+        try:
+            if x.max() > 2:
+                scale = None
+            if scale is None:
+                raise ValueError
+            y = (x * scale).float()
+        except ValueError:
+            y = x - 1
+    return y * x
+
+
+APART = [Optional, grows_in_one_arm, collects_some, sets_one_attribute, inside_of_a_branch, in_steps, of_other_kinds]
+
+
+@pytest.mark.parametrize("way", ["plain", "strict", "training", "decomposed"])
+@pytest.mark.parametrize("program", APART)
+def test_what_follows_goes_with_each_arm_where_they_leave_other_things(program, way) -> None:
+    model = program() if isinstance(program, type) else program
+    export = tintype.export_for_training if way == "training" else tintype.export
+    exported = export(model, (torch.ones(3),), strict=way == "strict")
+    if way == "decomposed":
+        exported = exported.run_decompositions()
+    for values in ([1.0, 1, 1], [-1.0, -1, -1], [-9.0, 3, 1], [4.0, -1, 0.5], [0.4, 0.3, 0.1], [0.0, 0, 0]):
+        found = outcome(exported.module(), (torch.tensor(values),))  # before eager mode writes to the buffer
+        assert same(outcome(copy.deepcopy(model), (torch.tensor(values),)), found)
+
+
+def returns_them(x):
+    found = [x]
+    if x.sum() > 0:
+        found.append(x)
+    return found
+
+
+def its_caller_looks(x):
+    def append(found):
+        if x.sum() > 0:
+            found.append(x)
+        return found[0]
+
+    found = [x]
+    return append(found) + len(found)
+
+
+def another_list_holds_it(x):
+    found = [x]
+    held = [found]
+    if x.sum() > 0:
+        found.append(x)
+    return held[0][-1]
+
+
+def a_loop_carries_it(x):
+    found = None
+    while x.sum() > 1:
+        if x.max() > 2:
+            found = x
+        x = x / 2
+    return x if found is None else found
+
+
+def too_many(x):
+    found = []
+    for value in x.repeat(5).unbind():
+        if value > 0:
+            found += [value]
+    return sum(found) + len(found)
+
+
+@pytest.mark.parametrize(
+    "function", [returns_them, its_caller_looks, another_list_holds_it, a_loop_carries_it, too_many]
+)
+def test_what_leaves_the_function_has_to_be_merged(function) -> None:
+    with pytest.raises(tintype.CaptureError, match=r"something else[\s\S]*test_meeting_arms\.py") as caught:
+        tintype.export(function, (torch.ones(3),))
+    assert caught.value.remedy

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import BranchMismatchError, DataDependentError, TintypeError
+from tintype.errors import DataDependentError, TintypeError
 from tintype.export.dimensions import Dim, DimHint
 from tintype.export.input_sizes import InputSizes
 from tintype.export.kept_tensors import TwoCalls
@@ -129,24 +129,30 @@ class ExampleCall:
             raise self.refused_loop from self.refused_loop.__cause__
 
     def _capture_interpreted(self, *, unrolls: bool) -> tuple[CapturedGraph, InputSizes]:
-        from tintype.flow.policy import NeedsLoop, flowing  # few programs need it
+        from tintype.flow.policy import NeedsApart, NeedsLoop, flowing  # few programs need it
 
         loops: set[Any] = set()
-        flows = functools.partial(flowing, loops=loops, unrolls=unrolls, strict=self.strict)
-        self._interpreted = flows
-        unmerged: BranchMismatchError | None = None
+        apart: set[Any] = set()
+        flows = functools.partial(flowing, loops=loops, apart=apart, unrolls=unrolls, strict=self.strict)
+        self._interpreted = functools.partial(flows, may_go_apart=True)
+        unmerged: TintypeError | None = None
         while True:
             try:
-                return self.capture()
+                captured = self.capture()
             except NeedsLoop as need:
                 if need.loop in loops:
                     raise AssertionError("a loop is met again") from need
                 loops.add(need.loop)
-            except BranchMismatchError as error:
-                if unmerged is not None:
-                    raise unmerged from unmerged.__cause__
-                unmerged = error  # what can't be merged where arms meet may go on by itself in each
-                self._interpreted = functools.partial(flows, meets=False)
+            except NeedsApart as need:
+                unmerged = unmerged or need.error
+                apart.add(need.branch)
+            except Exception:
+                if unmerged is None:
+                    raise
+                raise unmerged from unmerged.__cause__
+            else:
+                self._interpreted = flows
+                return captured
 
     def capture_loops(self) -> tuple[CapturedGraph, InputSizes]:
         """Capture a program that fixes a size which was to vary once more: with loops over it recorded."""

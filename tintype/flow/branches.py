@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -13,6 +14,7 @@ from tintype.errors import BranchMismatchError, CaptureError, Location, TintypeE
 from tintype.fake.tensor import FakeTensor
 from tintype.flow.ends import (
     SPLIT,
+    BranchKey,
     End,
     Refused,
     Signal,
@@ -26,6 +28,7 @@ from tintype.flow.journal import Notes
 from tintype.flow.merging import ABSENT, PARTS, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.flow.modes import Modes, ModesAt, joined
 from tintype.flow.raising_arms import ArmRaisedError, assert_not_taken, is_raised_by_program, refuse_caught
+from tintype.flow.references import has_unknown_holder
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
 from tintype.interpret.flow import END, Flow, flow_of
 from tintype.interpret.machine import stop
@@ -44,8 +47,20 @@ if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
 
 
+# so often what follows a branch may be captured with each of its arms, where they can't be merged
+_MOST_APART = 100
+
+
 class DontMeetError(Signal):
     """Arms end at different places where they can't."""
+
+
+class UnmergedError(Signal):
+    """Values of two arms that can't be merged, where the arms may go on by themselves."""
+
+    def __init__(self, branch: Branch) -> None:
+        super().__init__()
+        self.branch = branch
 
 
 class Leave:
@@ -152,6 +167,15 @@ class Arm:
         result = [self.frame.result] if self.end.returns else []
         return [*changed, *self.frame.stack, *result, *self.notes.after.values(), self.end.selector]
 
+    def holders(self) -> list[Any]:
+        """What holds values of the arm's, besides its result."""
+        if not hasattr(self, "notes"):
+            return []
+        after = self.notes.after
+        frames = [frame for frame in (self.original, getattr(self, "frame", None)) if frame is not None]
+        stores = [store for frame in frames for store in (frame.locals, frame.stack)]
+        return [*stores, after, *after.values(), *self.notes.holders()]
+
     @property
     def location(self) -> Location:
         """The line that it begins with."""
@@ -211,6 +235,33 @@ class Branch:
         self.merger: Merger
         self.build: Callable[[Sequence[Any]], End]
         self.location = location_of(frame)
+        self.arms: list[Arm] = []
+        self.key: BranchKey = (frame.code, frame.pc, frame.depth)
+        self.may_go_apart = False  # where values can't be merged
+
+    def run_in_program(self, join: int | None) -> End:
+        """Run a branch of the program's: where values can't be merged that somebody looks at, the capture begins
+        anew, and what follows is captured with each arm."""
+        with self.policy.in_branch(self):
+            if self.key not in self.policy.apart:
+                return self.run(join)
+            self.may_go_apart = True
+            try:
+                return self.run(join)
+            except UnmergedError as unmerged:
+                if unmerged.branch is not self:
+                    raise
+            self.may_go_apart = False
+            return self._run_apart()
+
+    def _run_apart(self) -> End:
+        """Run both arms as far as they go; one may come to an end that only the branch around this one knows."""
+        self.policy.steps.append((self.frame.code, self.frame.depth))
+        try:
+            with self.policy.following_twice(True, self.location, _MOST_APART):
+                return self._run_to(frozenset())
+        finally:
+            self.policy.steps.pop()
 
     def run(self, join: int | None) -> End:
         """Run both arms up to their join; the frame stands there with what they have in common."""
@@ -226,8 +277,6 @@ class Branch:
         """Where the arms meet if they don't leave the function before, which one of them may do."""
         first, second = self.starts
         if not isinstance(first, int) or not isinstance(second, int) or END in (first, second):
-            return None
-        if not self.policy.meets:
             return None
         return self.flow.meeting_of((first, second), self.frame.pc)
 
@@ -269,7 +318,7 @@ class Branch:
         return end
 
     def _try(self, stops: frozenset[int]) -> End | None:
-        arms = [Arm(self.policy, self.frame, start, stops, self.modes_at) for start in self.starts]
+        arms = self.arms = [Arm(self.policy, self.frame, start, stops, self.modes_at) for start in self.starts]
 
         def agree() -> Sequence[tuple[Any, Any]]:
             meet = arms[0].end.label is not None and arms[0].end.label == arms[1].end.label
@@ -285,7 +334,7 @@ class Branch:
         except ArmRaisedError as raised:
             return self._without(raised, arms)
         except BranchMismatchError as error:
-            raise Refused(self._mismatch(error)) from error
+            raise self._unmerged(self._mismatch(error)) from error
         except TintypeError as error:
             raise Refused(error) from error
         self.policy.became("cond", self.location)
@@ -304,6 +353,12 @@ class Branch:
         end = End(frozenset({start})) if isinstance(start, int) else start
         drop_above(self.frame, end.labels)
         return end
+
+    def _unmerged(self, error: TintypeError) -> BaseException:
+        """What to raise for values that can't be merged."""
+        branches = self.policy.branches_of(self.frame)
+        apart = next((branch for branch in branches if branch.may_go_apart), None)
+        return Refused(error, [branch.key for branch in branches]) if apart is None else UnmergedError(apart)
 
     def _mismatch(self, error: BranchMismatchError) -> BranchMismatchError:
         fact = error.fact.replace(
@@ -374,10 +429,11 @@ class Branch:
                     raise NotMergedError(*(MISSING if value is NULL else value for value in values))
                 found[slot] = self.merger.merge(values[0], values[1])
             except NotMergedError as error:
+                unmerged = self._unmerged(self._not_merged(f"the variable {name!r} is", error, first, second, slot))
+                if isinstance(unmerged, UnmergedError):
+                    raise unmerged from error
                 known = [(arm.frame.missing or {}).get(slot) for arm in (first, second)]
-                missing[slot] = next(filter(None, known), None) or Refused(
-                    self._not_merged(f"the variable {name!r} is", error, first, second, slot)
-                )
+                missing[slot] = next(filter(None, known), None) or unmerged
         self.frame.missing = missing or None
         return found
 
@@ -418,7 +474,11 @@ class Branch:
                 else:
                     part = self.merger.merge(one, other)
             except NotMergedError as error:
-                raise Refused(self._not_merged(f"{place} becomes", error, first, second, None, place)) from error
+                if first.end.label == second.end.label == END and self._is_over(place.owner, first, second):
+                    continue
+                raise self._unmerged(
+                    self._not_merged(f"{place} becomes", error, first, second, None, place)
+                ) from error
             found.append((place, part))
         return found
 
@@ -426,7 +486,19 @@ class Branch:
         try:
             return self.merger.merge(one, other)
         except NotMergedError as error:
-            raise Refused(self._not_merged(what, error, first, second, None)) from error
+            raise self._unmerged(self._not_merged(what, error, first, second, None)) from error
+
+    def _is_over(self, owner: Any, first: Arm, second: Arm) -> bool:
+        """Whether nobody but variables of the function, which both arms leave, holds what an arm wrote to."""
+        known: list[Any] = [self.frame.locals, self.frame.stack, *self.policy.holders()]
+        for branch in (self, *self.policy.branches_of(self.frame)):
+            known += (branch.frame.locals, branch.frame.stack)
+            for arm in branch.arms:
+                known += arm.holders()
+        if has_unknown_holder([owner], known, variables=1):
+            gc.collect()  # arms that have run and could not be merged
+            return not has_unknown_holder([owner], known, variables=1)
+        return True
 
     def _check_sharing(self, first: Arm, second: Arm) -> None:
         known: list[Any] = [self.frame.locals, self.frame.stack, *self.policy.holders()]
@@ -435,11 +507,13 @@ class Branch:
             known.append(arm.notes.made)
         shared = self.merger.held_elsewhere(known)
         if shared is not None:
-            raise refuse(
-                f"a branch on data decides which of two {type(shared).__name__} objects a variable is, and one of "
-                "them is known elsewhere too: a later change would have to change only the right one",
-                self.location,
-                "make a new one in both arms, or change the one that is there",
+            raise self._unmerged(
+                CaptureError(
+                    f"a branch on data decides which of two {type(shared).__name__} objects a variable is, and one "
+                    "of them is known elsewhere too: a later change would have to change only the right one",
+                    location=self.location,
+                    remedy="make a new one in both arms, or change the one that is there",
+                )
             )
 
     def _not_merged(

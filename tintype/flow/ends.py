@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -20,16 +22,24 @@ class Signal(BaseException):
     """Between parts of this room; neither the program nor an operator that calls it may catch it."""
 
 
-class Refused(Interruption):
-    """Something can't become control flow."""
+# A branch of a frame: its code, the operation, and how deep the frame is.
+BranchKey = tuple[CodeType, int, int]
 
-    def __init__(self, error: TintypeError) -> None:
+
+class Refused(Interruption):
+    """Something can't become control flow; ``branches`` are those that are open where two values can't be merged,
+    innermost first."""
+
+    def __init__(self, error: TintypeError, branches: Sequence[BranchKey] = ()) -> None:
         super().__init__(error)
         self.error = error
+        self.branches = tuple(branches)
 
 
-def refuse(fact: str, location: Location | None, remedy: str | None = None) -> Refused:
-    return Refused(CaptureError(fact, location=location, remedy=remedy))
+def refuse(
+    fact: str, location: Location | None, remedy: str | None = None, branches: Sequence[BranchKey] = ()
+) -> Refused:
+    return Refused(CaptureError(fact, location=location, remedy=remedy), branches)
 
 
 class Test(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from tintype.errors import Location, StateChangedError
+from tintype.errors import Location, StateChangedError, TintypeError
 from tintype.flow.branches import Branch, ended, outcome_of, recording, stops_at
-from tintype.flow.ends import End, Refused, Test, as_flag, location_of, refuse
+from tintype.flow.ends import BranchKey, End, Refused, Test, as_flag, location_of, refuse
 from tintype.flow.extremes import EXTREMES
 from tintype.flow.identities import Identities
 from tintype.flow.iterators import refuse_throwing, take_from
@@ -75,15 +75,16 @@ class FlowPolicy(TorchPolicy):
         *,
         carries_tensors: bool = False,
         unrolls: bool = False,
-        meets: bool = True,
+        apart: Collection[BranchKey] = (),
     ) -> None:
         self.loops = loops  # that are recorded when they are come to: code and header
         # whether loops carry numbers as tensors, since gradients go through them
         self.carries_tensors = carries_tensors
         # whether loops over sizes that vary have the example's number of steps; those over data never have
         self.unrolls = unrolls
-        # whether what follows arms of which one may leave the function is captured once, where they meet
-        self.meets = meets
+        # branches whose arms go on by themselves where they leave behind what can't be merged
+        self.apart = apart
+        self._branches: list[Branch] = []  # that are open, from the outermost to the innermost
         self.journal = Journal()
         self.identities = Identities()
         self.classes = UsersClasses()
@@ -144,7 +145,24 @@ class FlowPolicy(TorchPolicy):
         join = flow.join_of(frame.pc)
         if around is not None and join not in around.body:
             raise NeedsLoop(frame.code, around.header)
-        return outcome_of(self, frame, branch.run(join))
+        return outcome_of(self, frame, branch.run_in_program(join))
+
+    @contextmanager
+    def in_branch(self, branch: Branch) -> Iterator[None]:
+        """Within it, both arms of a branch run."""
+        self._branches.append(branch)
+        try:
+            yield
+        finally:
+            self._branches.pop()
+
+    def branches_of(self, frame: Frame) -> list[Branch]:
+        """The branches of a frame that are open, innermost first."""
+        return [
+            branch
+            for branch in reversed(self._branches)
+            if branch.frame.code is frame.code and branch.frame.depth == frame.depth
+        ]
 
     # --- for -------------------------------------------------------------------------------------------------
 
@@ -182,7 +200,7 @@ class FlowPolicy(TorchPolicy):
         return torch.sym_not(truth)
 
     @contextmanager
-    def following_twice(self, is_shared: bool, location: Location) -> Iterator[None]:
+    def following_twice(self, is_shared: bool, location: Location, most: int | None = None) -> Iterator[None]:
         """Within it, both arms of a branch are captured with what follows them, if ``is_shared``; branches that do so
         one after the other double each time, up to a limit."""
         if not is_shared:
@@ -190,10 +208,11 @@ class FlowPolicy(TorchPolicy):
             return
         is_outermost = self._twice is None
         self._twice = (self._twice or 0) + 1
-        if self._twice > _MOST_TWICE:
+        most = most or _MOST_TWICE
+        if self._twice > most:
             raise refuse(
                 "branches on data that may return from inside of another branch follow each other, and what follows "
-                f"is captured for each way there, more than {_MOST_TWICE:,} times",
+                f"is captured for each way there, more than {most:,} times",
                 location,
                 "assign the result to a variable and return it at the end of the function",
             )
@@ -316,6 +335,15 @@ class NeedsLoop(Interruption):
         self.loop = (code, header)
 
 
+class NeedsApart(Interruption):
+    """Arms of a branch leave behind what can't be merged: capture again, with what follows in each of them."""
+
+    def __init__(self, branch: BranchKey, error: TintypeError) -> None:
+        super().__init__(branch[0].co_qualname)
+        self.branch = branch
+        self.error = error
+
+
 def enter_loop(frame: Frame, loop: Loop) -> Outcome:
     policy: Any = frame.machine.policy
     return outcome_of(policy, frame, RecordedLoop(policy, frame, loop).run(True))
@@ -382,12 +410,14 @@ def flowing(
     loops: Collection[tuple[CodeType, int]],
     *,
     unrolls: bool = False,
-    meets: bool = True,
+    apart: Collection[BranchKey] = (),
+    may_go_apart: bool = False,
     strict: bool = False,
 ) -> Iterator[None]:
-    """Within it, a capture interprets its program, and branches on data become control flow."""
+    """Within it, a capture interprets its program, and branches on data become control flow. Arms of the branches
+    ``apart`` may go on by themselves; ``may_go_apart`` lets :class:`NeedsApart` tell of one that would have to."""
     kind = StrictFlowPolicy if strict else FlowPolicy
-    policy = kind(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls, meets=meets)
+    policy = kind(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls, apart=apart)
     policy.root = capture.root
     capture.judge_change = partial(refuse_kept_number, capture)
     limit = sys.getrecursionlimit()
@@ -396,6 +426,9 @@ def flowing(
         with interpreting(capture, policy):
             yield
     except Refused as refused:
+        branch = next((key for key in refused.branches if key not in apart), None)
+        if branch is not None and may_go_apart:
+            raise NeedsApart(branch, refused.error) from refused.error.__cause__
         raise refused.error from refused.error.__cause__
     finally:
         sys.setrecursionlimit(limit)

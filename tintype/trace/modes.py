@@ -52,7 +52,7 @@ class Modes:
 
     def watch(self, entered: Statements) -> None:
         """The program is about to run in this thread."""
-        self.entered, self.around, self._around_gradients = entered, list(entered), entered.gradients
+        self.entered, self.around, self._around_gradients = entered, entered.copy(), entered.gradients
         # how many statements about gradients there were when they were last looked at
         self.seen = entered.gradients
 
@@ -170,6 +170,13 @@ class Statements(list[EnteredAutocast]):
     def __init__(self) -> None:
         super().__init__()
         self.gradients = 0
+
+    def copy(self) -> Statements:
+        """Those that there are now."""
+        copied = Statements()
+        copied += self
+        copied.gradients = self.gradients
+        return copied
 
 
 DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "xla", "ipu")
