@@ -237,7 +237,21 @@ def put_into_queue(x: torch.Tensor) -> torch.Tensor:
     return x * held.qsize()
 
 
-@pytest.mark.parametrize("function", [write_array, fill_array, write_octets, count_in_array, put_into_queue])
+def return_octets(x: torch.Tensor) -> tuple[torch.Tensor, bytearray]:
+    held = bytearray(2)
+    if x.sum() > 0:
+        held[0] = 1
+    return x, held
+
+
+@pytest.mark.parametrize("function", [write_octets, count_in_array])
+def test_memory_that_ends_with_its_function_goes_with_each_arm(function: Any) -> None:
+    module = tintype.export(function, (torch.ones(2),)).module()
+    for x in (torch.ones(2), -torch.ones(2), torch.tensor([1.0, -3]), torch.tensor([-1.0, 3])):
+        assert torch.equal(module(x), function(x))
+
+
+@pytest.mark.parametrize("function", [write_array, fill_array, return_octets, put_into_queue])
 def test_memory_and_objects_that_one_arm_writes_to_are_refused(function: Any) -> None:
     with pytest.raises(tintype.CaptureError, match=r"the content of a .* becomes something else in each arm"):
         tintype.export(function, (torch.ones(2),))
