@@ -315,6 +315,33 @@ def test_an_input_that_is_written_to() -> None:
     torch.testing.assert_close(gradients["fc.weight"], (X * 2).sum(0).expand(4, 4))
 
 
+class MovingMean(nn.Module):
+    """A codebook's habit: what no gradient goes through, written to by way of ``.data``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        x = self.linear(x)
+        with torch.no_grad():
+            self.mean.data.mul_(0.9).add_(x.sum(0), alpha=0.1)
+        return (x - self.mean).square().sum()
+
+
+def test_a_buffer_that_is_written_to_by_way_of_its_data() -> None:
+    model, x = MovingMean(), torch.randn(2, 3)
+    program = tintype.export_joint(model, (x,))
+    program.validate()
+    module = program.module()
+    loss, gradients, _ = module(x)
+    expected = model(x)
+    expected.backward()
+    assert torch.allclose(loss, expected) and torch.allclose(module.mean, model.mean)
+    assert torch.allclose(gradients["linear.weight"], model.linear.weight.grad)
+
+
 def test_an_input_that_is_a_result_may_be_written_to() -> None:
     """Eager mode forbids it for leaves only."""
     source = X.clone().requires_grad_()

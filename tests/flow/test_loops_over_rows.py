@@ -183,3 +183,30 @@ def test_a_buffer_that_an_arm_assigns_can_be_returned() -> None:
     module, eager = tintype.export(Keeping(), (torch.ones(3),)).module(), Keeping()
     for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
         torch.testing.assert_close(module(x), eager(x))
+
+
+class MethodAndHead(torch.nn.Module):
+    """Steps in a method, and modules that are called with what it returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = torch.nn.GRUCell(3, 3), torch.nn.Linear(3, 2)
+
+    def steps(self, x: torch.Tensor) -> torch.Tensor:
+        state, found = torch.zeros(3), []
+        for i in range(x.shape[0]):
+            state = self.cell(x[i], state)
+            found.append(state)
+        return torch.stack(found)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.steps(x)).relu()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_modules_that_are_called_behind_a_loop_keep_no_list_of_its_alive(strict: bool) -> None:
+    model = MethodAndHead()
+    module = tintype.export(model, (torch.randn(4, 3),), dynamic_shapes=ROWS, strict=strict).module()
+    for rows in (1, 3, 6):
+        x = torch.randn(rows, 3)
+        assert torch.allclose(module(x), model(x), atol=1e-6)

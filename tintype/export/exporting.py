@@ -305,7 +305,8 @@ def _settle(captured: CapturedGraph, stage: Stage, tidy: Callable[[Graph], None]
         mutations = functionalize(captured.graph, captured.context, captured.input_specs, captured.state_writes)
         if tidy is not None:
             tidy(captured.graph)
-        captured.output_specs = [*mutations, *_renamed_outputs(captured)]
+        captured.output_specs = [*mutations, *captured.output_specs]
+        captured.output_specs = _renamed_outputs(captured)  # tidying may have put other nodes in their place
     else:
         refuse_hidden_writes(captured.graph)
 
@@ -459,7 +460,7 @@ def as_module(mod: Any) -> torch.nn.Module:
 
 
 def _renamed_outputs(captured: CapturedGraph) -> list[OutputSpec]:
-    """The specs of the user's outputs, under the names their nodes have now."""
+    """The specs of the outputs, those of new values first, under the names their nodes have now."""
     if not captured.output_specs:
         return []
     results: Any = output_node(captured.graph).args[0]

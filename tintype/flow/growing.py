@@ -19,6 +19,7 @@ from tintype.flow.references import has_unknown_holder
 from tintype.interpret import Frame
 from tintype.symbolic.location import is_internal, user_location
 from tintype.trace.places import ContentPlace, Place
+from tintype.trace.recorder import Recorder
 
 
 class GrowingList(list[Any]):
@@ -62,7 +63,9 @@ def has_grown(place: Place, before: Any, after: Any) -> bool:
     return kept and all(isinstance(item, torch.Tensor) for item in after)
 
 
-def holders_in(frame: Frame, owner: list[Any], known: Sequence[Any]) -> list[tuple[list[Any], int]] | None:
+def holders_in(
+    recorder: Recorder, frame: Frame, owner: list[Any], known: Sequence[Any]
+) -> list[tuple[list[Any], int]] | None:
     """The variables and places on the stack, of a frame and of those that called it, that hold a list; None if
     somebody else does, too. ``known`` are those that hold it only to know it."""
     stores = _stores_of(frame)
@@ -73,6 +76,7 @@ def holders_in(frame: Frame, owner: list[Any], known: Sequence[Any]) -> list[tup
                 found.append((store, position))
     value = None
     if found and has_unknown_holder([owner], [*stores, *known], variables=1):
+        recorder.origins.forget_ended_calls()
         gc.collect()  # frames of steps that have run
         return None if _is_held_elsewhere([*stores, *known], owner) else found
     return found or None

@@ -223,7 +223,7 @@ class GrowingLists:
     def settle(self, location: Any) -> None:
         """Let lists that were seen to grow be such, unless somebody else knows them."""
         for key, place in self._candidates.items():
-            holders = holders_in(self.frame, place.owner, [*self.policy.holders(), place])
+            holders = holders_in(recording(), self.frame, place.owner, [*self.policy.holders(), place])
             if holders is None:
                 self._others.add(key)
                 continue

@@ -233,6 +233,9 @@ class InterpretedOrigins(OriginTracker):
         self._calls.clear()
         return annotated(Origin(None, tuple(steps), function, serial))
 
+    def _running(self) -> Iterator[Any]:
+        return (key for key, _, _ in self.frames(sys._getframe(2)))
+
     def _call_among(
         self, key: Any, module: torch.nn.Module, outer: Iterator[tuple[Any, Step, torch.nn.Module | None]]
     ) -> ModuleCall:

@@ -32,6 +32,7 @@ from tintype.symbolic import bridge
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.expression import Expr, as_int
 from tintype.symbolic.location import is_internal, standing_in
+from tintype.trace.extremes import largest_of, smallest_of
 from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
@@ -190,6 +191,8 @@ _REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "id": _id_of,
     "int": _int_of,
     "len": length_of,
+    "max": largest_of,
+    "min": smallest_of,
     "pow": _power_of,
     "type": _type_of,
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -70,6 +70,19 @@ class OriginTracker:
         """Let go of all frames: they keep the program's local variables alive."""
         self.entry = None
         self._calls.clear()
+
+    def forget_ended_calls(self) -> None:
+        """Let go of the frames of calls that have ended, before somebody asks who holds what the program made."""
+        running = set(map(id, self._running()))
+        while self._calls and id(next(reversed(self._calls))) not in running:
+            self._calls.popitem()
+
+    def _running(self) -> Iterator[Any]:
+        """What the calls that run are known by, among others."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame is not self.entry:
+            yield frame
+            frame = frame.f_back
 
     def origin(self, depth: int, function: str | None = None) -> Origin:
         """The origin of an operator; ``depth`` frames above the caller are not part of it, nor are tintype's own."""

@@ -191,6 +191,7 @@ def _with_plain_lists(recorder: Any, outputs: Any, only_outputs: bool) -> Any:
             leaf.look()
     # what a function inside of the program leaves elsewhere can't be used outside of it anyway
     if not only_outputs and any(rows.tensor is not None for rows in _alive(recorder, TensorRows)):
+        recorder.origins.forget_ended_calls()
         gc.collect()  # what nobody but itself holds must not fix a size
         for rows in _alive(recorder, TensorRows):
             rows.look()
