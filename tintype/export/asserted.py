@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tintype.errors import Location
 from tintype.export.constraints import DynamicSize, SizeNames, complex_guards, narrowing
-from tintype.export.solution import Standing, inverse_range, is_implied, parameter_of
-from tintype.symbolic import Environment, Expr, Guard, Symbol, eq, mod, substitute
+from tintype.export.solution import Solution, Standing, inverse_range, is_implied, parameter_of, scaled_symbol
+from tintype.symbolic import Environment, Expr, Guard, Symbol, eq, ge, le, mod, substitute
+from tintype.symbolic.ranges import INFINITY, Range
 
 
 def asserted_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> list[Guard]:
@@ -16,6 +17,8 @@ def asserted_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> l
     that follow from it: ``x.shape[2] % 8 == 0`` for ``(x.shape[2] + 3)//4 == 2*((x.shape[2] + 7)//8)``."""
     guards = complex_guards(environment, sizes)
     names = SizeNames(sizes)
+    if guards:
+        guards = _in_few_words(guards, environment, names)
     for symbol in environment.congruences:
         asked = congruence(environment, symbol)
         following = [guard for guard in guards if _follows(guard, environment, symbol, names)]
@@ -26,6 +29,55 @@ def asserted_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> l
         rest = [guard for guard in guards if guard not in following]
         guards = [*rest[:position], found, *rest[position:]]
     return guards
+
+
+def _in_few_words(guards: list[Guard], environment: Environment, names: SizeNames) -> list[Guard]:
+    """The same promises, where remainders, bounds and values of single sizes say what several guards do together."""
+    sized = [symbol for symbol in environment.symbols.values() if symbol.hint is not None and symbol.kind == "int"]
+    solution = Solution(environment, dict.fromkeys(sized, Standing.NAMED))
+    considered = {id(guard) for guard, _ in solution.pending}
+    solution.solve(force=False)
+    kept = {id(guard) for guard, _ in solution.pending}
+    kept.update(id(step.guard) for step in solution.steps if step.kind == "related")
+    settled = [guard for guard in guards if id(guard) in considered - kept]
+    if not settled:
+        return guards
+    found = []
+    mentioned = {symbol for guard in settled for symbol in guard.condition.symbols}
+    finals = [environment.replacements.get(symbol, symbol) for symbol in mentioned]
+    for symbol in sorted(
+        {part for final in finals if isinstance(final, Expr) for part in final.symbols}, key=_serial
+    ):
+        causes = [step.guard.location for step in solution.steps if symbol in step.symbols and step.kind != "related"]
+        said = _said(symbol, solution.value(symbol), names.accepted(environment, symbol))
+        found += [Guard(condition, causes[-1] if causes else settled[0].location) for condition in said]
+    position = guards.index(settled[0])
+    before, after = (
+        [guard for guard in part if guard not in settled] for part in (guards[:position], guards[position:])
+    )
+    return [*before, *found, *after]
+
+
+def _serial(symbol: Symbol) -> int:
+    return symbol.serial
+
+
+def _said(symbol: Symbol, value: Any, accepted: Range) -> Iterator[Expr]:
+    """What a solution says of a symbol, beyond what checks of the inputs do."""
+    line = scaled_symbol(value) if isinstance(value, Expr) else None
+    conditions: list[Any] = []
+    if line is None:
+        conditions.append(eq(symbol, value))
+    else:
+        parameter, scale, offset = line
+        lower, upper = (scale * bound + offset for bound in parameter.declared)
+        if scale > 1:
+            conditions.append(eq(mod(symbol, scale), offset % scale))
+        if -INFINITY < lower and lower - scale >= accepted.lower:  # otherwise no smaller one of these is taken
+            conditions.append(ge(symbol, int(lower)))
+        if upper < INFINITY and upper + scale <= accepted.upper:
+            conditions.append(le(symbol, int(upper)))
+    yield from (condition for condition in conditions if isinstance(condition, Expr))
 
 
 def congruence(environment: Environment, symbol: Symbol) -> Expr | None:

@@ -52,6 +52,7 @@ def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> li
     lines: dict[ContractLine, None] = {}
     said = Facts()
     shown: set[Symbol] = set()
+    ranges: dict[ContractLine, Symbol] = {}  # lines about sizes without a name
     for size in sizes:
         if size.expression.kind == "float":
             lines[ContractLine("size", f"{size.source} is any float", None)] = None
@@ -69,17 +70,30 @@ def contract_lines(environment: Environment, sizes: Sequence[DynamicSize]) -> li
             lines[ContractLine("relation", f"{size.source} = {names.text(final)}", cause)] = None
             said.replacements[size.expression] = final
         else:
-            lines.update(dict.fromkeys(_size_lines(environment, size, names, shown)))
+            said_of_it = list(_size_lines(environment, size, names, shown))
+            if isinstance(size.dimension, DimHint) and isinstance(size.expression, Symbol):
+                ranges.update(dict.fromkeys(said_of_it, size.expression))
+            lines.update(dict.fromkeys(said_of_it))
     said.congruences.update({symbol: found for symbol, found in environment.congruences.items() if symbol in shown})
     for line in lines:
         if line.condition is not None:
             said.learn(line.condition)
     assertions: list[Guard | Assertion] = [*asserted_guards(environment, sizes), *environment.assertions]
+    asserted = Facts()
+    more: dict[ContractLine, None] = {}
     for found in assertions:
         if decide(found.condition, said) is not True:
             text = names.text(found.condition)
-            lines[ContractLine("assertion", text, found.location, found.condition)] = None
-    return list(lines)
+            more[ContractLine("assertion", text, found.location, found.condition)] = None
+            asserted.learn(found.condition)
+    return [line for line in lines if not _is_said_by(asserted, line, ranges.get(line))] + list(more)
+
+
+def _is_said_by(asserted: Facts, line: ContractLine, of: Symbol | None) -> bool:
+    """Whether a line about a size without a name says less than what the program asserts anyway."""
+    if of is not None and isinstance(asserted.replacements.get(of), int):
+        return True
+    return line.kind == "size" and line.condition is not None and decide(line.condition, asserted) is True
 
 
 def _size_lines(

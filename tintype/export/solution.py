@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tintype.export.periodic import congruence_of
 from tintype.symbolic import (
     Condition,
     Environment,
@@ -213,7 +214,9 @@ class Solution:
             return condition
         if condition.operation == "and":
             return and_(*[self._absorb(guard, part) for part in condition.arguments])
-        if condition.operation in ("eq", "le", "ne") and self._absorb_relation(guard, condition):
+        if condition.operation in ("eq", "le", "ne") and (
+            self._absorb_relation(guard, condition) or self._absorb_repeating(guard, condition)
+        ):
             return True
         # Complex guards on sizes without a name are never forced, so it does not matter what implies them.
         if any(self._is_named(parameter) for parameter in condition.symbols) and is_implied(condition):
@@ -263,6 +266,16 @@ class Solution:
         found = solve_congruence(scale, (target - offset) % divisor, divisor)
         assert found is not None, f"the example does not satisfy {guard.condition}"
         if found.modulus > 1:
+            self.steps.append(Step("narrowed", guard, tuple(self.members[parameter])))
+            self._rescale(guard, parameter, found.modulus, found.remainder)
+        return True
+
+    def _absorb_repeating(self, guard: Guard, condition: Expr) -> bool:
+        found = congruence_of(condition)
+        if found is None:
+            return False
+        if found.modulus > 1:
+            (parameter,) = condition.symbols
             self.steps.append(Step("narrowed", guard, tuple(self.members[parameter])))
             self._rescale(guard, parameter, found.modulus, found.remainder)
         return True
