@@ -163,6 +163,12 @@ def images() -> Iterator[Call]:
         yield call("_native_batch_norm_legit_functional", real(*sizes), *running, *running, True, 0.1, 1e-5)
         yield call("_native_batch_norm_legit_no_training", real(*sizes), *running, *running, 0.1, 1e-5)
         yield call("native_batch_norm", real(*sizes).bfloat16(), *running, *running, True, 0.1, 1e-5)
+        for dtype in (torch.float32, torch.float16):  # the statistics have that of the weight
+            kept = [each.to(dtype) for each in (*running, *running)]
+            for training in (False, True):
+                yield call("_native_batch_norm_legit", real(*sizes).half(), *kept, training, 0.1, 1e-5)
+            yield call("_batch_norm_with_update", real(*sizes).half(), *kept, 0.1, 1e-5)
+            yield call("_batch_norm_with_update_functional", real(*sizes).half(), *kept, 0.1, 1e-5)
     for space, sizes in ((1, (2, 4, 6)), (2, IMAGE), (3, VOLUME)):
         padding = [1, 2] * space
         yield call(f"reflection_pad{space}d", real(*sizes), padding)

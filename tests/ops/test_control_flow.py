@@ -472,6 +472,25 @@ def test_torch_scan_is_taken_in() -> None:
     assert rows.shape == (3, 2)
 
 
+def test_torch_scan_returns_what_its_function_does() -> None:
+    from torch._higher_order_ops.scan import scan
+
+    def step(carry: Any, row: torch.Tensor) -> Any:
+        return {"sum": carry["sum"] + row}, (row * 2, [carry["sum"] * 3])
+
+    def f(x: torch.Tensor) -> Any:
+        return scan(step, {"sum": torch.zeros(2)}, x, reverse=True)
+
+    def only_carried(x: torch.Tensor) -> Any:
+        return scan(lambda c, row: ((c[0] + row, c[1] * 2), []), (torch.zeros(2), torch.ones(2)), x)
+
+    carry, (doubled, [sums]) = tintype.export(f, (X,)).module()(X)
+    expected_carry, (expected_doubled, [expected_sums]) = tintype.scan(step, {"sum": torch.zeros(2)}, X, reverse=True)
+    torch.testing.assert_close((carry, doubled, sums), (expected_carry, expected_doubled, expected_sums))
+    program = tintype.export(only_carried, (X,)).module()
+    torch.testing.assert_close(program(X), ((X.sum(0), torch.full((2,), 8.0)), []))
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_associative_scan(reverse: bool) -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> Any:

@@ -130,6 +130,8 @@ class Builder:
         """A call of an ONNX operator: its result, or a tuple of them."""
         if operation == "Constant":
             return self._constant_operator(kwargs)
+        if operation == "CastLike" and not isinstance(args[0], ir.Value):
+            return self.constant(args[0], args[1].dtype)  # at once: what float32 has of a number is not all of it
         schema = schema_of(operation, self.opset)
         if schema is None:
             raise LoweringError(f"opset {self.opset} has no operator {operation}")

@@ -196,7 +196,9 @@ def capture(
     if any(wanted):
         steps = Steps(recorder, without_results(module, count), len(carry), mapped, additional, wanted)
         results = with_gradient(recorder, results, steps.gradient(count), values, wanted, visible=count)
-    return tuple(results[:count])  # what comes after them is for gradients
+    # What comes after them is for gradients. torch's scan is given the next carry and the outputs as its function
+    # returns them.
+    return tree.unflatten(list(results[:count]), body.spec)
 
 
 def _may_be_none(rows: Sequence[FakeTensor]) -> bool:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+def worked_out(recorder: Recorder, call: Call) -> Any:
+    """The results of an operator, by its shape rule where it has one."""
+    rule = call.plan.rule
+    return infer(recorder, call) if rule is None else rule(*call.infos, **call.kwarg_infos)
+
+
 def infer(recorder: Recorder, call: Call) -> Any:
     """The results of an operator without a shape rule; NOT_HANDLED if its kernel has to be recorded."""
     operator = call.operator

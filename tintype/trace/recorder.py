@@ -38,7 +38,7 @@ from tintype.trace.answers import Answers
 from tintype.trace.calls import NOT_HANDLED, Call, NeedsRecordingError
 from tintype.trace.expected_failures import may_be_stretched, note_failure
 from tintype.trace.function_mode import SymbolicFunctionMode
-from tintype.trace.kernels import infer, take_any_layout
+from tintype.trace.kernels import infer, take_any_layout, worked_out
 from tintype.trace.modes import Modes
 from tintype.trace.number_methods import number_methods
 from tintype.trace.numbers import Numbers
@@ -426,7 +426,7 @@ class Recorder(Answers, TorchDispatchMode):
         if len(func._schema.returns) == len(written) and plan.aliases:
             return self._record_write(call, [value for value, _ in written])
         # returns something else besides (or instead of) what it writes to
-        results = None if plan.returns_nothing else infer(self, call)
+        results = None if plan.returns_nothing else worked_out(self, call)
         if type(results) is TensorInfo and results not in call.infos:
             return self._record_one(call, results)
         outcome = self._record_several(call, None if results is None else as_sequence(results), False)

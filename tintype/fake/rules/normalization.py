@@ -192,7 +192,7 @@ def batch_norm(
     return fresh_in_format_of(input, input.sizes)
 
 
-@rule("native_batch_norm")
+@rule("native_batch_norm", "_native_batch_norm_legit")
 def native_batch_norm(
     input: TensorInfo,
     weight: TensorInfo | None,
@@ -255,6 +255,35 @@ def native_batch_norm_without_statistics(
     eps: float,
 ) -> tuple[TensorInfo, ...]:
     return native_batch_norm(input, weight, bias, None, None, True, momentum, eps)
+
+
+@rule("_batch_norm_with_update")
+def batch_norm_with_update(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    running_mean: TensorInfo,
+    running_var: TensorInfo,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    """Besides what batch norm returns: memory that a GPU reserves for the gradient."""
+    results = native_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*results, _fresh((0,), torch.uint8, input.device))
+
+
+@rule("_batch_norm_with_update_functional")
+def batch_norm_with_update_functional(
+    input: TensorInfo,
+    weight: TensorInfo | None,
+    bias: TensorInfo | None,
+    running_mean: TensorInfo,
+    running_var: TensorInfo,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorInfo, ...]:
+    results = batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps)
+    return (*results, running_mean.fresh(), running_var.fresh())
 
 
 # --- softmax ---------------------------------------------------------------------------------------------

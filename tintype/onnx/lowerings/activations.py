@@ -49,6 +49,13 @@ def celu(op: Builder, tensor: Any, alpha: Any = 1.0) -> Any:
     return _parted(op, tensor, op.Mul(raised, alpha))
 
 
+@lowering(aten.hardtanh_backward.default)
+def hardtanh_backward(op: Builder, gradient: Any, tensor: Any, low: Any, high: Any) -> Any:
+    """Nothing flows back from the bounds themselves."""
+    beyond = op.Or(op.LessOrEqual(tensor, op.like(low, tensor)), op.GreaterOrEqual(tensor, op.like(high, tensor)))
+    return op.Where(beyond, op.constant(0.0, gradient.dtype), gradient)
+
+
 @lowering(aten.selu.default)
 def selu(op: Builder, tensor: Any) -> Any:
     return op.Selu(tensor) if _has_kernel(tensor) else elu(op, tensor, _SELU_SLOPE, _SELU_SCALE)

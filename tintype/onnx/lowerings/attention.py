@@ -10,7 +10,7 @@ import torch
 from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
 from tintype.onnx.libraries import ir
-from tintype.onnx.registry import lowering
+from tintype.onnx.registry import lowering, own_lowering
 
 aten = torch.ops.aten
 _INT64, _BOOL = ir.DataType.INT64, ir.DataType.BOOL
@@ -124,3 +124,22 @@ def attention_23(
     if rows in (None, 1) or columns == 1:  # the node wants rows and columns in full
         mask = op.Expand(mask, op.vector([op.size(query, 2), op.size(key, 2)]))
     return op.Mul(op.Attention(query, key, value, mask, scale=scale)[0], seen)
+
+
+@lowering(
+    aten._scaled_dot_product_flash_attention_for_cpu.default, aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_efficient_attention.default, aten._scaled_dot_product_cudnn_attention.default,
+)  # fmt: skip
+def fused_attention(op: Builder, *args: Any, **kwargs: Any) -> Any:
+    """What attention becomes on a device. Besides its result it gives what its gradient needs."""
+    schema = op.node.target._schema
+    if any(user.args[1] != 0 and user.users for user in op.node.users):
+        raise LoweringError("only the result itself has a form in ONNX")
+    given = {argument.name: value for argument, value in zip(schema.arguments, args)} | kwargs
+    whole = own_lowering(_ATTENTION, op.opset)
+    assert whole is not None
+    result = whole(
+        op, given["query"], given["key"], given["value"], given.get("attn_mask", given.get("attn_bias")),
+        given.get("dropout_p", 0.0), given.get("is_causal", False), scale=given.get("scale"),
+    )  # fmt: skip
+    return (result, *[None] * (len(schema.returns) - 1))

@@ -139,6 +139,16 @@ def gelu(op: Builder, operation: str, values: list[Any], attributes: dict[str, A
     return (x * 0.5 * (1.0 + (x * math.sqrt(0.5)).Erf())).value
 
 
+@form_of("LogSoftmax")
+def log_softmax(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
+    """The kernel passes over nan, and makes numbers of rows with infinite ones."""
+    if values[0].dtype is not DOUBLE:
+        return None
+    axes = [attributes.get("axis", -1)]
+    distance = op.Sub(values[0], op.ReduceMax(values[0], axes, keepdims=1))
+    return op.Sub(distance, op.Log(op.ReduceSum(op.Exp(distance), axes, keepdims=1)))
+
+
 @form_of("PRelu")
 def prelu(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
     tensor, slope = values

@@ -110,3 +110,17 @@ def topk(op: Builder, tensor: Any, k: Any, dim: int = -1, largest: bool = True, 
     if rank == 0:
         return tensor, op.constant(0, _INT64)
     return ordered(op, tensor, dim % rank, op.as_vector(k), largest)
+
+
+@lowering(aten.logsumexp.default)
+def logsumexp(op: Builder, tensor: Any, dimensions: Any, keepdim: bool = False) -> Any:
+    """With nan also where something else is infinite."""
+    rank = len(tensor.shape)
+    if rank == 0:
+        return tensor
+    given = [dimensions] if isinstance(dimensions, int) else list(dimensions)
+    axes = [axis % rank for axis in given] or list(range(rank))
+    result = op.ReduceLogSumExp(tensor, axes, keepdims=int(keepdim))
+    unknown = op.ReduceMax(op.cast(op.IsNaN(tensor), _INT32), axes, keepdims=int(keepdim))
+    is_unknown = op.Greater(unknown, op.constant(0, _INT32))  # of nothing, the maximum is below
+    return op.Where(is_unknown, op.constant(math.nan, tensor.dtype), result)

@@ -101,6 +101,19 @@ def take(op: Builder, tensor: Any, index: Any) -> Any:
     return op.Gather(op.Reshape(tensor, [-1]), op.cast(index, _INT64), axis=0)
 
 
+def _summed(op: Builder, rows: Any, inside: Any, width: Any, offsets: Any) -> Any:
+    """Each row added to its bag. Rows that belong to none are added to one behind them: what they are times 0 need
+    not be 0."""
+    count = op.Size(offsets)
+    belongs = op.cast(inside, _INT64)
+    bag = op.ReduceSum(op.Mul(belongs, op.Unsqueeze(op.Range(0, count, 1), [1])), [0], keepdims=0)
+    has_one = op.cast(op.ReduceSum(belongs, [0], keepdims=0), _BOOL)
+    zeros = op.Expand(op.constant(0.0, rows.dtype), op.vector([op.Add(count, 1), width]))
+    zeros.shape = ir.Shape([None, None])
+    made = index_add(op, zeros, 0, op.Where(has_one, bag, count), rows)
+    return op.Slice(made, [0], [-1], [0])
+
+
 @lowering(
     aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag.default,
     aten._embedding_bag_forward_only.default,
@@ -117,30 +130,34 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> Any:
-    """Rows of a table, summed by a product with the matrix that says which row belongs to which bag."""
+    """Rows of a table, added to the bags that a matrix says they belong to."""
     if any(user.args[1] != 0 and user.users for user in op.node.users):
         raise LoweringError("only the bags themselves have a form in ONNX")
     indices, offsets = op.cast(indices, _INT64), op.cast(offsets, _INT64)
     count = op.Size(indices)
-    ends = op.Concat(op.Slice(offsets, [1], [9223372036854775807], [0]), op.Reshape(count, [1]), axis=0)
+    last = op.Slice(offsets, [-1], [9223372036854775807], [0])
     if include_last_offset:
-        offsets, ends = op.Slice(offsets, [0], [-1], [0]), op.Slice(ends, [0], [-1], [0])
+        offsets = op.Slice(offsets, [0], [-1], [0])
+    ends = op.Concat(op.Slice(offsets, [1], [9223372036854775807], [0]), op.Reshape(count, [1]), axis=0)
     places = op.Unsqueeze(op.Range(0, count, 1), [0])
     inside = op.And(op.LessOrEqual(op.Unsqueeze(offsets, [1]), places), op.Less(places, op.Unsqueeze(ends, [1])))
-    if padding_idx is not None and padding_idx >= 0:
+    is_padded = padding_idx is not None and padding_idx >= 0
+    if is_padded:
         inside = op.And(inside, op.Unsqueeze(op.Not(op.Equal(indices, padding_idx)), [0]))
+    counted = inside
+    # the last bag goes on to the end, whatever its offset says, but for torch's faster kernel, which still counts so
+    if include_last_offset and mode != 2 and not is_padded and weight.dtype is not ir.DataType.DOUBLE:
+        inside = op.And(inside, op.Less(places, op.Unsqueeze(last, [1])))
     rows = op.Gather(weight, indices, axis=0)
     if per_sample_weights is not None:
         rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [1]))
-    shares = op.cast(inside, weight.dtype)
     if mode == 2:
         chosen = op.Where(op.Unsqueeze(inside, [2]), op.Unsqueeze(rows, [0]), op.constant(-math.inf, weight.dtype))
         bags = op.ReduceMax(chosen, [1], keepdims=0)
-        empty = op.Equal(op.ReduceSum(shares, [1], keepdims=1), op.constant(0.0, weight.dtype))
-        bags = op.Where(empty, op.constant(0.0, weight.dtype), bags)
-    else:
-        bags = op.MatMul(shares, rows)
-        if mode == 1:
-            number = op.Max(op.ReduceSum(shares, [1], keepdims=1), op.constant(1.0, weight.dtype))
-            bags = op.Div(bags, number)
+        full = op.ReduceMax(op.cast(inside, _INT64), [1], keepdims=1)
+        return op.Where(op.cast(full, _BOOL), bags, op.constant(0.0, weight.dtype)), None, None, None
+    bags = _summed(op, rows, inside, op.size(weight, 1), offsets)
+    if mode == 1:
+        number = op.ReduceSum(op.cast(counted, weight.dtype), [1], keepdims=1)
+        bags = op.Div(bags, op.Max(number, op.constant(1.0, weight.dtype)))
     return bags, None, None, None

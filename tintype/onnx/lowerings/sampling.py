@@ -1,4 +1,4 @@
-"""Images read at places between their pixels, and numbers at equal distances."""
+"""Images read at places between their pixels, numbers at equal distances, and windows over signals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.operator_facts import overloads_of
 from tintype.onnx import dtypes
 from tintype.onnx.builder import Builder
 from tintype.onnx.errors import LoweringError
@@ -81,3 +82,19 @@ def arange(op: Builder, *args: Any, **kwargs: Any) -> Any:
         return op.Range(*(op.cast(each, dtype) for each in (start, end, step)))
     between = ir.DataType.DOUBLE if dtype.is_floating_point() else _INT64
     return op.cast(op.Range(*(op.cast(each, between) for each in (start, end, step))), dtype)
+
+
+@lowering(
+    *overloads_of(
+        aten.hann_window, aten.hamming_window, aten.blackman_window, aten.bartlett_window, aten.kaiser_window
+    )
+)
+def window(op: Builder, length: Any, *shape: Any, **options: Any) -> Any:
+    """Torch's own numbers: ONNX's windows of the same names have other weights. The length is fixed; where it varies,
+    the program has a formula."""
+    if any(isinstance(each, ir.Value) for each in (length, *shape)):
+        raise LoweringError("the length of the window is only known when the program runs")
+    example = op.node.meta["val"]
+    dtype = dtypes.to_onnx(example.info.dtype)
+    made = op.node.target(length, *shape, dtype=example.info.dtype)
+    return op.constant(made.double().numpy(), dtype)
