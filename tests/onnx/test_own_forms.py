@@ -54,8 +54,21 @@ def test_sums_of_exponentials_of_nothing(dtype: torch.dtype) -> None:
     compared(sums, (rows,), (empty,), tolerance=2e-2, dynamic_shapes=({0: tintype.Dim("rows", min=0)},))
 
 
-def test_angles_in_double_precision() -> None:
-    unverified(lambda x: (x.rad2deg(), x.deg2rad()), torch.randn(20).double(), tolerance=1e-14)
+def test_numbers_in_double_precision() -> None:
+    """What Python has of a number is used, not what float32 has of it."""
+
+    def numbers(x: torch.Tensor) -> Any:
+        return (
+            x.rad2deg(), x.deg2rad(), 1.7**x, x.quantile(0.3), torch.linspace(0.1, 0.7, 5, dtype=torch.float64),
+            torch.logspace(0.1, 0.7, 5, 1.7, dtype=torch.float64),
+        )  # fmt: skip
+
+    unverified(numbers, torch.randn(20).double(), tolerance=1e-14)
+
+
+def test_the_inverse_of_the_error_function_in_its_tail() -> None:
+    inside = [0.0, 0.5, 0.996, 0.997, 0.99999, 1 - 1e-12, 1 - 2**-53, -0.997, -(1 - 1e-10)]
+    unverified(torch.special.erfinv, torch.tensor([*inside, 1.0, -1.0, 1.5, nan]).double(), tolerance=1e-14)
 
 
 def test_nothing_flows_back_from_the_bounds_of_a_hardtanh() -> None:
@@ -103,11 +116,17 @@ def test_statistics_in_half_precision(dtype: torch.dtype, training: bool) -> Non
 
     def statistics(x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> Any:
         mean, variance = mean.clone(), variance.clone()
-        return aten._native_batch_norm_legit(x, weight, weight, mean, variance, training, 0.1, 1e-5)
+        _, *saved = aten._native_batch_norm_legit(x, weight, weight, mean, variance, training, 0.1, 1e-5)
+        return *saved, mean, variance
 
-    for kept in (dtype, torch.float32):
+    def updated(*tensors: torch.Tensor) -> Any:
+        return aten._batch_norm_with_update_functional(*tensors, 0.1, 1e-5)[1:]
+
+    for kept, tolerance in ((dtype, 4e-2), (torch.float32, 1e-5)):
         ones = torch.ones(3, dtype=kept)
-        unverified(statistics, torch.randn(2, 3, 4).to(dtype), ones, ones, ones, tolerance=4e-2)
+        unverified(statistics, torch.randn(2, 3, 4).to(dtype), ones, ones, ones, tolerance=tolerance)
+        given = (torch.randn(2, 3, 4).to(dtype), ones, ones, ones, ones)
+        unverified(updated, *given, tolerance=tolerance)
 
 
 def test_small_numbers_stay_when_everything_is_optimized() -> None:

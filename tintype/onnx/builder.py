@@ -130,8 +130,10 @@ class Builder:
         """A call of an ONNX operator: its result, or a tuple of them."""
         if operation == "Constant":
             return self._constant_operator(kwargs)
-        if operation == "CastLike" and not isinstance(args[0], ir.Value):
-            return self.constant(args[0], args[1].dtype)  # at once: what float32 has of a number is not all of it
+        if operation in ("Cast", "CastLike") and isinstance(args[0], (bool, int, float)):
+            wanted = DataType(int(kwargs["to"])) if operation == "Cast" else getattr(args[1], "dtype", None)
+            if wanted is not None:
+                return self.constant(args[0], wanted)  # at once: what float32 has of a number is not all of it
         schema = schema_of(operation, self.opset)
         if schema is None:
             raise LoweringError(f"opset {self.opset} has no operator {operation}")

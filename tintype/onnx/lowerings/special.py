@@ -9,6 +9,8 @@ import torch
 
 from tintype.onnx.builder import Builder
 from tintype.onnx.libraries import ir
+from tintype.onnx.lowerings.approximations import scaled_erfc
+from tintype.onnx.lowerings.formulas import Formula
 from tintype.onnx.registry import lowering
 
 aten = torch.ops.aten
@@ -144,10 +146,22 @@ def erfinv(op: Builder, tensor: Any) -> Any:
         slope = op.Mul(op.Exp(op.Neg(op.Mul(value, value))), _number(op, 2 / math.sqrt(math.pi), x))
         better = op.Sub(value, op.Div(error, slope))
         value = op.Where(near, better, value)
+    if x.dtype is ir.DataType.DOUBLE:
+        value = op.Where(near, value, _in_the_tail(op, value, x))
     edge = op.Equal(op.Abs(x), one)
     value = op.Where(edge, op.Mul(op.Sign(x), _number(op, math.inf, x)), value)
     outside = op.Greater(op.Abs(x), one)
     return op.cast(op.Where(outside, _number(op, math.nan, x), value), tensor.dtype)
+
+
+def _in_the_tail(op: Builder, value: Any, x: Any) -> Any:
+    """The inverse where what is left of 1 says more than the number: by its logarithm, which is nearly a parabola."""
+    size = Formula(op, value).Abs()
+    wanted = (1.0 - Formula(op, x).Abs()).Log()
+    for _ in range(3):
+        scaled = scaled_erfc(size)
+        size = size + (scaled.Log() - size * size - wanted) * scaled * (math.sqrt(math.pi) / 2)
+    return op.Mul(op.Sign(x), size.value)
 
 
 _NEAR = (

@@ -13,6 +13,7 @@ import torch
 from tintype.onnx.builder import Builder
 from tintype.onnx.custom import call_translation
 from tintype.onnx.errors import LoweringError
+from tintype.onnx.lowerings.normalization import native_batch_norm_functional
 from tintype.onnx.lowerings.random_numbers import rrelu_with_noise
 from tintype.onnx.registry import lowering
 from tintype.ops.auto_functionalized import written_names
@@ -20,69 +21,18 @@ from tintype.ops.auto_functionalized import written_names
 aten = torch.ops.aten
 
 
-def _batch_norm(
-    op: Builder,
-    tensor: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    """Normalized by what the batch is like; the running statistics move towards that."""
-    rank = len(tensor.shape)
-    axes = [each for each in range(rank) if each != 1]
-    shape = [1, -1, *([1] * (rank - 2))]
-    dtype = tensor.dtype
-    if not training:
-        mean, variance = running_mean, running_var
-        new_mean, new_var = running_mean, running_var
-    else:
-        count = op.Div(op.cast(op.Size(tensor), dtype), op.cast(op.size(tensor, 1), dtype))
-        mean = op.ReduceMean(tensor, axes, keepdims=0)
-        centered = op.Sub(tensor, op.Reshape(mean, shape))
-        variance = op.ReduceMean(op.Mul(centered, centered), axes, keepdims=0)
-        unbiased = op.Div(op.Mul(variance, count), op.Sub(count, op.constant(1, dtype)))
-        new_mean = _moved(op, running_mean, mean, momentum)
-        new_var = _moved(op, running_var, unbiased, momentum)
-    inverse = op.Reciprocal(op.Sqrt(op.Add(op.like(variance, tensor), op.constant(eps, dtype))))
-    result = op.Mul(op.Sub(tensor, op.Reshape(op.like(mean, tensor), shape)), op.Reshape(inverse, shape))
-    if weight is not None:
-        result = op.Mul(result, op.Reshape(op.like(weight, tensor), shape))
-    if bias is not None:
-        result = op.Add(result, op.Reshape(op.like(bias, tensor), shape))
-    nothing = op.constant([], dtype)
-    saved = (mean, inverse) if training else (nothing, nothing)
-    return result, *saved, new_mean, new_var
-
-
-def _moved(op: Builder, running: Any, now: Any, momentum: float) -> Any:
-    kept = op.Mul(running, op.constant(1 - momentum, running.dtype))
-    return op.Add(kept, op.Mul(op.like(now, running), op.constant(momentum, running.dtype)))
-
-
-def _batch_norm_with_update(
-    op: Builder,
-    tensor: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    momentum: float,
-    eps: float,
-) -> Any:
-    result, mean, inverse, new_mean, new_var = _batch_norm(
-        op, tensor, weight, bias, running_mean, running_var, True, momentum, eps
-    )
+def _batch_norm_with_update(op: Builder, *values: Any) -> Any:
+    """Besides what batch norm gives: memory that a GPU reserves for the gradient."""
+    result, mean, inverse, new_mean, new_variance = native_batch_norm_functional(op, *values[:5], True, *values[5:])
     reserve = op.constant([], op.program.dtype_of(op.node.meta["val"][3]))
-    return result, mean, inverse, reserve, new_mean, new_var
+    return result, mean, inverse, reserve, new_mean, new_variance
 
+
+lowering(aten._batch_norm_with_update_functional.default)(_batch_norm_with_update)
 
 _FORMS = {
     aten.rrelu_with_noise.default: rrelu_with_noise,
-    aten._native_batch_norm_legit.default: _batch_norm,
+    aten._native_batch_norm_legit.default: native_batch_norm_functional,
     aten._batch_norm_with_update.default: _batch_norm_with_update,
 }
 
