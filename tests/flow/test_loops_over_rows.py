@@ -210,3 +210,33 @@ def test_modules_that_are_called_behind_a_loop_keep_no_list_of_its_alive(strict:
     for rows in (1, 3, 6):
         x = torch.randn(rows, 3)
         assert torch.allclose(module(x), model(x), atol=1e-6)
+
+
+class Cells(torch.nn.Module):
+    """Its steps call modules of torch's, and append to a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTMCell(3, 3)
+        self.gru = torch.nn.GRUCell(3, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        hidden = torch.zeros(1, 3)
+        state, outputs, others = (torch.zeros(1, 3), torch.zeros(1, 3)), [], []
+        for row in x:
+            state = self.lstm(row[None], state)
+            if state[0].sum() > 0:
+                hidden = self.gru(row[None], hidden)
+            outputs.append(state[0])
+            others.append(hidden)
+        return torch.cat(outputs), torch.cat(others), state
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_list_grows_in_steps_that_call_modules(strict: bool) -> None:
+    model = Cells()
+    sizes = {"x": {0: tintype.Dim("rows", min=1)}}
+    module = tintype.export(model, (torch.randn(3, 3),), dynamic_shapes=sizes, strict=strict).module()
+    for rows in (1, 2, 7):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(module(x), model(x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from tintype.flow.ends import (
     number_of,
     refuse,
 )
-from tintype.flow.iterators import LostIterator, NotCopiedError, copied_iterator, progress_of
+from tintype.flow.frames import copied_frame, drop_above, let_go
+from tintype.flow.iterators import LostIterator, progress_of
 from tintype.flow.journal import Notes
 from tintype.flow.merging import ABSENT, PARTS, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.flow.modes import Modes, ModesAt, joined
@@ -183,28 +184,6 @@ class Arm:
         return location_of(self.original, index)
 
 
-def copied_frame(frame: Frame) -> Frame:
-    """A frame for an arm or a step; iterators of loops around are its own."""
-    arm = frame.copy()
-    arm.finish = None
-    arm.missing = None if frame.missing is None else dict(frame.missing)
-    for position, value in enumerate(arm.stack):
-        if hasattr(type(value), "__next__"):
-            try:
-                arm.stack[position] = copied_iterator(value)
-            except NotCopiedError:
-                continue
-    return arm
-
-
-def drop_above(frame: Frame, labels: Iterable[int]) -> None:
-    """Let a frame that stands at one of several operations have the stack that is needed there: one that has left a
-    loop may come from where others are in it still."""
-    height = flow_of(frame.code).height_at(labels)
-    if height is not None:
-        del frame.stack[height:]
-
-
 def leaves_of(value: Any) -> list[Any]:
     """Tensors and numbers in the containers that can be merged."""
     if type(value) is TensorRows and value.tensor is not None:
@@ -338,7 +317,10 @@ class Branch:
         except TintypeError as error:
             raise Refused(error) from error
         self.policy.became("cond", self.location)
-        return self.build(results)
+        end = self.build(results)
+        for arm in arms:
+            let_go(arm.frame)
+        return end
 
     def _without(self, raised: ArmRaisedError, arms: Sequence[Arm]) -> End:
         """Go on with the other arm than one that raises, which the program asserts not to be taken."""

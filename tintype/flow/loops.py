@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.errors import BranchMismatchError, CaptureError, TintypeError
-from tintype.flow.branches import Branch, Choice, Leave, Start, copied_frame, recording, write_merged
+from tintype.flow.branches import Branch, Choice, Leave, Start, recording, write_merged
 from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
 from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
+from tintype.flow.frames import copied_frame, let_go
 from tintype.flow.journal import Notes
 from tintype.flow.loop_exits import LoopExits
 from tintype.flow.memory import Memory
@@ -209,6 +210,14 @@ class RecordedLoop:
     ) -> tuple[End, list[Any]]:
         """Run the body once; gives where it ended, and the values for the next step."""
         step = copied_frame(self.frame)
+        try:
+            return self._run_step(step, carried, start, stops)
+        finally:
+            let_go(step)
+
+    def _run_step(
+        self, step: Frame, carried: list[Any], start: int | None, stops: frozenset[int] | None
+    ) -> tuple[End, list[Any]]:
         step.result = NULL
         values = self._together(carried, step)
         self._note_entered()
