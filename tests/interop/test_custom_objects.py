@@ -132,6 +132,11 @@ class Queueing(nn.Module):
         return self.queue.pop() + 1, self.queue.size()
 
 
+class Popping(Queueing):
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
 def saved(program: tintype.ExportedProgram, folder: Path):
     tintype.save(program, folder / "program.tt")
     return tintype.load(folder / "program.tt")
@@ -208,3 +213,30 @@ def test_methods_that_nobody_described_are_refused(classes):
     foo = classes._Foo(1, 2)
     with pytest.raises(tintype.UnsupportedOperatorError, match=r"has no method info\(\)"):
         tintype.export(lambda x: x * foo.info(), (torch.ones(2),))
+
+
+def test_compiled_functions_call_objects(classes):
+    """Methods change the object itself, as in eager mode; another object in its place is seen."""
+    x = torch.randn(2, 3)
+    model, eager = Popping(classes._TensorQueue(torch.zeros(1))), Popping(classes._TensorQueue(torch.zeros(1)))
+    compiled = tintype.aot.module(model)
+    for _ in range(3):
+        assert_same(compiled(x), eager(x))
+    assert model.queue.size() == eager.queue.size() == 3
+    model.queue = classes._TensorQueue(torch.zeros(1))
+    assert_same(compiled(x), x.sin() + 1)
+    given = tintype.aot.module(AddingGiven())
+    for numbers in ((1, 2), (3, 4)):
+        foo = classes._Foo(*numbers)
+        assert_same(given(foo, x), AddingGiven()(foo, x))
+
+
+def test_compiled_functions_of_packed_weights():
+    layers = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+    model = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear}, dtype=torch.qint8)
+    compiled = tintype.aot.module(model)
+    for x in (torch.randn(3, 4), torch.randn(3, 4), torch.randn(1, 4)):
+        assert_same(compiled(x), model(x))
+    model[0].set_weight_bias(torch.quantize_per_tensor(torch.ones(5, 4), 0.1, 0, torch.qint8), torch.zeros(5))
+    x = torch.randn(3, 4)
+    assert_same(compiled(x), model(x))

@@ -202,6 +202,14 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "coo weights": (lambda: Weights(torch.sparse_coo), lambda n: (dense(3, 5, seed=n),)),
     "csr weights": (lambda: Weights(torch.sparse_csr), lambda n: (dense(3, 5, seed=n),)),
     "written weights": (Scaling, lambda n: (dense(5, 3, seed=n),)),
+    "diagonals": (
+        lambda d, o: torch.sparse.spdiags(d, o, (4, 5)),
+        lambda n: (dense(3, 6, seed=n), torch.tensor([n, -2, n - 1])),
+    ),
+    "diagonals as csr": (
+        lambda d: torch.sparse.spdiags(d, torch.tensor([-1, 1]), (4, 5), torch.sparse_csr),
+        lambda n: (dense(2, 4, seed=n),),
+    ),
     "in between": (lambda x: torch.sparse.mm(x.relu().to_sparse(), x.t()).sum(0), lambda n: (dense(4, 5, seed=n),)),
 }
 
@@ -429,6 +437,36 @@ def test_operators_that_are_not_known_are_refused(function: Any, make: Any, name
 def test_aot_refuses_sparse_arguments() -> None:
     with pytest.raises(tintype.UnsupportedInputError, match="sparse"):
         tintype.aot.function(lambda tensor: tensor.to_dense() * 2)(coo())
+
+
+def blocks() -> torch.Tensor:
+    return matrix(4, 6).to_sparse_bsr((2, 2))  # MKL multiplies square ones alone
+
+
+@pytest.mark.parametrize("make", [coo, csr, csc, blocks])
+def test_products_lie_in_memory_as_in_eager_mode(make: Any) -> None:
+    """So what may be a view of them is one."""
+    weight = make()
+    wide = weight.shape[1]
+    programs: list[tuple[Any, tuple[torch.Tensor, ...]]] = [
+        (lambda x: x @ weight.t(), (dense(3, wide),)),
+        (lambda x: nn.functional.linear(x, weight), (dense(3, wide),)),
+        (lambda x: weight @ x.t(), (dense(3, wide),)),
+        (lambda b, x: torch.addmm(b.t(), weight, x), (dense(3, 4), dense(wide, 3))),
+    ]
+    if weight.layout is not torch.sparse_bsr:  # eager mode has no kernel for blocks from the right
+        programs.append((lambda x: x @ weight, (dense(3, 4),)))
+    for function, args in programs:
+        got = tintype.export(function, args).module()(*args)
+        assert got.stride() == function(*args).stride()
+
+
+def test_diagonals_that_are_there_twice_are_refused() -> None:
+    module = tintype.export(
+        lambda d, o: torch.sparse.spdiags(d, o, (3, 3)).to_dense(), (dense(2, 3), torch.tensor([0, 1]))
+    ).module()
+    with pytest.raises(tintype.RuntimeAssertionError, match="duplicate"):
+        module(dense(2, 3), torch.tensor([1, 1]))
 
 
 # --- other captures --------------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ class FunctionRecorder(JointRecorder):
     def asks_for_gradients(self, tensors: Sequence[Any]) -> None:
         """The function computes gradients itself: hooks of what it was given would be called, and be part of it."""
         for tensor in () if self.in_backward else tensors:
-            if isinstance(tensor, torch.Tensor):
+            # what a transform of torch.func has made of a tensor has no hooks of its own
+            if isinstance(tensor, torch.Tensor) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
                 self.observer.asked_for_hooks(self, tensor)
 
     def note_geometry_change(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:

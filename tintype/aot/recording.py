@@ -240,7 +240,9 @@ def _state(captured: CapturedGraph, inputs: list[Node]) -> list[tuple[InputSpec,
     return [(spec, node) for spec, node in pairs if spec.kind is not InputKind.USER_INPUT]
 
 
-def _state_source(capture: FunctionCapture, spec: InputSpec, node: Node) -> str | torch.Tensor:
+def _state_source(capture: FunctionCapture, spec: InputSpec, node: Node) -> str | torch.Tensor | torch.ScriptObject:
+    if spec.kind is InputKind.CUSTOM_OBJ:
+        return capture.constants[str(spec.target)]
     is_state = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.target not in capture.found_elsewhere
     return str(spec.target) if is_state else capture.state_tensors[node]
 

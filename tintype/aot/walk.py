@@ -148,8 +148,9 @@ class Walk:
 
     def _read_all(self, table: Mapping[str, Any], *, private: bool = True) -> None:
         for name, value in list(table.items()):
-            # what gives something else each time counts only if the code names it
-            if (private or not name.startswith("_")) and not _is_consumed(value):
+            # what gives something else each time counts only if the code names it; torch hides packed weights
+            counts = private or not name.startswith("_") or isinstance(value, torch.ScriptObject)
+            if counts and not _is_consumed(value):
                 self._note(table, name)
 
     def _open_attributes(self, value: Any, *, whole: bool = False) -> None:

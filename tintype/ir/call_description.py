@@ -181,9 +181,12 @@ def offsets_of(leaves: Sequence[Any]) -> Offsets:
 _state_facts = fact_reader("dtype", "sizes", "strides", "requires_grad", "is_leaf", "device")
 
 
-def state_key(state: Sequence[torch.Tensor | None]) -> list[Any]:
-    """What graphs depend on of the tensors that a function finds in a module or elsewhere."""
-    return [None if tensor is None else _state_facts(tensor) for tensor in state]
+def state_key(state: Sequence[Any]) -> list[Any]:
+    """What graphs depend on of the tensors and TorchBind objects that a function finds in a module or elsewhere."""
+    try:
+        return [None if tensor is None else _state_facts(tensor) for tensor in state]
+    except AttributeError:
+        return [_state_facts(value) if isinstance(value, torch.Tensor) else id(value) for value in state]
 
 
 # --- the thread ------------------------------------------------------------------------------------------

@@ -282,6 +282,21 @@ def _empty_with_dims(
     return coo(indices, torch.zeros((0, *size[sparse_dim:]), dtype=dtype, device=device), size, coalesced=True)
 
 
+@makes_sparse(aten._spdiags.default)
+def _of_diagonals(diagonals: Any, offsets: Any, shape: Any, layout: torch.layout | None = None) -> Any:
+    """Rows of a matrix as diagonals: a value stays in its column, if the diagonal has a place there."""
+    rows = diagonals if diagonals.dim() == 2 else diagonals.unsqueeze(0)
+    offsets = offsets.reshape(-1, 1)
+    torch._check(offsets.shape[0] == rows.shape[0])
+    torch._assert_async((offsets == offsets.t()).sum() == offsets.shape[0], "Offset tensor contains duplicate values")
+    columns = torch.arange(rows.shape[1], device=rows.device)
+    lines = columns - offsets
+    there = (lines >= 0) & (lines < shape[0]) & (columns < shape[1])
+    diagonal, column = there.nonzero().unbind(1)
+    found = coo(torch.stack([lines[diagonal, column], column]), rows[diagonal, column], shape)
+    return found if layout in (None, torch.sparse_coo) else to_layout(found, layout=layout)
+
+
 @makes_sparse(aten._sparse_compressed_tensor_unsafe.default, aten.sparse_compressed_tensor.comp_plain_value_size)
 def compressed_of(
     compressed: Any, plain: Any, values: Any, size: Any, *, dtype: Any = None, layout: Any = None, **options: Any

@@ -19,7 +19,9 @@ aten = torch.ops.aten
 def mm(left: Any, right: Any) -> Any:
     """A product of matrices, one of which is sparse at least."""
     if not isinstance(left, SparseTensor):
-        return mm(transposed(right, 0, 1), left.t()).t()
+        found = mm(transposed(right, 0, 1), left.t()).t()
+        # the kernels of compressed layouts write rows, that of coordinates writes columns
+        return found if right.layout is torch.sparse_coo else found.clone(memory_format=torch.contiguous_format)
     if left.dim() != 2 or right.dim() != 2:
         return NotImplemented
     torch._check(left.shape[1] == right.shape[0])
@@ -59,7 +61,8 @@ def _sparse_by_sparse(left: Any, right: Any) -> Any:
 def _addmm(bias: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if isinstance(bias, SparseTensor):
         return NotImplemented
-    return _added(bias, mm(left, right), beta, alpha)
+    found = _added(bias, mm(left, right), beta, alpha)
+    return found if found is NotImplemented else found.contiguous()  # however the bias lies in memory
 
 
 def _added(bias: Any, product: Any, beta: Any, alpha: Any) -> Any:
