@@ -833,3 +833,37 @@ def test_a_tree_with_control_flow_is_exported_again(model: Any, strict: bool, co
         torch.testing.assert_close(again.module()(given), expected)
         torch.testing.assert_close(tree(given), expected)
         torch.testing.assert_close(tintype.unflatten(again)(given), expected)
+
+
+class Splitting(nn.Module):
+    """Takes and returns more than is needed."""
+
+    def forward(self, x: torch.Tensor, values: torch.Tensor, indices: torch.Tensor) -> Any:
+        first, second = (x + values).topk(2)
+        return first, (indices, second)
+
+
+class Wasteful(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Splitting()
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.inner(x, *y.topk(3))[0]
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_dead_code_is_taken_out_before(decomposed: bool) -> None:
+    """A module with a preserved signature gets, and gives, None where the graph has a value no more."""
+    args = (torch.randn(3), torch.randn(5))
+    program = tintype.export(Wasteful(), args, preserve_module_call_signature=("inner",))
+    if decomposed:
+        program = program.run_decompositions()
+    program.graph.eliminate_dead_code()
+    module = tintype.unflatten(program)
+    torch.testing.assert_close(module(*args), Wasteful()(*args))
+    first, (indices, second) = module.inner(args[0], torch.ones(3), None)
+    assert indices is None and second is None
+    torch.testing.assert_close(first, (args[0] + 1).topk(2).values)
+    module.inner = Splitting()
+    torch.testing.assert_close(module(*args), Wasteful()(*args))

@@ -201,7 +201,7 @@ class CompiledFunction:
                     return entry, state
         return self._add(key, leaves, spec, labels)
 
-    def _state_of(self, recording: RecordedFunction) -> list[torch.Tensor]:
+    def _state_of(self, recording: RecordedFunction) -> list[Any]:
         return [self._state.get(source) if isinstance(source, str) else source for source in recording.state]
 
     def _add(

@@ -60,8 +60,8 @@ class RecordedFunction:
     """A function as a joint graph: inputs, then tangents, to new values of inputs, results, views and gradients."""
 
     captured: CapturedGraph
-    # the graph's inputs before the caller's: a path in the module, or a tensor that was found elsewhere
-    state: list[str | torch.Tensor]
+    # the graph's inputs before the caller's: a path in the module, or a tensor or object that was found elsewhere
+    state: list[str | torch.Tensor | torch.ScriptObject]
     writes: list[InputWrite]
     geometry_changes: list[GeometryChange]
     # positions of inputs that lose their history before they are written to, and in the end

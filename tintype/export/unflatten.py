@@ -223,11 +223,11 @@ class Unflattening:
             scope.add_input(value)
 
     def _open_argument(self, scope: Scope, position: int, argument: ArgumentSpec) -> None:
-        value = None if isinstance(argument, ConstantArgument) else self.flat_names[argument.name]
-        if value is not None and value not in scope.values:
+        value = self._value_of(argument)
+        if isinstance(value, Node) and value not in scope.values:
             scope.add_input(value)
             return
-        # a value that the program was specialised on, or one that is there already
+        # a value that the program was specialised on, one that is there already, or one that nobody needs
         name = scope.graph._graph_namespace.create_name(f"argument_{position}", None)
         meta = NodeMeta({"val": getattr(argument, "value", None)})
         scope.last_input = add_placeholder(scope.graph, name, meta, after=scope.last_input or scope.graph._root)
@@ -271,20 +271,27 @@ class Unflattening:
         graph = scope.parent.graph
         leaves = []
         for argument in scope.signature.inputs:
-            value = argument.value if isinstance(argument, ConstantArgument) else self.flat_names[argument.name]
+            value = self._value_of(argument)
             leaves.append(self.get(value, scope.parent) if isinstance(value, Node) else value)
         positional, named = _per_child(scope.signature.in_spec, leaves)
         args = tuple(_argument(graph, *child) for child in _per_child(*positional))
         values = [_argument(graph, *child) for child in _per_child(*named)]
         return args, dict(zip(named[0].context, values, strict=True))
 
+    def _value_of(self, argument: ArgumentSpec) -> Any:
+        """The node of the flat graph that an argument or result of a call is, or the constant. What nobody needs may
+        have been taken out of the graph (``program.graph.eliminate_dead_code()``): None stands for it."""
+        if isinstance(argument, ConstantArgument):
+            return argument.value
+        return self.flat_names.get(argument.name)
+
     def _results(self, scope: Scope, name: str) -> None:
         """Take the result of a call apart as the original model returns it."""
         assert scope.parent is not None and scope.signature is not None and scope.call is not None
         results: dict[Node, int] = {}
         for position, argument in enumerate(scope.signature.outputs):
-            if not isinstance(argument, ConstantArgument):
-                value = self.flat_names[argument.name]
+            value = self._value_of(argument)
+            if isinstance(value, Node):
                 self.get(value, scope)
                 if self._lies_in(value, scope):
                     results.setdefault(value, position)
@@ -371,11 +378,8 @@ class Unflattening:
         """Give a graph its output, now that it is known which of its values are used outside."""
         graph = scope.graph
         if scope.signature is not None:
-            by_name = self.flat_names
-            results: Any = tuple(
-                argument.value if isinstance(argument, ConstantArgument) else scope.values[by_name[argument.name]]
-                for argument in scope.signature.outputs
-            )
+            outputs = [self._value_of(argument) for argument in scope.signature.outputs]
+            results: Any = tuple(scope.values[value] if isinstance(value, Node) else value for value in outputs)
         elif len(scope.outputs) == 1:
             ((value, item),) = scope.outputs.items()
             results = scope.values[value]
