@@ -799,6 +799,20 @@ def test_torchs_own_parts_that_want_plain_numbers() -> None:
         tintype.export_joint(of_sizes, (x,), dynamic_shapes=({2: tintype.Dim("n", min=2)},))
 
 
+def test_torchs_own_parts_that_read_data() -> None:
+    """In a graph with gradients the operator is taken apart; an exported program has it whole."""
+
+    def cut(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+        return torch.tensor_split(x, where)[0].sum()
+
+    args = (torch.ones(6, requires_grad=True), torch.tensor([2, 4]))
+    for way in (tintype.export_joint, lambda function, args: tintype.aot.function(function)(*args)):
+        with pytest.raises(errors.DataDependentError, match="reads the data of a tensor") as caught:
+            way(cut, args)
+        assert_located(caught.value, cut, "torch.tensor_split")
+    assert tintype.export(cut, args).module()(*args) == 2
+
+
 def test_a_branch_on_a_number_names_the_line_that_asked_for_it() -> None:
     def function(value: torch.Tensor) -> torch.Tensor:
         count = int(value.sum())

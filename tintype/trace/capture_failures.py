@@ -21,6 +21,8 @@ _SYMBOLIC_NUMBER = re.compile(r"\bSym(Int|Float|Bool)\b")
 _PLAIN_NUMBER_WANTED = re.compile(
     "Unable to cast Python instance of type <class 'torch.Sym|expected to contain only concrete integers"
 )
+# what C++ says when it reads the elements of a tensor that has none
+_DATA_WANTED = re.compile("its data is not allocated yet")
 _CALL = torch.nn.Module._call_impl.__code__
 
 
@@ -44,7 +46,15 @@ def explained(error: Exception) -> CaptureError | None:
             remedy="fix the number with int(...), or do this part outside of what is captured; tintype.export "
             "captures many operators whole that a joint graph takes apart",
         )
-    elif _asked_for_length(error):
+    if isinstance(error, RuntimeError) and _DATA_WANTED.search(str(error)) is not None:
+        return DataDependentError(
+            "an operator of torch's that consists of others reads the data of a tensor, which is only known when the "
+            "program runs",
+            location=location_in(error),
+            remedy="give it numbers instead of a tensor; tintype.export captures many operators whole that a joint "
+            "graph takes apart",
+        )
+    if _asked_for_length(error):
         fact = "the program makes a tensor from tensors in a list in a way that takes their data"
         remedy = "use torch.stack(...) or torch.tensor(...)"
     elif (script := _called_script(error)) is not None:
