@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import types
 
@@ -185,7 +186,40 @@ def of_other_kinds(x):
     return y * x
 
 
-APART = [Optional, grows_in_one_arm, collects_some, sets_one_attribute, inside_of_a_branch, in_steps, of_other_kinds]
+def in_an_endless_loop(x):
+    while True:
+        factor = None
+        if x.sum() > 10:
+            factor = 0.5
+        if factor is None:
+            break
+        x = x * factor
+    return x
+
+
+def calls_what_it_found(x):
+    functions, values = [], collections.deque(maxlen=2)
+    if x.sum() > 3:
+        functions.append(lambda value: value * 2)
+    for function in functions:
+        x = function(x)
+    for value in x.unbind():
+        if value > 0:
+            values.append(value)
+    return torch.stack(list(values)).sum() if values else x.sum()
+
+
+APART = [
+    in_an_endless_loop,
+    calls_what_it_found,
+    Optional,
+    grows_in_one_arm,
+    collects_some,
+    sets_one_attribute,
+    inside_of_a_branch,
+    in_steps,
+    of_other_kinds,
+]
 
 
 @pytest.mark.parametrize("way", ["plain", "strict", "training", "decomposed"])

@@ -175,7 +175,8 @@ class Arm:
         after = self.notes.after
         frames = [frame for frame in (self.original, getattr(self, "frame", None)) if frame is not None]
         stores = [store for frame in frames for store in (frame.locals, frame.stack)]
-        return [*stores, after, *after.values(), *self.notes.holders()]
+        watched = [] if self.notes.watched is None else self.notes.watched.holders()
+        return [*stores, after, *after.values(), *self.notes.holders(), *watched]
 
     @property
     def location(self) -> Location:
@@ -216,6 +217,7 @@ class Branch:
         self.location = location_of(frame)
         self.arms: list[Arm] = []
         self.key: BranchKey = (frame.code, frame.pc, frame.depth)
+        self.around: tuple[Any, int] | None = None  # the loop that is unrolled: code and header
         self.may_go_apart = False  # where values can't be merged
 
     def run_in_program(self, join: int | None) -> End:
@@ -237,7 +239,7 @@ class Branch:
         """Run both arms as far as they go; one may come to an end that only the branch around this one knows."""
         self.policy.steps.append((self.frame.code, self.frame.depth))
         try:
-            with self.policy.following_twice(True, self.location, _MOST_APART):
+            with self.policy.following_twice(True, self.location, _MOST_APART, self.around):
                 return self._run_to(frozenset())
         finally:
             self.policy.steps.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -74,7 +75,7 @@ def in_words(value: Any) -> str:
         return describe_value(value) if type(value) is FakeTensor else "a tensor of the model"
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
-    if isinstance(value, (list, tuple, dict, set)):
+    if isinstance(value, (list, tuple, dict, set, deque)):
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, SYMBOLIC):
         return f"{KINDS[type(value)]} {value}"
@@ -248,7 +249,7 @@ class Merger:
                 raise NotMergedError(first, second, remedy)
             parts = {key: self.merge(first[key], second[key]) for key in first}
             return lambda results: {key: part(results) for key, part in parts.items()}
-        if not isinstance(first, list):
+        if not isinstance(first, (list, deque)):
             if first == second:
                 return lambda results: first
             raise NotMergedError(first, second)

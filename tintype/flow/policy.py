@@ -145,6 +145,7 @@ class FlowPolicy(TorchPolicy):
         join = flow.join_of(frame.pc)
         if around is not None and join not in around.body:
             raise NeedsLoop(frame.code, around.header)
+        branch.around = None if around is None else (frame.code, around.header)
         return outcome_of(self, frame, branch.run_in_program(join))
 
     @contextmanager
@@ -200,7 +201,9 @@ class FlowPolicy(TorchPolicy):
         return torch.sym_not(truth)
 
     @contextmanager
-    def following_twice(self, is_shared: bool, location: Location, most: int | None = None) -> Iterator[None]:
+    def following_twice(
+        self, is_shared: bool, location: Location, most: int | None = None, loop: Any = None
+    ) -> Iterator[None]:
         """Within it, both arms of a branch are captured with what follows them, if ``is_shared``; branches that do so
         one after the other double each time, up to a limit."""
         if not is_shared:
@@ -209,6 +212,8 @@ class FlowPolicy(TorchPolicy):
         is_outermost = self._twice is None
         self._twice = (self._twice or 0) + 1
         most = most or _MOST_TWICE
+        if self._twice > most and loop is not None:
+            raise NeedsLoop(*loop)
         if self._twice > most:
             raise refuse(
                 "branches on data that may return from inside of another branch follow each other, and what follows "

@@ -33,6 +33,13 @@ class Watched:
             outer = outer.back
         self._save(pending)
 
+    def holders(self) -> list[Any]:
+        """What holds values only to know them."""
+        held: list[Any] = []
+        for saved in self._saved:
+            held += (saved, saved[1], *saved[1])
+        return held
+
     def add_code_of(self, values: Sequence[Any]) -> None:
         """Also what the code of values can reach; not the values, which the arm may have made."""
         functions = [getattr(value, "__func__", value) for value in values]
