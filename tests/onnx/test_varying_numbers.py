@@ -50,3 +50,28 @@ def test_pooling_over_everything_is_a_reduction(pool: Any) -> None:
 def test_others_are_refused_by_name(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     with pytest.raises(tintype.onnx.OnnxExportError, match=r"(kernel_size|offset) varies, and ONNX takes a number"):
         exported(function, verify=False)
+
+
+def test_as_many_groups_as_there_are_images_are_refused_by_name() -> None:
+    def each_its_own(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return functional.conv2d(x.flatten(0, 1)[None], weights.flatten(0, 1), groups=x.shape[0])
+
+    batch = {0: tintype.Dim("batch")}
+    with pytest.raises(tintype.onnx.OnnxExportError, match="its groups varies, and ONNX takes a number") as raised:
+        tintype.onnx.export(
+            each_its_own, (torch.randn(3, 2, 5, 5), torch.randn(3, 4, 2, 3, 3)), dynamic_shapes=(batch, batch)
+        )
+    assert "bug" not in str(raised.value)
+
+
+def test_counts_of_at_least_as_many_as_there_are_rows() -> None:
+    def mean_of_neighbours(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        degree = torch.bincount(places, minlength=rows.shape[0]).clamp(min=1)
+        return torch.zeros_like(rows).index_add(0, places, rows[places]) / degree.unsqueeze(-1)
+
+    sizes = ({0: tintype.Dim("nodes", min=1)}, {0: tintype.Dim("edges")})
+    program = tintype.onnx.export(
+        mean_of_neighbours, (torch.randn(5, 3), torch.tensor([0, 1, 1, 3])), dynamic_shapes=sizes
+    )
+    for rows, places in ((torch.randn(2, 3), torch.tensor([0, 0, 1])), (torch.randn(7, 3), torch.tensor([6]))):
+        assert torch.allclose(program(rows, places), mean_of_neighbours(rows, places), atol=1e-6)

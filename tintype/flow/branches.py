@@ -300,16 +300,18 @@ class Branch:
 
     def _try(self, stops: frozenset[int]) -> End | None:
         arms = self.arms = [Arm(self.policy, self.frame, start, stops, self.modes_at) for start in self.starts]
+        recorder = recording()
 
         def agree() -> Sequence[tuple[Any, Any]]:
             meet = arms[0].end.label is not None and arms[0].end.label == arms[1].end.label
             if not meet and not self.policy.may_split(self.frame):
                 raise DontMeetError
+            recorder.origins.forget_ended_calls()
             self.build = self._agree(arms[0], arms[1])
             return self.merger.pairs_to_make()
 
         try:
-            results = record_arms(recording(), self.predicate, [arm.run for arm in arms], agree)
+            results = record_arms(recorder, self.predicate, [arm.run for arm in arms], agree)
         except DontMeetError:
             return None
         except ArmRaisedError as raised:

@@ -29,7 +29,7 @@ from tintype.onnx.promotion import operand_dtypes
 from tintype.onnx.registry import complex_lowering, load_lowerings, own_lowering, reason_against
 from tintype.onnx.torchlib import Torchlib, accepted
 from tintype.onnx.values import Value
-from tintype.onnx.varying_numbers import reduced
+from tintype.onnx.varying_numbers import reason_of, reduced
 from tintype.symbolic import Expr, python_source
 from tintype.symbolic.expression import Symbol
 
@@ -206,7 +206,9 @@ class GraphTranslator:
             self._fail(node, str(error))
         except Exception as error:
             # functions that others wrote fail in all ways; each is one reason why there is no program
-            self._fail(node, f"{self._whose(node)} failed: {type(error).__name__}: {error}")
+            failed = f"{self._whose(node)} failed: {type(error).__name__}: {error}"
+            own = node.target not in self.shared.translations
+            self._fail(node, (reason_of(node, error) if own else None) or failed)
         for made in builder.nodes[first:]:
             made.meta["node"] = node
 

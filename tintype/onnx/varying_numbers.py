@@ -23,7 +23,7 @@ _REDUCTIONS: dict[Any, Any] = {
     **dict.fromkeys((aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default), aten.amax.default),
 }
 # lowerings of ours that compute with the number
-_TAKE_VALUES = frozenset({aten.one_hot.default})
+_TAKE_VALUES = frozenset({aten.one_hot.default, aten.bincount.default})
 
 
 @functools.cache
@@ -48,11 +48,29 @@ def reduced(builder: Any, node: Node, tensor: Any) -> Any:
         return None
     reduction = _REDUCTIONS.get(node.target)
     if reduction is None or not _covers_all(node):
-        raise LoweringError(f"its {varying[0]} varies, and ONNX takes a number there that is known beforehand")
+        raise LoweringError(_reason(varying[0]))
     lowering = own_lowering(reduction, builder.opset)
     assert lowering is not None
     windows: Any = node.args[1]
     return lowering(builder, tensor, list(range(-len(windows), 0)), True)
+
+
+def reason_of(node: Node, error: Exception) -> str | None:
+    """Why a lowering of ours failed that was given a number which varies and takes none: many torch operators do."""
+    if not isinstance(error, TypeError) or not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    parameters = node.target._schema.arguments
+    given = {**dict(zip((parameter.name for parameter in parameters), node.args)), **node.kwargs}
+    numbers = [name for name, value in given.items() if isinstance(value, Node) and _is_number(value.meta.get("val"))]
+    return _reason(numbers[0]) if numbers else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (torch.SymInt, torch.SymFloat))
+
+
+def _reason(name: str) -> str:
+    return f"its {name} varies, and ONNX takes a number there that is known beforehand"
 
 
 def _varies(argument: Any) -> bool:

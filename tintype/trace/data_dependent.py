@@ -132,8 +132,9 @@ def _bincount(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     dtype = torch.int64
     if isinstance(weights, TensorInfo):
         dtype = weights.dtype if weights.dtype is torch.float32 else torch.float64
-    result = fresh((_new_size(recorder, None),), dtype, infos[0].device)
-    return recorder.record_as(func, args, kwargs, result)
+    least = infos[2] if len(infos) > 2 else kwargs.get("minlength", 0)
+    count = _new_size(recorder, None, least if type(least) is int else 0)
+    return recorder.record_as(func, args, kwargs, fresh((count,), dtype, infos[0].device))
 
 
 @intercept(aten.one_hot.default)

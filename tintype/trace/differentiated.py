@@ -81,11 +81,89 @@ def _differences(input: torch.Tensor, n: int = 1, dim: int = -1, prepend: Any = 
     return input.index_select(dim, places + 1) - input.index_select(dim, places)
 
 
+def _short_time_transform(
+    input: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Any:
+    """torch's kernel lays windows over memory by numbers, which fixes all sizes."""
+    width = n_fft if win_length is None else win_length
+    hop = n_fft // 4 if hop_length is None else hop_length
+    varies = any(isinstance(size, torch.SymInt) for size in input.shape)
+    is_usual = varies and input.dim() in (1, 2) and bool(return_complex) and not align_to_window
+    if not is_usual or input.is_complex() or window is None or window.dim() != 1 or window.shape[0] != width:
+        return NotImplemented
+    if center:
+        batch = input if input.dim() == 2 else input[None]
+        batch = torch.nn.functional.pad(batch[None], (n_fft // 2, n_fft // 2), mode=pad_mode)[0]
+        input = batch if input.dim() == 2 else batch[0]
+    parts = input.unfold(-1, n_fft, hop) * _placed(window, n_fft)
+    transform = torch.fft.fft if onesided is False else torch.fft.rfft
+    return transform(parts, norm="ortho" if normalized else "backward").transpose(-1, -2)
+
+
+def _placed(window: torch.Tensor, n_fft: int) -> torch.Tensor:
+    """A window in the middle of as many zeros as there are places."""
+    missing = n_fft - window.shape[0]
+    return torch.nn.functional.pad(window, (missing // 2, missing - missing // 2))
+
+
+def _inverse_short_time_transform(
+    input: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: Any = None,
+    return_complex: bool = False,
+) -> Any:
+    """torch's kernel asks the data whether windows leave a gap; here the program asserts that they don't."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    frames: Any = input.shape[-1]
+    if window is None or input.dim() != 3 or window.dim() != 1 or window.shape[0] != width or not 0 < hop <= width:
+        return NotImplemented
+    window = _placed(window, n_fft)
+    norm = "ortho" if normalized else "backward"
+    spectra = input.transpose(1, 2)
+    if return_complex:
+        signals = torch.fft.ifft(spectra, n_fft, norm=norm)
+    else:
+        signals = torch.fft.irfft(spectra[..., : n_fft // 2 + 1], n_fft, norm=norm)
+    whole = n_fft + hop * (frames - 1)
+    placed = [
+        aten.unfold_backward.default(values, [rows, whole], 1, n_fft, hop)
+        for values, rows in (
+            (signals * window, input.shape[0]),
+            (window.square().expand(1, frames, n_fft), 1),
+        )
+    ]
+    start = n_fft // 2 if center else 0
+    end = whole - start if length is None else start + length
+    summed, envelope = (values[:, start:end] for values in placed)
+    torch._assert_async(envelope.abs().min() >= 1e-11, "window overlap add min: 0")
+    result = summed / envelope
+    return torch.nn.functional.pad(result, (0, end - whole)) if end > whole else result
+
+
 # By the functions of torch that a program calls, and by the operators of one that is captured again.
 DIFFERENTIATED: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.cross_entropy: _cross_entropy,
     aten.cross_entropy_loss.default: _mean_cross_entropy,
     **dict.fromkeys((torch.diff, torch.Tensor.diff, aten.diff.default), _differences),
+    **dict.fromkeys((torch.stft, torch.Tensor.stft), _short_time_transform),
+    **dict.fromkeys((torch.istft, torch.Tensor.istft, aten.istft.default), _inverse_short_time_transform),
     **PRODUCTS,
     **{
         function: _over_all(function)

@@ -104,11 +104,11 @@ def index_reduce(
 
 
 @lowering(aten.bincount.default)
-def bincount(op: Builder, tensor: Any, weights: Any = None, minlength: int = 0) -> Any:
+def bincount(op: Builder, tensor: Any, weights: Any = None, minlength: Any = 0) -> Any:
     places = op.cast(tensor, _INT64)
     # the largest number, or none at all
     largest = op.ReduceMax(op.Concat(places, op.constant([-1], _INT64), axis=0), keepdims=1)
-    count = op.Max(op.Add(largest, 1), op.constant([minlength], _INT64))
+    count = op.Max(op.Add(largest, 1), op.as_vector(minlength))
     if weights is None:
         weights = op.Expand(op.constant(1, _INT64), op.Shape(places))
     elif weights.dtype is not ir.DataType.FLOAT:
