@@ -115,3 +115,25 @@ def test_what_differs_is_named_by_its_operator() -> None:
     with pytest.raises(tintype.onnx.OnnxVerificationError, match=r"aten\.gelu\.default"):
         table = {torch.ops.aten.gelu.default: wrong}
         tintype.onnx.export(Model(), (torch.randint(0, 10, (2, 3)),), functions=True, translations=table)
+
+
+class _Scores(torch.nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(8, width), torch.nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.linear(x))
+        return torch.einsum("bij,bkj->bik", y, y) @ y
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_of_other_sizes_share_functions_where_these_are_written_out(dtype: torch.dtype) -> None:
+    """As they are for tensors without elements, and for bfloat16 on the processor."""
+    torch.manual_seed(0)
+    layers = (_Scores(8), torch.nn.Linear(8, 6), torch.nn.Linear(6, 8), _Scores(4))
+    model = torch.nn.Sequential(*layers).eval().to(dtype)
+    given = [(torch.randn(*sizes, 8).to(dtype),) for sizes in ((2, 3), (0, 3), (2, 0), (1, 1), (4, 5))]
+    sizes = ({0: tintype.Dim("batch", min=0), 1: tintype.Dim("length", min=0)},)
+    tolerance = 1e-4 if dtype is torch.float32 else 3e-1
+    compared(model, *given, dynamic_shapes=sizes, functions=True, tolerance=tolerance)

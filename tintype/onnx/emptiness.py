@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from onnx_ir.passes import common as passes
 
+from tintype.onnx.inlining import inlined
 from tintype.onnx.libraries import ir
 from tintype.symbolic import ExpressionSyntaxError, parse
 
@@ -185,9 +186,7 @@ def with_choices(model: ir.Model) -> ir.Model:
         nodes += ir.traversal.RecursiveGraphIterator(function)
     if not any(node.op_type in _RULES and not node.domain for node in nodes):
         return model
-    copy = model.clone()
-    if copy.functions:
-        copy = passes.InlinePass()(copy).model
+    copy = inlined(model.clone())
     copy = passes.ShapeInferencePass(check_type=False, strict_mode=False)(copy).model
     nodes = [*ir.traversal.RecursiveGraphIterator(copy.graph)]
     names = {value.name for node in nodes for value in node.outputs}

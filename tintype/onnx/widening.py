@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tintype.onnx.inlining import inlined
 from tintype.onnx.libraries import ir
 from tintype.onnx.schemas import schema_of
 
@@ -25,11 +26,7 @@ def with_wide_operators(model: ir.Model) -> ir.Model:
     """The model itself if it has no bfloat16, else one like it that computes in float32 and rounds."""
     if not has_bfloat16(model):
         return model
-    copy = model.clone()
-    if copy.functions:
-        from onnx_ir.passes.common import InlinePass
-
-        copy = InlinePass()(copy).model
+    copy = inlined(model.clone())
     _Widening(copy.opset_imports.get("", 0)).graph(copy.graph)
     return copy
 

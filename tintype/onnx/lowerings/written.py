@@ -55,4 +55,4 @@ def auto_functionalized(op: Builder, operator: Any, **arguments: Any) -> Any:
     form = _FORMS.get(operator)
     if form is None:
         raise LoweringError(f"there is no ONNX form of {operator}, which writes to its arguments")
-    return form(op, *values)  # type: ignore[operator]
+    return form(op, *values)
