@@ -10,7 +10,7 @@ import queue
 import random
 import time
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -449,3 +449,41 @@ def test_a_profiler_is_not_disturbed() -> None:
     finally:
         sys.setprofile(None)
     assert torch.equal(program.module()(torch.ones(2)), torch.full((2,), 2.0))
+
+
+class MakesOnDemand(collections.OrderedDict[str, Any]):
+    """Gives what it makes, as the tables of activations of transformers do."""
+
+    made: ClassVar[list[Any]] = []
+
+    def __getitem__(self, key: Any) -> Any:
+        self.made.append(key)
+        return super().__getitem__(key)()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.made.append(("set", key))
+        super().__setitem__(key, value)
+
+    def clear(self) -> None:
+        raise AssertionError
+
+
+ON_DEMAND = MakesOnDemand(relu=torch.nn.ReLU, cell=lambda: torch.nn.Linear(2, 2))
+
+
+class TakesFromTable(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = ON_DEMAND["relu"](x)
+        own = MakesOnDemand(one=list)
+        if x.sum() > 100:
+            own["two"] = dict
+        else:
+            own["two"] = dict
+        return x + len(own)
+
+
+def test_containers_of_the_programs_own_classes_are_looked_at_without_their_methods() -> None:
+    MakesOnDemand.made.clear()
+    program = tintype.export(TakesFromTable(), (torch.ones(2),), strict=True)
+    assert {key for key in MakesOnDemand.made if not isinstance(key, tuple)} == {"relu"}
+    assert torch.equal(program.module()(torch.ones(2)), torch.full((2,), 3.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import logging
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from types import (
     CellType,
@@ -110,11 +110,16 @@ class ContentPlace(Place):
         return type(self.owner)(self.owner) if type(self.owner) in CONTAINERS else _copied(self.owner)
 
     def write(self, value: Any) -> None:
-        if isinstance(self.owner, list):
-            list.__setitem__(self.owner, slice(None), value)
+        owner, kind = self.owner, _kind_of(self.owner)
+        if kind is list:
+            list.__setitem__(owner, slice(None), value)
+        elif issubclass(kind, dict):
+            kind.clear(owner)
+            for key, item in value.items():
+                kind.__setitem__(owner, key, item)
         else:
-            self.owner.clear()
-            (self.owner.extend if isinstance(self.owner, deque) else self.owner.update)(value)
+            kind.clear(owner)
+            (deque.extend if kind is deque else set.update)(owner, value)
 
 
 class ArrayContent(bytes):
@@ -194,9 +199,16 @@ class RowsPlace(Place):
         list.__setitem__(self.owner, slice(None), saved[1])
 
 
+def _kind_of(container: Any) -> Any:
+    """The class of Python's whose methods a container is read and written with, whatever its own do."""
+    return next(kind for kind in (list, OrderedDict, dict, set, deque) if isinstance(container, kind))
+
+
 def _copied(container: Any) -> Any:
-    kind = next(kind for kind in CONTAINERS if isinstance(container, kind))
-    return kind(container)
+    kind = _kind_of(container)
+    if issubclass(kind, dict):
+        return {key: dict.__getitem__(container, key) for key in list(kind.__iter__(container))}
+    return deque(deque.__iter__(container)) if kind is deque else set(set.__iter__(container))
 
 
 class CellPlace(Place):
