@@ -595,3 +595,16 @@ def test_lengths_of_packed_sequences() -> None:
     with pytest.raises(DataDependentError, match="wants to know a number") as caught:
         tintype.aot.function(function)(torch.ones(2, 3, 1), torch.tensor([3, 2]))
     assert "test_calls.py" in str(caught.value)
+
+
+def test_gradients_of_functions_by_what_the_model_holds() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("held", torch.arange(3.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.func.grad(lambda value: (value**2).sum())(self.held) + x
+
+    x = torch.ones(3, requires_grad=True)
+    torch.testing.assert_close(tintype.aot.module(Model())(x), Model()(x))

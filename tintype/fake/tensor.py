@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype import tree
-from tintype.errors import TensorWithoutDataError, UnsupportedInputError
+from tintype.errors import CaptureError, TensorWithoutDataError, UnsupportedInputError
 from tintype.fake.info import Storage, TensorInfo, is_channels_last, is_dense, same_strides, strides_for_format
 from tintype.fake.observed import ObservedTensor, raise_unknown
 from tintype.symbolic.bridge import from_torch, to_torch
@@ -88,7 +88,15 @@ class FakeTensor(ObservedTensor):
     def __copy__(self) -> Any:
         return self.context.alias_of(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
+        key = ("memory", id(self.info.storage))
+        if memo.setdefault(key, self) is not self and self.context.session is not None:
+            raise CaptureError(
+                "the program makes a deep copy of several tensors that share memory (copy.deepcopy), which can't be "
+                "captured: the copies share memory, too",
+                location=user_location(),
+                remedy="copy the one that has all the memory, and take views of the copy",
+            )
         return self.context.copy_of(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

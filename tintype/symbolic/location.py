@@ -28,7 +28,7 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 # Files of torch's whose functions answer questions: they ask on behalf of their caller.
 _ANSWERING = tuple(
     os.path.join(_PACKAGES[0], *parts)
-    for parts in (("_prims_common", ""), ("_tensor.py",), ("backends", ""), ("nn", "parameter.py"))
+    for parts in (("_ops.py",), ("_prims_common", ""), ("_tensor.py",), ("backends", ""), ("nn", "parameter.py"))
 )
 _STAND_IN = "<stand-in>"
 

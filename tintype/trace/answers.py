@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tintype.trace.example_answers import ExampleAnswers
     from tintype.trace.modes import Modes
     from tintype.trace.numbers import Numbers
+    from tintype.trace.object_questions import Comparisons
     from tintype.trace.observing import Observer
 
 aten = torch.ops.aten
@@ -39,8 +40,12 @@ class NeedsControlFlow(Interruption):
 class Answers:
     """The part of a recorder that fakes turn to; see :class:`tintype.fake.context.Session`."""
 
+    # whether the program may ask which of its tensors are one object (``is``)
+    compares_tensors = False
+
     if TYPE_CHECKING:
         below_autograd: bool
+        keeps_conversions: bool
         stops_at_branches: bool
         context: FakeContext
         graph: Graph
@@ -135,6 +140,11 @@ class Answers:
 
     def asks_for_gradients(self, tensors: Sequence[Any]) -> None:
         """The program has autograd compute gradients of these tensors."""
+
+    def will_compare(self, comparisons: Comparisons) -> None:
+        """The program may ask which of its tensors are one object: what returns its argument in eager mode does."""
+        if comparisons.of_tensors:
+            self.keeps_conversions, self.compares_tensors = False, True
 
     def compares_objects(self) -> None:
         """The program asks which of its tensors are one object."""

@@ -158,6 +158,7 @@ class Capture:
         self.changed = ChangedState(self._code, self.modules)
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
         self._comparisons = comparisons_in(self._code.functions)
+        self.recorder.will_compare(self._comparisons)
 
     def _users_code(self) -> UsersCode:
         """The user's functions that the program may call."""

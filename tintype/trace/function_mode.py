@@ -79,6 +79,8 @@ class SymbolicFunctionMode(TorchFunctionMode):
         noted = self._recorder.noted_calls
         if noted is None:
             return result
+        if result is tensor and func in CONTIGUOUS and self._recorder.compares_tensors:
+            return result
         result = noted.note(func, tensor, result, kwargs)
         if func in CONTIGUOUS and type(tensor) is FakeTensor:
             self._recorder.made_contiguous.append(MadeContiguous(tensor, result, **kwargs))

@@ -57,6 +57,7 @@ class InnerRecorder(Recorder):
         self.observer = parent.observer
         self.state_writes = parent.state_writes
         self.keeps_conversions = parent.keeps_conversions
+        self.compares_tensors = parent.compares_tensors
         self.numbers.fetch = self._fetch
         self._function_mode = parent._function_mode
         self.operands: list[Any] = []

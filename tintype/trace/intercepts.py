@@ -77,7 +77,11 @@ def _convert(
         if keeps_format:
             return unchanged(recorder, tensor, fake, options)
         # a copy or the tensor itself, as its layout says
-        return recorder.record(aten.to.dtype, fake, info.dtype, False, False, memory_format)
+        result = recorder.record(aten.to.dtype, fake, info.dtype, False, False, memory_format)
+        if recorder.compares_tensors and recorder.is_recording:
+            recorder.asked(fake, "stride", (), tuple(map(to_torch, info.strides)))
+            return tensor if result.info.storage is info.storage else result
+        return result
     return recorder.record(aten._to_copy.default, fake, **options)
 
 
@@ -198,8 +202,10 @@ def _lift_fresh(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     (tensor,) = args
     if type(tensor) is FakeTensor:
         return tensor
-    lifted = recorder.record(aten.lift_fresh_copy.default, recorder.constant(tensor))
-    recorder.context.arrays.note_taken(tensor, lifted.info.storage)
+    arrays = recorder.context.arrays
+    own = arrays.own_copy(tensor)
+    lifted = recorder.record(aten.lift_fresh_copy.default, recorder.constant(own))
+    arrays.note_taken(tensor, own, lifted.info.storage)
     return lifted
 
 
@@ -228,12 +234,28 @@ def _randint_like(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.record(func, recorder.record(aten.detach.default, args[0]), *args[1:], **kwargs)
 
 
+@intercept(aten.resolve_conj.default, aten.resolve_neg.default)
+def _resolved(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """It is its argument, or a copy of one that is only marked as conjugated or negated: a question for the input."""
+    fake = recorder.as_fake(args[0])
+    fact = "is_conj" if func is aten.resolve_conj.default else "is_neg"
+    if recorder.is_recording:
+        is_copy = fake.info.conjugate if fact == "is_conj" else fake.info.negative
+        ask = recorder.observer.asked if is_copy or recorder.compares_tensors else recorder.observer.asked_if_written
+        ask(recorder, fake, fact, (), is_copy)
+    return NOT_HANDLED
+
+
 @intercept(aten.contiguous.default)
 def _contiguous(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """It may be its argument; which it is matters where one of the two becomes another tensor."""
     result = recorder.record(func, *args, **kwargs)
     if recorder.is_recording and type(result) is FakeTensor:
-        recorder.made_contiguous.append(MadeContiguous(recorder.as_fake(args[0]), result, *args[1:], **kwargs))
+        call = MadeContiguous(recorder.as_fake(args[0]), result, *args[1:], **kwargs)
+        question = (call.source, "is_contiguous", (call.memory_format,))
+        if recorder.compares_tensors and recorder.asked(*question, call.is_one):
+            return args[0]
+        recorder.made_contiguous.append(call)
     return result
 
 

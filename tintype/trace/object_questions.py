@@ -36,7 +36,7 @@ from tintype.trace.extremes import largest_of, smallest_of
 from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
-from tintype.trace.truths_compared import compares_truths
+from tintype.trace.truths_compared import compares_tensors, compares_truths
 from tintype.trace.users_code import contents_of, found_once, names_in
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
@@ -328,18 +328,22 @@ class Comparisons:
     of_variables: Location | None
     # by name the attributes that some line compares, or that a variable may have been read from: they may be state
     of_attributes: dict[str, Location]
+    # whether some line may compare tensors that it computes
+    of_tensors: bool
 
 
 def comparisons_in(functions: Iterable[FunctionType]) -> Comparisons:
     """The lines of functions that compare a variable with another one, or with an attribute."""
     of_variables: Location | None = None
     of_attributes: dict[str, Location] = {}
+    of_tensors = False
     for function in functions:
+        of_tensors = of_tensors or compares_tensors(function)
         for line, attribute in _comparisons(function.__code__):
             of_variables = of_variables or (None if attribute else line)
             for name in (attribute,) if attribute else names_in(function.__code__):
                 of_attributes.setdefault(name, line)
-    return Comparisons(of_variables, of_attributes)
+    return Comparisons(of_variables, of_attributes, of_tensors)
 
 
 _FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType, MethodType})

@@ -33,7 +33,7 @@ from tintype.trace.undecided import ABOUT_LAYOUTS, UndecidedAnswers
 from tintype.trace.written_histories import Attached, WrittenHistories
 
 if TYPE_CHECKING:
-    from tintype.fake.info import TensorInfo
+    from tintype.fake.info import Storage, TensorInfo
     from tintype.fake.tensor import FakeTensor
     from tintype.trace.object_questions import Comparisons
     from tintype.trace.recorder import Recorder
@@ -96,11 +96,27 @@ class Observer:
         self.switched_gradients: Any = None
         # questions about what is around the program that are answered with the opposite, to see what becomes of it
         self.pretended: frozenset[tuple[str, tuple[Any, ...]]] = frozenset()
+        # questions that matter if somebody writes to a memory
+        self._of_memory: list[tuple[Storage, dict[tuple[Any, ...], Observation]]] = []
 
     @property
     def found(self) -> list[Observation]:
         """What was asked, in order."""
-        return list(self._found.values())
+        found = dict(self._found)
+        for storage, questions in self._of_memory:
+            found.update({key: known for key, known in questions.items() if storage.written and key not in found})
+        return list(found.values())
+
+    def asked_if_written(
+        self, recorder: Recorder, fake: FakeTensor, fact: str, arguments: tuple[Any, ...], answer: Any
+    ) -> None:
+        """A call returned its argument because of a fact, which matters if one of the two is written to."""
+        found, walked = dict(self._found), set(self._walked.get(fact, ()))
+        self.asked(recorder, fake, fact, arguments, answer)
+        questions = {key: known for key, known in self._found.items() if key not in found}
+        self._found, self._walked[fact] = found, walked
+        if questions:
+            self._of_memory.append((fake.info.storage, questions))
 
     def add_input(self, node: Node, position: int, fake: FakeTensor, example: torch.Tensor) -> None:
         """There is an input that may be asked."""

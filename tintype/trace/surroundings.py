@@ -6,6 +6,7 @@ that no operator draws, is refused.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import random
@@ -23,6 +24,8 @@ from tintype.ir.observations import GROUP_RANK, GROUP_SIZE, SURROUNDINGS
 from tintype.ir.process_switches import CountedSwitch, replaced_names
 from tintype.symbolic.location import program_caller, standing_in, user_location, users_caller
 from tintype.trace.function_mode import tensor_of
+from tintype.trace.operator_questions import asking_operators
+from tintype.trace.places import is_memory
 from tintype.trace.recorder import Recorder, active_recorder
 
 # What changes torch for everything that runs afterwards, by name; each with where it is found.
@@ -184,7 +187,8 @@ def _tensor_of(function: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(data, _MAY_VARY) and not args and _asking_recorder() is not None:
             result = tensor_of(data, **kwargs)
         if result is NotImplemented:
-            result = function(data, *args, **kwargs)
+            with _making_tensor_of(data):
+                result = function(data, *args, **kwargs)
         if kwargs.get("dtype") is None and not args and not hasattr(data, "dtype"):
             recorder = _asking_recorder() if result.dtype.is_floating_point or result.dtype.is_complex else None
             if recorder is not None:
@@ -199,9 +203,18 @@ def _from_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(array: Any) -> Any:
         numbers, dtype = _as_numbers(array) if _holds_objects(array) else (array, None)
-        return function(numbers) if dtype is None else tensor_of(numbers, dtype=dtype)
+        if dtype is not None:
+            return tensor_of(numbers, dtype=dtype)
+        with _making_tensor_of(numbers):
+            return function(numbers)
 
     return functools.update_wrapper(make, function)
+
+
+def _making_tensor_of(data: Any) -> contextlib.AbstractContextManager[None]:
+    """A tensor is made of an array, which it may share memory with."""
+    recorder = active_recorder() if is_memory(type(data)) else None
+    return contextlib.nullcontext() if recorder is None else recorder.context.arrays.making_tensor_of(data)
 
 
 def _holds_objects(value: Any) -> bool:
@@ -250,6 +263,8 @@ def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
         makers[torch][name] = _tensor_of
     makers[torch]["from_numpy"] = _from_numpy
     makers[torch]["_assert"] = _asserted
+    for holder, name, maker in asking_operators():
+        makers.setdefault(holder, {})[name] = maker
     if torch.distributed.is_available():
         makers[torch.distributed] = {
             "get_rank": functools.partial(_watched_group, GROUP_RANK),

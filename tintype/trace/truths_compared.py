@@ -1,9 +1,11 @@
-"""Which functions may compare two truth values with ``is``.
+"""Which functions may compare two truth values, or two tensors, with ``is``.
 
-Nothing hears such a comparison, and an answer about sizes that varies is no object of Python's. So where a function
+Nothing hears such a comparison. An answer about sizes that varies is no object of Python's. So where a function
 of the model's may make one, all that is asked of sizes is answered at once, and fewer sizes vary. That must not be
 for the sake of ``type(x) is Class`` or ``mode is Mode.FAST``, which nearly every library has somewhere: a comparison
-one of whose sides can't be a truth value is false, whatever the other one is.
+one of whose sides can't be a truth value is false, whatever the other one is. A conversion that changes nothing
+(``x.float()``) is its argument in eager mode, and another tensor in a program that may be moved: where tensors may be
+compared, it is its argument.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tintype.trace.users_code import found_once
+from tintype.trace.users_code import found_once, names_in
 
 # ``x is True`` is heard; not from Python 3.13 on (tintype.trace.object_questions)
 _TRUE_IS_HEARD = sys.version_info < (3, 13)
@@ -35,15 +37,25 @@ class _Named(NamedTuple):
 
 def compares_truths(function: FunctionType) -> bool:
     """Whether a function may compare two truth values with ``is``."""
+    return _compares(function, (bool, torch.SymBool))
+
+
+def compares_tensors(function: FunctionType) -> bool:
+    """Whether a function may compare two tensors with ``is`` or by ``id()``."""
+    return "id" in names_in(function.__code__) or _compares(function, (torch.Tensor,))
+
+
+def _compares(function: FunctionType, kinds: tuple[type, ...]) -> bool:
     return any(
-        all(side is None or _may_be_truth(function, side) for side in sides)
+        all(side is None or _may_be(function, side, kinds) for side in sides)
         for sides in _comparisons_of_unknown(function.__code__)
     )
 
 
 @found_once
 def _comparisons_of_unknown(code: CodeType) -> tuple[tuple[_Named | None, ...], ...]:
-    """Both sides of each ``is`` that may have truth values on both: where to look for one, None for anything."""
+    """Both sides of each ``is`` that may have truth values, or tensors, on both: where to look for one, None for
+    anything."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
     found: list[tuple[_Named | None, ...]] = []
     for place, step in enumerate(steps):
@@ -82,7 +94,8 @@ def _start_of(steps: list[dis.Instruction], end: int) -> int | None:
 
 
 def _side(steps: list[dis.Instruction], start: int | None, end: int | None, *, is_right: bool = False) -> Any:
-    """What one side of a comparison is: False if it is no truth value, a name to look for, None for anything."""
+    """What one side of a comparison is: False if it is neither a truth value nor a tensor, a name to look for, None
+    for anything."""
     if start is None:
         return None
     *first, last = steps[start:end]
@@ -106,8 +119,8 @@ def _is_global(step: dis.Instruction, names: frozenset[str]) -> bool:
     return step.opname == "LOAD_GLOBAL" and step.argval in names
 
 
-def _may_be_truth(function: FunctionType, side: _Named) -> bool:
-    """Whether what a function fetches may be a truth value when it runs; what is None now may become one."""
+def _may_be(function: FunctionType, side: _Named, kinds: tuple[type, ...]) -> bool:
+    """Whether what a function fetches may be of some class when it runs; what is None now may become one."""
     name, *attributes = side.names
     value = _variable(function, side.is_global, name)
     for attribute in attributes:
@@ -118,7 +131,7 @@ def _may_be_truth(function: FunctionType, side: _Named) -> bool:
         value = inspect.getattr_static(value, attribute, None)
         if not isinstance(value, (type, FunctionType)) and hasattr(type(value), "__get__"):
             return True
-    return value is None or isinstance(value, (bool, torch.SymBool))
+    return value is None or isinstance(value, kinds)
 
 
 def _variable(function: FunctionType, is_global: bool, name: str) -> Any:
