@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from torch.compiler import is_compiling, is_exporting
 
 import tintype
 from tests.reliability.threads import stress
+from tintype.errors import CaptureError
 
 
 @contextmanager
@@ -160,3 +162,78 @@ def test_a_thread_of_the_model_that_computes_nothing_is_fine() -> None:
 
     x = torch.ones(3)
     assert torch.equal(tintype.export(scaled, (x,)).module()(x), x * 2)
+
+
+def in_a_pool(function: Callable[[], Any]) -> Any:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def computes(model: torch.nn.Module) -> torch.Tensor:
+    return model.weight * 2
+
+
+def writes(model: torch.nn.Module) -> torch.Tensor:
+    return model.held.add_(1)
+
+
+def draws(model: torch.nn.Module) -> torch.Tensor:
+    return torch.rand(3)
+
+
+@pytest.mark.filterwarnings("ignore:Exception in thread")
+@pytest.mark.parametrize("how", ["thread", "pool"])
+@pytest.mark.parametrize("work", [computes, writes, draws])
+def test_a_thread_of_the_model_may_not_use_its_state(work: Callable[..., torch.Tensor], how: str) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+            self.register_buffer("held", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = [x]
+            if how == "pool":
+                found.append(in_a_pool(lambda: work(self)))
+            else:
+                in_a_thread(lambda: found.append(work(self)))
+            return x + found[-1]
+
+    model = Model()
+    with pytest.raises(CaptureError, match="computes in a thread of its own") as caught:
+        tintype.export(model, (torch.ones(3),))
+    assert caught.value.location is not None
+    assert model.held.tolist() == [0, 0, 0]
+    assert torch.equal(model(torch.zeros(3)).detach() * 0, torch.zeros(3))  # as before, after the capture
+
+
+def test_pools_and_threads_of_others_compute_while_something_is_captured() -> None:
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    found: list[torch.Tensor] = []
+
+    def other() -> None:
+        found.append(pool.submit(lambda: torch.ones(2) + 1).result())
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        result = x * pool.submit(lambda: 2).result()
+        started.set()
+        finished.wait(30)
+        return result
+
+    started, finished = threading.Event(), threading.Event()
+
+    def elsewhere() -> None:
+        started.wait(30)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        finished.set()
+
+    around = threading.Thread(target=elsewhere)
+    around.start()
+    program = tintype.export(model, (torch.ones(3),))
+    around.join()
+    assert torch.equal(program.module()(torch.ones(3)), torch.full((3,), 2.0))
+    assert torch.equal(found[0], torch.full((2,), 2.0))
+    assert torch.equal(pool.submit(lambda: torch.ones(2) * 3).result(), torch.full((2,), 3.0))
+    pool.shutdown()

@@ -27,6 +27,7 @@ from tintype.trace.distributed_tensors import remembering_no_divisions
 from tintype.trace.gradients import gradients_refused
 from tintype.trace.modes import DEVICES, statements_unwatched, watching_statements
 from tintype.trace.origin import OriginTracker
+from tintype.trace.other_threads import watching_threads
 from tintype.trace.recorder import Recorder
 from tintype.trace.script_methods import script_methods
 from tintype.trace.surroundings import refuse_changed_seed, watching_surroundings
@@ -72,7 +73,7 @@ class Recording:
             entered.enter_context(self.answering())
             torch.set_autocast_cache_enabled(False)  # it would keep fakes for the eager code after us
             switches = (compiling, gradients_refused, watching_surroundings, remembering_no_divisions, script_methods)
-            for replacement in switches:
+            for replacement in (*switches, watching_threads):
                 entered.enter_context(replacement())
             recorder.modes.watch(entered.enter_context(watching_statements()))
             if recorder.below_autograd:
