@@ -19,7 +19,7 @@ from tintype.aot.containers import are_changed
 from tintype.aot.reads import Reads
 from tintype.aot.recorded_function import RecordedFunction
 from tintype.aot.recording import record, refuse_shared_memory
-from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, set_outputs
+from tintype.aot.runtime import CompiledGraphs, Epilogue, StateAccess, compile_module, set_outputs
 from tintype.errors import CaptureError, InvalidRequestError, MutationError, StateChangedError, UnsupportedInputError
 from tintype.export.codegen import compile_graph
 from tintype.export.exporting import EntryPoint
@@ -35,7 +35,7 @@ from tintype.ir.call_description import (
     state_key,
 )
 from tintype.ir.call_values import value_key
-from tintype.ir.graph import append_call, eliminate_dead_code, graph_module, meta_of, output_node, placeholders
+from tintype.ir.graph import append_call, eliminate_dead_code, meta_of, output_node, placeholders
 from tintype.ir.observations import SURROUNDINGS, answer_of, same_answer
 from tintype.ir.operators import declaration_of
 from tintype.ir.process_switches import collector_paused
@@ -325,10 +325,10 @@ class CompiledFunction:
         return CompiledGraphs(recording, partition, forward, self._compile_backward, epilogue)
 
     def _compile_forward(self, graph: Graph) -> Callable[..., Any]:
-        return _compile_graph(graph, self._fw_compiler)
+        return compile_module(graph, self._fw_compiler)
 
     def _compile_backward(self, graph: Graph) -> Callable[..., Any]:
-        return _compile_graph(graph, self._bw_compiler)
+        return compile_module(graph, self._bw_compiler)
 
     def _decomposed(self, recording: RecordedFunction, graph: Graph) -> Graph:
         names = [node.name for node in placeholders(graph)]
@@ -341,13 +341,6 @@ class CompiledFunction:
                 remedy="use operators such as torch.full in it",
             )
         return decomposed
-
-
-def _compile_graph(graph: Graph, compiler: Compiler) -> Callable[..., Any]:
-    examples = [node.meta.get("val") for node in placeholders(graph)]
-    module = graph_module(graph, "CompiledGraph")
-    run = compiler(module, examples)
-    return module.forward if run is module else run  # hooks on all modules are for the user's
 
 
 _OFFSETS = frozenset({"storage_offset", "sym_storage_offset", "as_strided", "as_strided_", "untyped_storage"})

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from tintype import tree
 from tintype.aot.recorded_function import OutputPlan, RecordedFunction
@@ -26,6 +26,8 @@ from tintype.ir.graph import (
     add_placeholder,
     append_call,
     copy_graph,
+    forward_of,
+    graph_module,
     meta_of,
     output_node,
     placeholders,
@@ -38,6 +40,14 @@ from tintype.transforms.partition import Partition
 from tintype.transforms.rebasing import chain_of_views, make_again
 
 aten = torch.ops.aten
+
+
+def compile_module(graph: Graph, compiler: Callable[[GraphModule, list[Any]], Any]) -> Callable[..., Any]:
+    """What a compiler makes of a graph."""
+    examples = [node.meta.get("val") for node in placeholders(graph)]
+    module = graph_module(graph, "CompiledGraph")
+    run: Callable[..., Any] = compiler(module, examples)
+    return forward_of(module) if run is module else run
 
 
 class CompiledGraphs:
@@ -347,6 +357,7 @@ class Epilogue:
         self._replaced: list[tuple[str, int]] = []
         self._build()
         self._module = LazyGraphModule({}, self.graph, "Epilogue")
+        self._forward: Callable[..., Any] | None = None
 
     @property
     def number_count(self) -> int:
@@ -357,7 +368,9 @@ class Epilogue:
         """Write to the inputs; returns the views."""
         if not self.recording.writes and not self.recording.views:
             return ()
-        views = self._module.forward(*inputs, *values)
+        if self._forward is None:
+            self._forward = forward_of(self._module)
+        views = self._forward(*inputs, *values)
         for path, position in self._replaced:
             state.replace(path, values[position])
         return views
@@ -430,7 +443,9 @@ class Epilogue:
     def _view(self, view: Node) -> Node:
         chain, base = self._chain(view)
         if not chain:  # another tensor that is the same view of the memory
-            return append_call(self.graph, aten.alias.default, (self._bases[base][0],), {}, "alias", NodeMeta())
+            # where nothing has a history, it is what detach() gives: no view, to autograd
+            same = aten.alias.default if view.meta["val"].requires_grad else aten.detach.default
+            return append_call(self.graph, same, (self._bases[base][0],), {}, "alias", NodeMeta())
         moved, distance = self._bases[base]
         made: dict[Node, Node] = {base: moved}
 

@@ -15,7 +15,7 @@ from tintype.compiler.plain_again import PlainAgain, fixed
 from tintype.compiler.sources import Source, item_of
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
-from tintype.interpret.handlers.attributes import find_setter, instance_dictionary
+from tintype.interpret.handlers.attributes import find_setter, instance_dictionary, setter_in_class
 from tintype.interpret.lookup import find_in_class
 from tintype.ir.call_values import PLAIN, is_library
 
@@ -356,19 +356,28 @@ class Accesses(Looking):
         source = capture.source_of(owner)
         if source is None:
             return False
-        if find_setter(frame, owner, name, "__setattr__", "fset") is not None:
-            for method in ("__setattr__", name):
-                self.read_of_class(type(owner), method)
+        method, accessor = ("__delattr__", "fdel") if value is NULL else ("__setattr__", "fset")
+        if find_setter(frame, owner, name, method, accessor) is not None:
+            self.read_setter(owner, name, method)
             return False
         found = find_in_class(type(owner), name)
-        if isinstance(found, property) or isinstance(find_in_class(type(owner), "__setattr__"), FunctionType):
-            if isinstance(found, property) or not self._sets_as_modules_do(owner):
+        is_computed = isinstance(found, property) or _sets_in_python(found)
+        if is_computed or isinstance(find_in_class(type(owner), "__setattr__"), FunctionType):
+            if is_computed or not self._sets_as_modules_do(owner):
                 capture.give_up(f"{type(owner).__name__}.{name} is written by code that runs natively")
         if name in ("__dict__", "__class__"):
             capture.give_up(f"{name} of a {type(owner).__name__} is replaced")
         capture.effect("attribute", owner, name, () if value is NULL else (value,), value is NULL)
         self.note_written(owner, name)
         return True
+
+    def read_setter(self, owner: Any, name: str, method: str) -> None:
+        """What decides who sets an attribute, where code of the user's does."""
+        for attribute in (method, name):
+            self.read_of_class(type(owner), attribute)
+        found = find_in_class(type(owner), name)
+        if found is not NULL and known.is_users_class(type(found)):
+            self.read_of_class(type(found), "__set__" if method == "__setattr__" else "__delete__")
 
     def note_written(self, owner: Any, name: str) -> None:
         """An attribute is the program's own from now on, wherever it is read."""
@@ -381,21 +390,27 @@ class Accesses(Looking):
     def _sets_as_modules_do(owner: Any) -> bool:
         return find_in_class(type(owner), "__setattr__") is vars(torch.nn.Module)["__setattr__"]
 
-    def setter_of_module(self, frame: Frame, owner: Any, name: str, value: Any) -> Any:
-        """The setter of a property of a module that is interpreted, which ``Module.__setattr__`` calls; or None."""
+    def setter_of_module(self, frame: Frame, owner: Any, name: str, value: Any) -> tuple[Any, list[Any]] | None:
+        """The interpreted setter that ``Module.__setattr__`` calls for an attribute, and its arguments."""
         if not isinstance(owner, torch.nn.Module) or not self._sets_as_modules_do(owner):
             return None
-        found = find_in_class(type(owner), name)
-        is_registered = isinstance(value, (torch.nn.Parameter, torch.nn.Module))
-        if type(found) is not property or is_registered or not frame.machine.interprets(found.fset):
+        if isinstance(value, (torch.nn.Parameter, torch.nn.Module)):
             return None
-        self.read_of_class(type(owner), name)
-        return found.fset
+        found = setter_in_class(frame, owner, name, "fset")
+        if found is not None:
+            self.read_setter(owner, name, "__setattr__")
+        return found
 
 
 def _is_data_descriptor(found: Any) -> bool:
     """Whether an attribute of a class comes before one of the object itself."""
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
+def _sets_in_python(found: Any) -> bool:
+    """Whether what a class has under a name is a descriptor that is written in Python."""
+    methods = [find_in_class(type(found), method) for method in ("__set__", "__delete__")]
+    return any(isinstance(method, FunctionType) for method in methods)
 
 
 def _key(key: Any) -> Any:

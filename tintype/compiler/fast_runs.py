@@ -41,6 +41,7 @@ class FastRun:
 
     def __init__(self, function: CompiledFunction, unchecked: Sequence[int], sizes_vary: bool = False) -> None:
         self.function = function
+        self.one_by_one: Callable[..., Any] = function._function
         self.unchecked = tuple(unchecked)
         self.sizes_vary = sizes_vary
         self._known: dict[Any, Callable[..., Any]] = {}
@@ -65,7 +66,7 @@ class FastRun:
             ready = self.function.ready(inputs, {})
         except Exception as error:  # only tensors without data were computed with so far
             self.why_slow = str(error)
-            return self.function._function(*inputs)
+            return self.one_by_one(*inputs)
         return ready()
 
     def _run_for(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
@@ -97,7 +98,7 @@ class FastRun:
         if found is None:
             return None
         entry, symbols = found
-        made = simple_run(self.function._function, entry, inputs)
+        made = simple_run(self.one_by_one, entry, inputs)
         if isinstance(made, str):
             self.why_slow = made
             return None
@@ -134,8 +135,7 @@ class FastRun:
             return self._find(inputs)
         except Exception as error:
             self.why_slow = str(error)
-            calls: Callable[..., Any] = self.function._function
-            return calls
+            return self.one_by_one
 
     def _find(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         leaves, spec = tree.flatten((inputs, {}))
@@ -144,7 +144,7 @@ class FastRun:
         is_each_once = len({id(leaf) for leaf in leaves}) == len(inputs)
         fast: Callable[..., Any] | str = "an input that is given twice, or a container of tensors"
         if is_each_once and not state:
-            fast = simple_run(self.function._function, entry, inputs)
+            fast = simple_run(self.one_by_one, entry, inputs)
         if isinstance(fast, str):
             self.why_slow = fast
             return self._by_aot

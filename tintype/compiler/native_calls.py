@@ -83,7 +83,11 @@ class NativeCalls(Accesses):
                     {name: plain(value) for name, value in keywords.items()},
                 )
             return callable(*arguments, **keywords)
-        result = self._native_call(frame, callable, arguments, keywords)
+        capture.in_flight += (arguments, keywords)
+        try:
+            result = self._native_call(frame, callable, arguments, keywords)
+        finally:
+            del capture.in_flight[-2:]
         if capture.reason is not None and capture.has_numbers:
             return PlainAgain(capture.sources).value(result)
         return result

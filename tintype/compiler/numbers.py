@@ -8,6 +8,8 @@ to such code is *settled* before (:func:`settled`): the recorded run then rests 
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -191,7 +193,8 @@ def holds_number(value: Any, depth: int = 0) -> bool:
     if isinstance(value, (list, tuple, set, frozenset)):
         return any(holds_number(item, depth + 1) for item in value)
     if isinstance(value, dict):
-        return any(holds_number(item, depth + 1) for item in dict.values(value))
+        parts = itertools.chain(dict.keys(value), dict.values(value))
+        return any(holds_number(part, depth + 1) for part in parts)
     if type(value) is slice:
         return any(isinstance(part, Number) for part in (value.start, value.stop, value.step))
     return False
@@ -217,8 +220,13 @@ def replaced(value: Any, change: Callable[[Any], Any], depth: int = 0) -> Any:
         for position, item in enumerate(value):
             list.__setitem__(value, position, replaced(item, change, depth + 1))
     elif isinstance(value, dict):
-        for key, item in list(dict.items(value)):
-            dict.__setitem__(value, key, replaced(item, change, depth + 1))
+        _replace_items(value, lambda found: replaced(found, change, depth + 1))
+    elif isinstance(value, set):
+        items = [replaced(item, change, depth + 1) for item in value]
+        set.clear(value)
+        set.update(value, items)
+    elif type(value) is frozenset:
+        return frozenset(replaced(item, change, depth + 1) for item in value)
     elif isinstance(value, tuple):
         items = [replaced(item, change, depth + 1) for item in value]
         kind: Any = type(value)
@@ -226,6 +234,19 @@ def replaced(value: Any, change: Callable[[Any], Any], depth: int = 0) -> Any:
     elif type(value) is slice:
         return slice(*(replaced(part, change, depth + 1) for part in (value.start, value.stop, value.step)))
     return value
+
+
+def _replace_items(value: dict[Any, Any], change: Callable[[Any], Any]) -> None:
+    """Change keys and values of a dictionary in place; keys that change are put there anew, in their order."""
+    items = [(change(key), change(item)) for key, item in dict.items(value)]
+    if any(key is not new for key, (new, _) in zip(dict.keys(value), items, strict=True)):
+        base: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        base.clear(value)
+        for key, item in items:
+            base.__setitem__(value, key, item)
+        return
+    for key, item in items:
+        dict.__setitem__(value, key, item)
 
 
 def copied(value: Any, depth: int = 0) -> Any:
@@ -237,7 +258,9 @@ def copied(value: Any, depth: int = 0) -> Any:
     if type(value) is list:
         return [copied(item, depth + 1) for item in value]
     if type(value) is dict:
-        return {key: copied(item, depth + 1) for key, item in value.items()}
+        return {copied(key, depth + 1): copied(item, depth + 1) for key, item in value.items()}
+    if type(value) is set:
+        return {copied(item, depth + 1) for item in value}
     return replaced(value, lambda found: found.plain())
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tintype.compiler.numbers import Number, takes_as_it_is
+from tintype.compiler.numbers import Number, settled, takes_as_it_is
 from tintype.compiler.sources import Source
 from tintype.interpret import Frame
 from tintype.interpret.frame import NULL
@@ -170,6 +170,7 @@ def subscript(plain: Handler, frame: Frame, argument: Any) -> Outcome:
         _array_step(frame, 2, operator.getitem, owner, key)
         return None
     if isinstance(owner, dict) and type(owner) is not dict:
+        key = frame.stack[-1] = settled(key)  # which __missing__ puts there as it is
         made = missing_item(frame.machine, owner, key)
         if made is not NULL:
             frame.stack[-2:] = [made]
@@ -221,7 +222,8 @@ def store_attribute(plain: Handler, frame: Frame, name: str) -> Outcome:
     if setter is None:
         return plain(frame, name)
     del frame.stack[-2:]
-    return frame.machine.begin(frame, setter, [owner, value], discarded=True)
+    function, arguments = setter
+    return frame.machine.begin(frame, function, [*arguments, value], discarded=True)
 
 
 def compare(plain: Handler, frame: Frame, operation: Any) -> Outcome:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from tintype.compiler import known
 from tintype.compiler.numbers import Number
 from tintype.interpret import Frame
 from tintype.interpret.generators import frame_of
@@ -81,7 +80,8 @@ class PlainAgain:
 
     def _plain(self, value: Any) -> Any:
         kind = type(value)
-        if kind in PLAIN or id(value) in self.known or issubclass(kind, _SKIPPED):
+        # a function that the program made is known, too, as soon as something is asked of it
+        if kind in PLAIN or (id(value) in self.known and kind is not FunctionType) or issubclass(kind, _SKIPPED):
             return value
         if isinstance(value, Number):
             return value.plain()
@@ -137,8 +137,8 @@ class PlainAgain:
             self._plain(part)
 
     def _attributes(self, value: Any, kind: type) -> None:
-        """Of objects of the user's classes, and of modules, tensors and exceptions."""
-        if not known.is_users_class(kind) and not issubclass(kind, _WITH_ATTRIBUTES):
+        """Of objects that have some; those of libraries hold what the program gave them (a stack of callbacks)."""
+        if kind.__module__.partition(".")[0] == "tintype":
             return
         self._plain(instance_dictionary(value))
         if issubclass(kind, BaseException):
@@ -146,7 +146,7 @@ class PlainAgain:
                 value.args = arguments
             self._plain_parts((value.__cause__, value.__context__))
         for base in kind.__mro__:
-            for slot in vars(base).values() if known.is_users_class(base) else ():
+            for slot in list(vars(base).values()) if _is_written_in_python(base) else ():
                 if type(slot) is MemberDescriptorType:
                     found = slot.__get__(value) if _is_set(slot, value) else None
                     if (new := self._plain(found)) is not found:
@@ -207,4 +207,8 @@ def _is_set(slot: MemberDescriptorType, value: Any) -> bool:
     return True
 
 
-_WITH_ATTRIBUTES = (torch.nn.Module, torch.Tensor, BaseException, types.SimpleNamespace)
+def _is_written_in_python(kind: type) -> bool:
+    return bool(kind.__flags__ & _ON_THE_HEAP)
+
+
+_ON_THE_HEAP = 1 << 9  # what Python says of classes that were made by a class statement

@@ -75,6 +75,10 @@ class CapturePolicy(NativeCalls):
         """A class is called: which methods make the object is noted."""
         if known.is_users_class(kind):
             self.capture.note_class(kind)
+            if hasattr(kind, "__del__"):
+                self.capture.in_flight += (arguments, keywords)
+                self.capture.give_up(f"a new {kind.__name__} has a __del__, which Python calls when it goes")
+                del self.capture.in_flight[-2:]
             for name in ("__new__", "__init__"):
                 self.read_of_class(kind, name)
         return call_class(frame, kind, arguments, keywords)
@@ -195,9 +199,8 @@ class CapturePolicy(NativeCalls):
         owner, name, *values = arguments
         setter = self._setter(frame, *arguments)
         if setter is not None:
-            for method in ("__setattr__" if values else "__delattr__", name):
-                self.read_of_class(type(owner), method)
-            outcome = frame.machine.begin(frame, setter[0], [owner, *values] if setter[1] else arguments)
+            self.read_setter(owner, name, "__setattr__" if values else "__delattr__")
+            outcome = frame.machine.begin(frame, setter[0], [*setter[1], *values])
             if isinstance(outcome, Frame):
                 outcome.finish = _nothing
             return outcome
@@ -206,14 +209,12 @@ class CapturePolicy(NativeCalls):
         frame.stack.append(None)
         return None
 
-    def _setter(self, frame: Frame, owner: Any, name: str, *values: Any) -> tuple[Any, bool] | None:
-        """The interpreted function that ``setattr`` or ``delattr`` calls, and whether it is a property's."""
+    def _setter(self, frame: Frame, owner: Any, name: str, *values: Any) -> tuple[Any, list[Any]] | None:
+        """The interpreted function that ``setattr`` or ``delattr`` calls, and its arguments but for the value."""
         if not values:
             return find_setter(frame, owner, name, "__delattr__", "fdel")
         found = find_setter(frame, owner, name, "__setattr__", "fset")
-        if found is None and (setter := self.setter_of_module(frame, owner, name, values[0])) is not None:
-            return setter, True
-        return found
+        return found or self.setter_of_module(frame, owner, name, values[0])
 
     def call_next(self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
         """``next`` of an iterator of the user's, with or without a default."""

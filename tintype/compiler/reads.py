@@ -70,6 +70,7 @@ class Reads:
         self.given_answers: dict[Any, tuple[Any]] = {}
         self.given_shapes: dict[Any, torch.Size] = {}
         self.machine: Machine | None = None
+        self.in_flight: list[Any] = []  # arguments of native calls that are under way
         self._begin_looking()
         self.is_over = False  # what dies then is no business of the program's
         self.heard: str | None = None  # the function of torch's that was told of first since one was called
@@ -128,7 +129,9 @@ class Reads:
             self.reason = (reason, self.location())
             self.shadows.clear()
             if self.has_numbers and self.machine is not None:
-                PlainAgain(self.sources).frames(self.machine.frame)
+                plain = PlainAgain(self.sources)
+                plain.value([*self.in_flight])
+                plain.frames(self.machine.frame)
 
     def location(self) -> Location | None:
         """The user's line that is being interpreted."""

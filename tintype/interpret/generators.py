@@ -43,9 +43,13 @@ def _body(frame: Frame) -> Generator[Any, Any, Any]:
     while True:
         if begun:
             begun = False
-        elif machine.resume(frame, sent, thrown) is RETURNED:
-            return taken(frame)
-        sent, thrown = None, None
+        else:
+            try:
+                outcome = machine.resume(frame, sent, thrown)
+            finally:  # an exception that knows this frame would be kept by it, and all that the frame holds
+                sent = thrown = None
+            if outcome is RETURNED:
+                return taken(frame)
         try:
             sent = yield taken(frame)
         except BaseException as error:
@@ -60,8 +64,15 @@ def taken(frame: Frame) -> Any:
 
 def throw_into(machine: Machine, frame: Frame, error: BaseException) -> Any:
     """Continues a waiting frame with an exception, which goes first to what the frame delegates to."""
-    if frame.pc not in frame.decoded.delegating:
-        return machine.run(frame, error)
+    try:
+        if frame.pc not in frame.decoded.delegating:
+            return machine.run(frame, error)
+        return _throw_into_delegated(machine, frame, error)
+    finally:
+        del error
+
+
+def _throw_into_delegated(machine: Machine, frame: Frame, error: BaseException) -> Any:
     receiver = frame.stack[-1]
     try:
         if isinstance(error, GeneratorExit):
@@ -80,7 +91,10 @@ def throw_into(machine: Machine, frame: Frame, error: BaseException) -> Any:
             return machine.run(frame)
     except BaseException as raised:
         error = raised
-    return machine.run(frame, error)
+    try:
+        return machine.run(frame, error)
+    finally:
+        del error
 
 
 def close_quietly(receiver: Any) -> None:

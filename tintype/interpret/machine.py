@@ -220,6 +220,7 @@ class Machine:
                     stack.append(error)
                     frame.pc = entry.handler - 1
                     return frame
+            frame.stack.clear()  # iterators that a loop has not finished are closed now
             if frame.is_entry:
                 error.__traceback__ = trace
                 return None
@@ -242,6 +243,7 @@ class Machine:
             frame.handled = self.handled
             frame.back = None
             self.frame, self.handled = back, handled
+            del thrown  # it knows this frame, which shall not keep it
 
     def table_at(self, frame: Frame, index: int) -> tuple[Callable[..., Any], Any]:
         """An operation of a frame's code, also where the frame stops at it."""

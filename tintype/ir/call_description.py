@@ -199,9 +199,14 @@ def modes() -> tuple[Any, ...]:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
-        torch.get_default_device() if functions else None,
+        _default_device() if functions else None,
         autocast_key(),
     )
+
+
+def _default_device() -> torch.device:
+    with torch._C.DisableTorchFunction():  # what the user's modes hear is what the program does
+        return torch.get_default_device()
 
 
 _autocast_on_cpu = functools.partial(torch.is_autocast_enabled, "cpu")

@@ -265,6 +265,15 @@ def graph_module(graph: Graph, name: str) -> GraphModule:
     return LazyGraphModule(attached(graph), graph, name)
 
 
+def forward_of(module: GraphModule) -> Callable[..., Any]:
+    """What runs a graph without a call of its module, which hooks on all modules would hear: those are for the
+    user's."""
+    if isinstance(module, LazyGraphModule):
+        module.real_recompile()  # its first call is one of the module otherwise
+    forward: Callable[..., Any] = module.forward
+    return forward
+
+
 def attached(graph: Graph) -> dict[str, GraphModule]:
     """The graphs that a graph refers to, by the names it has for them."""
     found = {}

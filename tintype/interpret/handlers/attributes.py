@@ -117,18 +117,28 @@ def instance_dictionary(owner: Any) -> dict[str, Any]:
         return {}
 
 
-def find_setter(frame: Frame, owner: Any, name: str, method: str, accessor: str) -> tuple[Any, bool] | None:
-    """The interpreted function that an assignment calls, and whether it is the descriptor's (told its owner only)."""
+def find_setter(frame: Frame, owner: Any, name: str, method: str, accessor: str) -> tuple[Any, list[Any]] | None:
+    """The interpreted function that an assignment calls, and its arguments but for the value."""
     machine = frame.machine
     owners_type = type(owner)
     whole = find_in_class(owners_type, method)
     if machine.interprets(whole):
-        return whole, False
-    if whole is find_in_class(object, method):
-        found = find_in_class(owners_type, name)
-        if type(found) is property and machine.interprets(getattr(found, accessor)):
-            return getattr(found, accessor), True
-    return None
+        return whole, [owner, name]
+    return setter_in_class(frame, owner, name, accessor) if whole is find_in_class(object, method) else None
+
+
+def setter_in_class(frame: Frame, owner: Any, name: str, accessor: str) -> tuple[Any, list[Any]] | None:
+    """The same of what the class has under that name: a property, or a descriptor of the user's."""
+    found = find_in_class(type(owner), name)
+    if type(found) is property:
+        function = getattr(found, accessor)
+        return (function, [owner]) if frame.machine.interprets(function) else None
+    function = NULL if found is NULL else find_in_class(type(found), _METHODS[accessor])
+    return (function, [found, owner]) if frame.machine.interprets(function) else None
+
+
+# what descriptors have in place of the parts of a property
+_METHODS = {"fset": "__set__", "fdel": "__delete__"}
 
 
 @handler
@@ -138,9 +148,8 @@ def store_attribute(frame: Frame, name: str) -> Outcome:
     if (type(owner), name) not in frame.machine.plain_stores:
         setter = find_setter(frame, owner, name, "__setattr__", "fset")
         if setter is not None:
-            function, is_property = setter
-            arguments = [owner, value] if is_property else [owner, name, value]
-            return frame.machine.begin(frame, function, arguments, discarded=True)
+            function, arguments = setter
+            return frame.machine.begin(frame, function, [*arguments, value], discarded=True)
         frame.machine.plain_stores.add((type(owner), name))
     setattr(owner, name, value)
     return None
@@ -158,8 +167,8 @@ def delete_attribute(frame: Frame, name: str) -> Outcome:
     owner = frame.stack.pop()
     deleter = find_setter(frame, owner, name, "__delattr__", "fdel")
     if deleter is not None:
-        function, is_property = deleter
-        return frame.machine.begin(frame, function, [owner] if is_property else [owner, name], discarded=True)
+        function, arguments = deleter
+        return frame.machine.begin(frame, function, arguments, discarded=True)
     delattr(owner, name)
     return None
 
