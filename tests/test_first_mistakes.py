@@ -89,9 +89,9 @@ EXPORTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a set": (exported(lambda s: s, ({1},)), "a set is not", "make a list"),
     "an array": (exported(MODEL, (np.ones((4, 3)),)), "a ndarray is not", "torch.as_tensor"),
     "another object": (exported(MODEL, (object(),)), "a object is not", "register_dataclass"),
-    "strict of text": (exported(MODEL, (X,), strict="yes"), "strict is True or False", ""),
+    "strict of text": (exported(MODEL, (X,), strict="yes"), "strict is True or False", "interprets every line"),
     "control flow": (exported(MODEL, (X,), control_flow="yes"), "'auto' or 'refuse'", "'auto'"),
-    "text for a size": (exported(MODEL, (X,), dynamic_shapes={"input": {0: "b"}}), "a size is a Dim", "{0: Dim.AUTO"),
+    "text for a size": (exported(MODEL, (X,), dynamic_shapes={"input": {0: "b"}}), "a size is", "write Dim('b')"),
     "a name it has not": (exported(MODEL, (X,), dynamic_shapes={"x": {0: Dim("b")}}), "'x'", "'input': {0"),
     "Dim itself": (exported(MODEL, (X,), dynamic_shapes={"input": {0: Dim}}), "a size is a Dim", "Dim.AUTO"),
     "a dimension it has not": (exported(MODEL, (X,), dynamic_shapes={"input": {5: Dim("b")}}), "2 dimensions", "{0"),
@@ -108,7 +108,24 @@ EXPORTS: dict[str, tuple[Callable[[], Any], str, str]] = {
         "give an example that fits",
     ),
     "no name": (lambda: Dim("my batch"), "Python identifier", 'Dim("batch")'),
-    "bounds that cross": (lambda: Dim("b", min=5, max=2), "min 5 is greater than max 2", ""),
+    "bounds that cross": (lambda: Dim("b", min=5, max=2), "min 5 is greater than max 2", "change places"),
+    "a smallest size below 0": (lambda: Dim("b", min=-1), "no size is less than 0", "min=0"),
+    "a size that is left out": (
+        exported(Flagged(), (X,), dynamic_shapes={"a": {0: Dim("n")}, "b": None}),
+        "names 'b', but the arguments are 'a'",
+        "the example leaves b out",
+    ),
+    "a program of torch": (
+        lambda: tintype.export(torch.export.export(MODEL, (X,)), (X,)),
+        "got a program of torch.export",
+        "tintype.interop.from_torch",
+    ),
+    "no steps and rows": (
+        exported(lambda x: tintype.scan(lambda c, row: c + row, torch.zeros(3), x), (X,)),
+        "but returned a tensor",
+        "(carry, output)",
+    ),
+    "programs without names": (lambda: tintype.modules(tintype.export(MODEL, (X,))), "programs by name", "prefill"),
     "half a Dim": (lambda: Dim("b") // 2, "b can't be divided", "2*part"),
     "half a Dim again": (lambda: Dim("b") / 2, "b can't be divided", "2*part"),
     "a product of Dims": (lambda: Dim("b") * Dim("c"), "combined with integers only", "common root"),
@@ -238,3 +255,11 @@ def test_python_suggests_names() -> None:
         [sys.executable, "-c", "import tintype; tintype.exprot"], capture_output=True, text=True, timeout=120
     )
     assert "has no attribute 'exprot'. Did you mean: 'export'?" in done.stderr
+
+
+def test_uses_that_need_another_program_or_device(program: tintype.ExportedProgram) -> None:
+    told(lambda: program.view(against=MODEL), "against is a program", "export it first")
+    told(lambda: program.to("xpu:7"), "there is no device xpu:7 here", "a file loads on any machine")
+    with pytest.raises(RuntimeError) as caught:
+        tintype.compare(program, nn.Linear(5, 5), (X,))
+    assert any("b (Linear)" in note or note.startswith("b ") for note in caught.value.__notes__)

@@ -51,6 +51,11 @@ class Side:
             except (InputMismatchError, InputStructureError) as error:
                 error.fact = f"{self.name} does not take these inputs. {error.fact}"
                 raise
+            except Exception as error:
+                error.add_note(
+                    f"{self.name} raised this, which was to be compared, when it was called with the inputs"
+                )
+                raise
             written = {
                 f"{what} {name}": after.detach().clone()
                 for what, names in (("argument", _by_place(given_args, given_kwargs)), ("buffer", _buffers(self.run)))

@@ -102,7 +102,10 @@ def backend_of(
         found = _REGISTERED[backend]
         if found is None or found in (aot_eager, cudagraphs):
             if options or mode not in (None, "default"):
-                raise InvalidRequestError(f"the backend {backend!r} has no options and no modes")
+                raise InvalidRequestError(
+                    f"the backend {backend!r} has no options and no modes",
+                    remedy='leave them out, or take backend="inductor", which has some',
+                )
             return found
         return _with_options(found, options, mode)
     if backend != "inductor" and backend not in _announced():

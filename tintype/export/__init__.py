@@ -30,4 +30,4 @@ _summary, _, _rest = (export.__doc__ or "").partition("\n\n")
 _plain = [
     parameter.replace(annotation=parameter.empty) for parameter in inspect.signature(export).parameters.values()
 ]
-_this.__doc__ = f"{_summary}\n\n    tintype.export{inspect.Signature(_plain)}\n\n{_rest}"
+_this.__doc__ = f"{_summary}\n\n    ``tintype.export{inspect.Signature(_plain)}``\n\n{_rest}"

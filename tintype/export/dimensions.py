@@ -158,11 +158,15 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
 def _check_bounds(what: str, low: int | None, high: int | None) -> None:
     for bound in (low, high):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
-            raise InvalidRequestError(f"{what}: bounds are integers, but got {bound!r}")
+            raise InvalidRequestError(f"{what}: bounds are integers, but got {bound!r}", remedy="write min=1, max=64")
     if low is not None and low < 0:
-        raise InvalidRequestError(f"{what}: no size is less than 0, but min is {low}")
+        raise InvalidRequestError(
+            f"{what}: no size is less than 0, but min is {low}", remedy="write min=0, or leave it out"
+        )
     if low is not None and high is not None and low > high:
-        raise InvalidRequestError(f"{what}: min {low} is greater than max {high}")
+        raise InvalidRequestError(
+            f"{what}: min {low} is greater than max {high}", remedy="change places, or one of them"
+        )
 
 
 def _bounds_text(low: Bound, high: Bound) -> str:

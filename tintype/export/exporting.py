@@ -34,7 +34,7 @@ from tintype.export.shape_spec import AdditionalInputs, leaf_entries, with_fixes
 from tintype.export.stage import Stage
 from tintype.export.strict_report import lost_state, report_of
 from tintype.export.surroundings_that_matter import observations_that_matter
-from tintype.export.wrong_requests import not_a_model, wrong_args, wrong_arguments, wrong_kwargs
+from tintype.export.wrong_requests import is_program_of_torch, not_a_model, wrong_args, wrong_arguments, wrong_kwargs
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graph_module, output_node, placeholders
@@ -348,7 +348,10 @@ def _is_torchs(dynamic_shapes: Any) -> bool:
 
 def _check_request(args: Any, kwargs: Any, control_flow: Any, strict: Any) -> None:
     if not isinstance(strict, bool):
-        raise InvalidRequestError(f"strict is True or False, but got {strict!r:.80}")
+        raise InvalidRequestError(
+            f"strict is True or False, but got {strict!r:.80}",
+            remedy="strict=True interprets every line of the model's code, False runs it",
+        )
     if control_flow not in ("auto", "refuse"):
         raise InvalidRequestError(
             f"control_flow is 'auto' or 'refuse', but got {control_flow!r}",
@@ -453,7 +456,7 @@ def as_module(mod: Any) -> torch.nn.Module:
         from tintype.interop.compiled_by_torch import original_of
 
         return original_of(mod)
-    if isinstance(mod, type) or not callable(mod):
+    if isinstance(mod, type) or not callable(mod) or is_program_of_torch(mod):
         raise not_a_model(mod)
     owner = getattr(mod, "__self__", None)
     return EntryPoint(mod, owner if isinstance(owner, torch.nn.Module) else None)

@@ -36,6 +36,11 @@ def modules(programs: Mapping[str, ExportedProgram]) -> dict[str, ProgramModule]
     >>> together["store"](torch.ones(2), True), together["recall"](torch.zeros(2), False)
     (tensor([1., 1.]), tensor([1., 1.]))
     """
+    if not isinstance(programs, Mapping):
+        raise InvalidRequestError(
+            f"expected programs by name, but got {type(programs).__name__}",
+            remedy="write tintype.modules({'prefill': one, 'decode': another}); program.module() runs one alone",
+        )
     for name, program in programs.items():
         if not isinstance(program, ExportedProgram):
             raise InvalidRequestError(

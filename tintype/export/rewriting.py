@@ -260,6 +260,14 @@ def moved_program(
         raise InvalidRequestError(
             f"a program is converted to a floating point dtype, but got {dtype}", remedy="torch.float16, for example"
         )
+    if device is not None:
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            raise InvalidRequestError(
+                f"there is no device {device} here: {str(error).partition(chr(10))[0]}",
+                remedy="move the program where there is one: a file loads on any machine",
+            ) from error
     if program.example_inputs is None:
         raise InvalidRequestError(
             "the program has no example inputs, from which the values of its graph could be inferred",

@@ -190,7 +190,7 @@ def _by_name(mod: Any, arguments: Mapping[str, Any], dynamic_shapes: Any) -> dic
             raise InvalidRequestError(
                 f"dynamic_shapes names {', '.join(map(repr, unknown))}, but the arguments are "
                 f"{', '.join(map(repr, arguments))}",
-                remedy="use the names of the program's parameters",
+                remedy=_names_instead(mod, unknown),
             )
         return dict(dynamic_shapes)
     if isinstance(dynamic_shapes, (tuple, list)):
@@ -205,6 +205,18 @@ def _by_name(mod: Any, arguments: Mapping[str, Any], dynamic_shapes: Any) -> dic
         f"dynamic_shapes must be a dictionary, a tuple, a ShapesCollection, AdditionalInputs or 'auto', but got "
         f"{type(dynamic_shapes).__name__}"
     )
+
+
+def _names_instead(mod: Any, unknown: Sequence[str]) -> str:
+    """What to write for names that are no arguments of the example call."""
+    function = mod.forward if isinstance(mod, torch.nn.Module) else mod
+    left_out = [name for name in unknown if name in signature_of(function).parameters]
+    if left_out:
+        return (
+            f"the example leaves {', '.join(left_out)} out, so that the program has the default: leave "
+            f"{'it' if len(left_out) == 1 else 'them'} out here too, or give an example"
+        )
+    return "use the names of the program's parameters"
 
 
 def _with_keywords(mod: Any, arguments: Mapping[str, Any], specs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -307,7 +307,8 @@ def _entry(entry: Any, path: str) -> Entry:
     if entry is None or isinstance(entry, (Dim, DimHint)) or (isinstance(entry, int) and not isinstance(entry, bool)):
         return entry
     raise InvalidRequestError(
-        f"{path}: a size is a Dim, Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, an integer or None, but got {entry!r}"
+        f"{path}: a size is a Dim, Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, an integer or None, but got {entry!r}",
+        remedy=f"write Dim({entry!r})" if isinstance(entry, str) and entry.isidentifier() else None,
     )
 
 

@@ -29,7 +29,15 @@ def not_a_model(given: Any) -> InvalidRequestError:
         remedy = "export the model, not its file; tintype.load reads programs, torch.load and torch.jit.load others"
     elif isinstance(given, (int, float)):
         shown = repr(given)
+    elif is_program_of_torch(given):
+        shown = "a program of torch.export"
+        remedy = "tintype.interop.from_torch(program) makes one of ours of it"
     return InvalidRequestError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {shown}", remedy=remedy)
+
+
+def is_program_of_torch(given: Any) -> bool:
+    """Whether something is what torch.export gives."""
+    return type(given).__module__ == "torch.export.exported_program"
 
 
 def check_function(given: Any) -> None:

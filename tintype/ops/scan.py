@@ -83,9 +83,9 @@ def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, re
         result = combine_fn(carry, row)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise BranchMismatchError(
-                "combine_fn must return the next carry and an output, but returned "
-                f"{'a ' + type(result).__name__ if not isinstance(result, (tuple, list)) else len(result)}",
+                f"combine_fn must return the next carry and an output, but returned {_described(result)}",
                 location=user_location(),
+                remedy="return both, (carry, output); (carry, carry) keeps every carry",
             )
         following, following_spec = tree.flatten(result[0])
         if not tree.same_structure(following_spec, init_spec):
@@ -112,6 +112,12 @@ def slices_along(output: torch.Tensor, dim: int, reverse: bool) -> torch.Tensor:
     """Undo :func:`rows_along` for a result; one that has fewer dimensions stays as it is."""
     output = output.flip(0) if reverse else output
     return output.movedim(0, dim) if dim and dim < output.dim() else output
+
+
+def _described(result: Any) -> str:
+    if isinstance(result, (tuple, list)):
+        return f"a {type(result).__name__} of {len(result)}"
+    return "a tensor" if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
 
 
 def run(

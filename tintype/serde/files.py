@@ -100,7 +100,10 @@ def _check_program(program: Any, what: str) -> None:
 
 def _check_programs(programs: Mapping[Any, Any]) -> None:
     if not 1 <= len(programs) <= MOST_PROGRAMS:
-        raise InvalidRequestError(f"a file holds 1 to {MOST_PROGRAMS} programs, but got {len(programs)}")
+        raise InvalidRequestError(
+            f"a file holds 1 to {MOST_PROGRAMS} programs, but got {len(programs)}",
+            remedy="tintype.save(program, path), or tintype.save({'prefill': one, 'decode': another}, path)",
+        )
     for name, program in programs.items():
         if not is_name_of_program(name):
             raise InvalidRequestError(
@@ -290,7 +293,10 @@ def load(
     {'note': 'hello'}
     """
     if containers not in ("strict", "plain"):
-        raise InvalidRequestError(f"containers is 'strict' or 'plain', but got {containers!r:.80}")
+        raise InvalidRequestError(
+            f"containers is 'strict' or 'plain', but got {containers!r:.80}",
+            remedy="'plain' gives plain objects where a class is not installed, 'strict' refuses such a file",
+        )
     # what is read is state that can be trained, wherever it is loaded
     with collector_paused(), torch.inference_mode(False), _opened(f, mmap) as archive:
         if verify:

@@ -119,6 +119,11 @@ def view_program(
     """What ``program.view`` does."""
     programs = stages_of(program) if stages else {program.stage.value: program}
     if against is not None:
+        if not hasattr(against, "graph_signature"):
+            raise InvalidRequestError(
+                f"against is a program to compare with, but got a {type(against).__name__}",
+                remedy="export it first, or load its file: program.view(against=tintype.load(path))",
+            )
         programs = {"this program": program, "the other": against}
     page = page_of(programs, title=title or "Program", compare=against is not None, **options)
     if path is not None:
