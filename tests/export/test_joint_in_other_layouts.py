@@ -181,3 +181,26 @@ def test_calls_inside_of_a_loop_on_what_requires_gradients() -> None:
     for x in (torch.randn(2, 3), torch.randn(3, 2).t()):
         found, _, gradients = joint.module()(x.requires_grad_())
         torch.testing.assert_close((found, *gradients.values()), (x.sin().sum(), x.detach().cos()))
+
+
+class Normalized(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(2, 8)
+
+    def forward(self, image: Any) -> Any:
+        return (self.norm(image) * torch.linspace(0, 1, image.shape[-1])).square().sum()
+
+
+def test_one_image_of_a_layout_that_no_kernel_knows() -> None:
+    model, batch = Normalized(), {"image": {0: tintype.Dim("batch")}}
+    example = torch.randn(2, 8, 4, 8).to(memory_format=torch.channels_last)
+    image = torch.randn(1, 4, 8, 8).permute(0, 3, 1, 2).as_strided((1, 8, 4, 8), (8, 1, 64, 8))
+    expected = model(image)
+    gradients = torch.autograd.grad(expected, [model.norm.weight, model.norm.bias])
+    decomposed = tintype.export(model, (example,), dynamic_shapes=batch).run_decompositions()
+    assert torch.allclose(decomposed.module()(image), expected)
+    loss, found, _ = tintype.export_joint(model, (example,), dynamic_shapes=batch).module()(image)
+    assert torch.allclose(loss, expected)
+    for name, gradient in zip(("norm.weight", "norm.bias"), gradients, strict=True):
+        assert torch.allclose(found[name], gradient, rtol=1e-4)

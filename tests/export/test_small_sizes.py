@@ -188,3 +188,24 @@ def test_a_product_of_two_dtypes_where_nothing_is_contracted() -> None:
     x = torch.randn(1)
     module = tintype.export(function, (x,), dynamic_shapes="auto").module()
     torch.testing.assert_close(module(x), function(x))
+
+
+DISTRIBUTIONS = {
+    "normal": lambda mean, spread, x: torch.distributions.Normal(mean, spread.exp()).log_prob(x).sum(-1),
+    "categorical": lambda mean, spread, x: torch.distributions.Categorical(logits=mean).log_prob(x.argmax(-1)),
+    "beta": lambda mean, spread, x: torch.distributions.Beta(mean.exp(), spread.exp()).log_prob(x.sigmoid()),
+    "squashed": lambda mean, spread, x: torch.distributions.TransformedDistribution(
+        torch.distributions.Normal(mean, spread.exp()), [torch.distributions.TanhTransform()]
+    ).log_prob(x.tanh()),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_policy_that_was_exported_for_several_scores_one(name: str, strict: bool) -> None:
+    function, batch = DISTRIBUTIONS[name], {0: Dim("batch")}
+    example = tuple(torch.randn(3, 4) for _ in range(3))
+    module = tintype.export(function, example, dynamic_shapes=(batch, batch, batch), strict=strict).module()
+    for rows in (1, 2, 5):
+        given = tuple(torch.randn(rows, 4) for _ in range(3))
+        torch.testing.assert_close(module(*given), function(*given))

@@ -10,7 +10,7 @@ import transformers
 
 from tests.generation.architectures import ARCHITECTURES
 from tests.generation.judging import STAGES, differences, export
-from tintype.interop.general_forms import digest, function_of, general_forms
+from tintype.interop.general_forms import TORCH_FORMS, digest, function_of, general_forms
 from tintype.interop.library_plug_in import FORMS
 
 SIZES = [(1, 1), (1, 3), (3, 4), (1, 9), (4, 5), (2, 11), (5, 2), (3, 12), (2, 7), (1, 15), (2, 5)]
@@ -47,9 +47,10 @@ def test_one_program_serves_a_window_before_and_after_it_is_full(example: tuple[
 
 
 def test_the_general_forms_are_of_functions_that_are_there() -> None:
-    for module, name in {(form.module, form.name) for form in FORMS}:
+    forms = (*FORMS, *TORCH_FORMS)
+    for module, name in {(form.module, form.name) for form in forms}:
         importlib.import_module(module)
-        known = {form.digest: form for form in FORMS if (form.module, form.name) == (module, name)}
+        known = {form.digest: form for form in forms if (form.module, form.name) == (module, name)}
         found = function_of(next(iter(known.values())))
         assert digest(found) in known, f"look whether the edits still leave {name} what it is"
         assert all(old in inspect.getsource(found) for old, _ in known[digest(found)].edits), name

@@ -163,3 +163,12 @@ def test_assertions_of_branches_are_kept() -> None:
     assert program(torch.tensor([-9.0, 0.0, 1.0])).tolist() == [-10.0, -1.0, 0.0]  # the other branch asserts nothing
     with pytest.raises(tintype.TintypeError, match="too small"):
         program(torch.tensor([-9.0, 20.0, 1.0]))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_other_sizes_keep_the_order_of_offsets(mode: str) -> None:
+    model = torch.nn.EmbeddingBag(10, 4, mode=mode)
+    sizes = ({0: tintype.Dim("words")}, {0: tintype.Dim("bags", min=1)})
+    program = tintype.onnx.export(model, (torch.randint(10, (6,)), torch.tensor([0, 2, 5])), dynamic_shapes=sizes)
+    words, offsets = torch.randint(10, (9,)), torch.tensor([0, 3, 3, 7])
+    torch.testing.assert_close(program(words, offsets), model(words, offsets))

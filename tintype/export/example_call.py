@@ -165,11 +165,11 @@ class ExampleCall:
         return self._may_flow and self._has_varying_sizes
 
     def _capture(self) -> tuple[CapturedGraph, InputSizes]:
-        return _with_symbolic_sequences(lambda: self._run(self.entries, FakeContext(new_environment())), self._flags)
+        return self._again_and_again(lambda: self._run(self.entries, FakeContext(new_environment())))
 
     def capture_reordered(self, call: Reordered) -> CapturedGraph:
         """The same with dictionaries of the arguments in another order."""
-        return _with_symbolic_sequences(lambda: self._run_reordered(call), self._flags)
+        return self._again_and_again(lambda: self._run_reordered(call))
 
     def capture_pretending(self, questions: frozenset[tuple[str, tuple[Any, ...]]]) -> CapturedGraph:
         """The same with the opposite answers to questions about what is around the program."""
@@ -186,7 +186,7 @@ class ExampleCall:
 
     def capture_twice(self, kept: Sequence[Change], numbers: Sequence[Change]) -> str | None:
         """Call the model twice in one capture; why the second call is another one than the first, or None."""
-        with one_at_a_time, _library_forms(), rewritten(_make_sequences), self._flags.answered():
+        with one_at_a_time, self._library_forms(), rewritten(_make_sequences), self._flags.answered():
             context = FakeContext()
             inputs = InputSizes(context.environment, self.entries, self._sources)
             capture = Capture(
@@ -202,6 +202,28 @@ class ExampleCall:
                 calls = capture.program = TwoCalls(capture, kept, numbers)
                 capture.run(after_inputs=inputs.finish)
         return calls.difference
+
+    def _again_and_again(self, run: Callable[[], Any]) -> Any:
+        """Run a capture, again and again while functions turn up that make sequences of lengths that vary, or flags
+        of sizes."""
+        with one_at_a_time, self._library_forms():
+            while True:
+                try:
+                    with rewritten(_make_sequences), self._flags.answered():
+                        return run()
+                except NeedsRewriting as need:
+                    _make_sequences.add(need.function)
+                except NeedsPlainFlags as need:
+                    self._flags.add(need)
+
+    def _library_forms(self) -> AbstractContextManager[None]:
+        """Functions of libraries in the form that decides least, and of torch's where there are sizes to decide."""
+        plug_ins = tree.loaded_plug_ins()
+        if not plug_ins and not self._has_varying_sizes:
+            return nullcontext()
+        from tintype.interop.general_forms import TORCH_FORMS, general_forms
+
+        return general_forms([*TORCH_FORMS, *(form for plug_in in plug_ins for form in plug_in.FORMS)])
 
     def _run(self, entries: Sequence[Any], context: FakeContext) -> tuple[CapturedGraph, InputSizes]:
         inputs = InputSizes(context.environment, entries, self._sources)
@@ -259,20 +281,6 @@ def new_environment() -> Environment:
     return Environment(before_plain=watch_plain_numbers)
 
 
-def _with_symbolic_sequences(run: Callable[[], Any], flags: PlainFlags) -> Any:
-    """Run a capture, again and again while functions turn up that make sequences of lengths that vary, or flags of
-    sizes; ``flags`` are those that are known to be needed."""
-    with one_at_a_time, _library_forms():
-        while True:
-            try:
-                with rewritten(_make_sequences), flags.answered():
-                    return run()
-            except NeedsRewriting as need:
-                _make_sequences.add(need.function)
-            except NeedsPlainFlags as need:
-                flags.add(need)
-
-
 def _natively(capture: Capture) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -282,16 +290,6 @@ def _by_machine(capture: Capture) -> AbstractContextManager[None]:
     from tintype.trace.watching import StrictPolicy
 
     return interpreting(capture, StrictPolicy())
-
-
-def _library_forms() -> AbstractContextManager[None]:
-    """Functions of libraries in the form that decides least."""
-    plug_ins = tree.loaded_plug_ins()
-    if not plug_ins:
-        return nullcontext()
-    from tintype.interop.general_forms import general_forms
-
-    return general_forms(form for plug_in in plug_ins for form in plug_in.FORMS)
 
 
 # Functions that were found to make such sequences: rewritten they do the same with plain numbers, so that the next

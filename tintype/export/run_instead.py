@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from tintype.errors import RuntimeAssertionError
 from tintype.fake.tensor import FakeTensor
@@ -103,10 +104,11 @@ def _of_nothing(tensor: torch.Tensor, weight: Any, bias: Any) -> tuple[torch.Ten
 
 
 def _group_norm(tensor: torch.Tensor, weight: Any, bias: Any, *options: Any) -> Any:
-    """The kernel reads weights as if they were contiguous, which inputs of the program need not be."""
+    """The kernel reads weights as if they were contiguous, which inputs of the program need not be; images of another
+    layout than it knows, which only a batch of one may have, it refuses where eager mode copies them."""
     if type(tensor) is FakeTensor:
         return _normalized_groups(tensor, weight, bias, *options)
-    return _normalized_groups(tensor, _contiguous(weight), _contiguous(bias), *options)
+    return _normalized_groups(_in_known_layout(tensor), _contiguous(weight), _contiguous(bias), *options)
 
 
 def _group_norm_backward(
@@ -114,8 +116,13 @@ def _group_norm_backward(
 ) -> Any:
     """The same, where the gradient is an operator of a joint graph."""
     if type(tensor) is not FakeTensor:
-        weight = _contiguous(weight)
+        weight, tensor = _contiguous(weight), _in_known_layout(tensor)
+        gradient = gradient.contiguous(memory_format=suggest_memory_format(tensor))
     return _gradient_of_group_norm(gradient, tensor, mean, deviation, weight, *options)
+
+
+def _in_known_layout(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_contiguous() else tensor.contiguous(memory_format=suggest_memory_format(tensor))
 
 
 def _contiguous(weight: Any) -> Any:

@@ -64,7 +64,7 @@ FORMS = (
             ),
         ),
     ),
-    # with a mask it makes no difference whether there are several tokens
+    # with a mask, and where every token sees all others, it makes no difference whether there are several tokens
     Form(
         "transformers.integrations.sdpa_attention",
         "sdpa_attention_forward",
@@ -72,9 +72,16 @@ FORMS = (
         (
             (
                 "q_length > 1 and attention_mask is None and is_causal",
-                "attention_mask is None and q_length > 1 and is_causal",
+                "attention_mask is None and is_causal and q_length > 1",
             ),
         ),
+    ),
+    # positions of one row are those of all rows, and one row is, too
+    Form(
+        "transformers.masking_utils",
+        "_preprocess_mask_arguments",
+        "0dc9db47f338ad58",
+        (("if batch_size != position_ids.shape[0]:", "if True:"),),
     ),
     # since 5.23, which packs the heads of one token only where nothing captures it
     Form(
@@ -84,7 +91,7 @@ FORMS = (
         (
             (
                 "q_length > 1 and attention_mask is None and is_causal",
-                "attention_mask is None and q_length > 1 and is_causal",
+                "attention_mask is None and is_causal and q_length > 1",
             ),
             ("q_length == 1 and not is_torchdynamo_compiling()", "not is_torchdynamo_compiling() and q_length == 1"),
         ),

@@ -74,7 +74,15 @@ def _resized(leaf: Any, expectation: Any, values: dict[Symbol, int]) -> Any:
                 sizes[dimension] = wanted
                 leaf = leaf.new_zeros(sizes)
             elif wanted != leaf.shape[dimension]:
-                # elements of the example again: they are in whatever range the model expects
-                index = torch.arange(wanted) % leaf.shape[dimension]
-                leaf = leaf.index_select(dimension, index)
+                leaf = leaf.index_select(dimension, _places(leaf, dimension, wanted))
     return leaf
+
+
+def _places(leaf: torch.Tensor, dimension: int, wanted: int) -> torch.Tensor:
+    """Which elements of the example are there again: they are in whatever range the model expects, and in order where
+    they are in the example (offsets of bags, places to search in)."""
+    count, places = leaf.shape[dimension], torch.arange(wanted, device=leaf.device)
+    is_ordered = not leaf.dtype.is_complex and bool(
+        (leaf.narrow(dimension, 0, count - 1) <= leaf.narrow(dimension, 1, count - 1)).all()
+    )
+    return places.clamp(max=count - 1) if is_ordered else places % count
