@@ -154,3 +154,23 @@ def test_a_flag_that_the_program_sets() -> None:
 
     (text,) = messages(tintype.export, function, X.clone())
     assert "requires_grad_() of a tensor" in text and "in function" in text
+
+
+class FreezesItself(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.linear.weight.requires_grad_(False)
+        return self.linear(x).sum()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_parameter_that_the_model_freezes(strict: bool) -> None:
+    model = FreezesItself()
+    (text,) = messages(lambda *args: tintype.export(*args, strict=strict), model, X.clone())
+    assert "sets requires_grad to, of 1 parameters or buffers: 'linear.weight'" in text
+    assert model.linear.weight.requires_grad
+    model(X)  # frozen from here on
+    assert not messages(tintype.export, model, X.clone())

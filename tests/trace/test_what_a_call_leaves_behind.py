@@ -6,6 +6,7 @@ import array
 import atexit
 import collections
 import contextvars
+import functools
 import gc
 import heapq
 import operator
@@ -159,6 +160,13 @@ _NUMBERS: list = []
 _NAMED: dict = {}
 _MISSING = collections.defaultdict(list)
 _VARIABLE = contextvars.ContextVar("variable", default=0)
+_OF_THREAD = threading.local()
+
+
+class Leaves:
+    def __del__(self):
+        _NUMBERS.append(1)
+
 
 EFFECTS = {
     "a heap": lambda: heapq.heappush(_NUMBERS, 0),
@@ -186,6 +194,8 @@ EFFECTS = {
     "the number of the process": os.getpid,
     "threads": threading.active_count,
     "a hash": lambda: hash("text"),
+    "a variable of the thread": lambda: setattr(_OF_THREAD, "last", object()),
+    "what happens at an object's end": Leaves,
 }
 
 
@@ -211,7 +221,14 @@ def test_a_list_of_the_calls_own_is_nobody_elses_affair():
         list(map(found.append, [1, 2]))
         table = collections.defaultdict(int)
         table["a"] += 1
-        return x * found[0] * table["a"]
+
+        @torch.no_grad()
+        @functools.wraps(model)
+        def doubled(value):
+            return value * 2
+
+        doubled.note = 1
+        return doubled(x) * found[0] * table["a"]
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", tintype.LostEffectWarning)

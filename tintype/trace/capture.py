@@ -346,7 +346,9 @@ class Capture:
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
             may_clear = bool(named_in(self._code.functions, ("zero_grad", "grad")))
-            self._refuse_assigned_gradients(self.state.put_back_gradients(may_clear=may_clear))
+            assigned, flagged = self.state.put_back_gradients(may_clear=may_clear)
+            self.recorder.problems += map(self.changed.gradient_refusal, assigned)
+            self.recorder.modes.lost_gradients.add_flags(flagged)
             for hook in () if self.runs_in_eager_modes_place else self.state.take_back_hooks():
                 self.recorder.modes.lost_gradients.add_hook("a hook on the gradient of a parameter or buffer", hook)
         self._note_changes(changes, output_specs)
@@ -400,9 +402,6 @@ class Capture:
         with tree.containers_of_users():
             self.returned = self._given.paths_among(outputs)
             return self._make_outputs(outputs)
-
-    def _refuse_assigned_gradients(self, names: list[str]) -> None:
-        self.recorder.problems += map(self.changed.gradient_refusal, names)
 
     def _warn_of_lost_gradients(self) -> None:
         if self.recorder.below_autograd and self.recorder.modes.grad:

@@ -78,6 +78,8 @@ class Effects:
     def note_made(self, value: Any) -> None:
         if type(value) is not TensorRows:  # they are always of the call, and must not live longer than it
             self._made[id(value)] = value
+        if type(value) is FunctionType:  # functools.wraps writes to its dictionary
+            self._made[id(vars(value))] = vars(value)
 
     def holders(self) -> list[Any]:
         """Who holds values only to know them."""
@@ -203,20 +205,23 @@ class Effects:
         if sys.getprofile() is not None:  # we listen already; or somebody else does, who must not be disturbed
             yield
             return
-        known = self._natively
 
         def listen(called: FrameType, event: str, argument: Any) -> None:
-            code = called.f_code
-            if event == "call" and code not in known:
-                known[code] = is_users = not is_internal(code.co_filename) and original_code(code) is code
-                if is_users:
-                    self._tell_of_code(frame, code)
+            if event == "call":
+                self.note_native_code(frame, called.f_code)
 
         sys.setprofile(listen)
         try:
             yield
         finally:
             sys.setprofile(None)
+
+    def note_native_code(self, frame: Frame, code: CodeType) -> None:
+        """Code is called by native code, or will be."""
+        if code not in self._natively:
+            self._natively[code] = is_users = not is_internal(code.co_filename) and original_code(code) is code
+            if is_users:
+                self._tell_of_code(frame, code)
 
     def _tell_of_code(self, frame: Frame, code: CodeType) -> None:
         place = Location(code.co_filename, code.co_firstlineno, code.co_qualname)

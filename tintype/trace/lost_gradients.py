@@ -8,7 +8,7 @@ So the ``backward`` of a ``torch.autograd.Function`` and hooks on gradients are 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -46,6 +46,14 @@ class LostGradients:
     def add_hook(self, kind: str, hook: Callable[..., Any] | None) -> None:
         """The program itself registers a hook on a tensor."""
         self._found[f"{kind}{'' if hook is None else f' ({_name(hook)})'}", _place(user_location())] = None
+
+    def add_flags(self, names: Sequence[str]) -> None:
+        """The program itself says of parameters whether they require a gradient."""
+        if names:
+            some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+            self._found[
+                f"what the model sets requires_grad to, of {len(names)} parameters or buffers: {some}", ""
+            ] = None
 
     def add_module_hooks(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
         """The hooks that modules have for their gradients."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -196,8 +197,9 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 def namespace_of(value: Any) -> Any:
     if issubclass(type(value), type):
         return vars(value)
+    owner: Any = threading.local if issubclass(type(value), threading.local) else object  # of this thread
     try:
-        return object.__getattribute__(value, "__dict__")  # no question for a __getattr__ of the user's
+        return owner.__getattribute__(value, "__dict__")  # no question for a __getattr__ of the user's
     except AttributeError:
         return {}
 

@@ -133,22 +133,25 @@ class ModelState:
             self.entries.append(entry)
             self.by_id[id(tensor)] = entry
 
-    def put_back_gradients(self, *, may_clear: bool) -> list[str]:
-        """Undo what a program did with ``requires_grad_()`` and ``grad``; returns where it assigned the latter.
-        ``may_clear`` says whether its code may have dropped gradients (``zero_grad()``): else another thread did."""
+    def put_back_gradients(self, *, may_clear: bool) -> tuple[list[str], list[str]]:
+        """Undo what a program did with ``grad`` and ``requires_grad_()``; returns where it assigned the former and
+        where it changed the latter. ``may_clear`` says whether its code may have dropped gradients (``zero_grad()``):
+        else another thread did."""
         assigned: list[str] = []
+        flagged: list[str] = []
         for entry in self.entries:
             # what autograd gave a history is put back by the capture that ran with autograd on
             if not entry.value.is_leaf:
                 continue
             if entry.value.requires_grad is not entry.requires_grad:
                 entry.value.requires_grad_(entry.requires_grad)
+                flagged.append(entry.target)
             if type(entry.value.grad) is FakeTensor:
                 entry.value.grad = entry.grad
                 assigned.append(entry.target)
             elif entry.value.grad is None and may_clear:
                 entry.value.grad = entry.grad
-        return assigned
+        return assigned, flagged
 
     def take_back_hooks(self) -> list[Any]:
         """Remove the hooks that a program put on parameters and buffers; returns them."""

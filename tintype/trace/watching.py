@@ -104,8 +104,15 @@ class Watching(Policy):
         super().on_write_cell(frame, cell, name, value)
 
     def on_create(self, frame: Frame, value: Any) -> None:
-        self.effects.note_made(value)
+        self._note_new(frame, value)
         super().on_create(frame, value)
+
+    def _note_new(self, frame: Frame, value: Any) -> None:
+        """The call has made something, whose ``__del__`` native code will call."""
+        self.effects.note_made(value)
+        at_its_end = getattr(type(value), "__del__", None)
+        if type(at_its_end) is FunctionType:
+            self.effects.note_native_code(frame, at_its_end.__code__)
 
     def on_operands(self, frame: Frame, operation: str, values: list[Any]) -> AbstractContextManager[Any] | None:
         super().on_operands(frame, operation, values)
@@ -144,7 +151,7 @@ class Watching(Policy):
             value = super().on_native_call(frame, callable, arguments, keywords)
         # nobody else holds what has one reference: it was made for us
         if type(value) not in PLAIN and getrefcount(value) == 2 and _can_be_written(value):
-            self.effects.note_made(value)
+            self._note_new(frame, value)
         return value
 
     def _look_at_call(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> None:

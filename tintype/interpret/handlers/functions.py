@@ -9,7 +9,7 @@ from typing import Any
 from tintype.interpret.frame import NULL, Frame
 from tintype.interpret.handlers.containers import name_of_callable, popped
 from tintype.interpret.handlers.names import found_in
-from tintype.interpret.handlers.registry import handler
+from tintype.interpret.handlers.registry import handler, hooked
 from tintype.interpret.native import native_opcode
 from tintype.interpret.policy import Outcome
 
@@ -131,11 +131,23 @@ def make_function(frame: Frame, flags: int) -> None:
     stack.append(function)
 
 
+@hooked("on_create", "make_function")
+def make_told_function(frame: Frame, flags: int) -> None:
+    make_function(frame, flags)
+    frame.machine.policy.on_create(frame, frame.stack[-1])
+
+
 @handler
 def make_plain_function(frame: Frame, _: None) -> None:
     code: CodeType = frame.stack.pop()
     closure = tuple(CellType() for _ in code.co_freevars) or None  # the true one comes by set_function_attribute
     frame.stack.append(FunctionType(code, frame.globals, None, None, closure))
+
+
+@hooked("on_create", "make_plain_function")
+def make_told_plain_function(frame: Frame, _: None) -> None:
+    make_plain_function(frame, None)
+    frame.machine.policy.on_create(frame, frame.stack[-1])
 
 
 @handler
