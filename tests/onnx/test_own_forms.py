@@ -60,10 +60,33 @@ def test_numbers_in_double_precision() -> None:
     def numbers(x: torch.Tensor) -> Any:
         return (
             x.rad2deg(), x.deg2rad(), 1.7**x, x.quantile(0.3), torch.linspace(0.1, 0.7, 5, dtype=torch.float64),
-            torch.logspace(0.1, 0.7, 5, 1.7, dtype=torch.float64),
+            torch.logspace(0.1, 0.7, 5, 1.7, dtype=torch.float64), torch.add(x, 0.1, alpha=0.3),
+            torch.sub(x, 0.1, alpha=0.3), F.layer_norm(x, (20,), eps=0.1), F.rms_norm(x, (20,), eps=0.1),
         )  # fmt: skip
 
-    unverified(numbers, torch.randn(20).double(), tolerance=1e-14)
+    def matrices(x: torch.Tensor) -> Any:
+        statistics = (x[0], x[1].abs() + 0.1, x[2], x[3])
+        return (
+            torch.addmm(x, x, x, beta=0.1, alpha=0.3), F.batch_norm(x, *statistics, eps=0.1),
+            F.layer_norm(x, (4, 4), x * 2, x, 0.1), torch.native_layer_norm(x, (4,), x[0], x[1], 0.1),
+        )  # fmt: skip
+
+    for opset in (20, 24):
+        unverified(numbers, torch.randn(20).double(), tolerance=1e-13, opset=opset)
+        unverified(matrices, torch.randn(4, 4).double(), tolerance=1e-13, opset=opset)
+
+
+def test_multiples_of_numbers_are_added_in_every_dtype() -> None:
+    def added(x: torch.Tensor, b: torch.Tensor) -> Any:
+        return (
+            torch.add(x, 2, alpha=3),
+            torch.sub(x, 2, alpha=3),
+            torch.add(b, 1, alpha=2),
+            torch.add(b, 2.5, alpha=2),
+        )
+
+    for dtype in (torch.int64, torch.float32, torch.float16, torch.float64):
+        unverified(added, torch.tensor([1, -4]).to(dtype), torch.tensor([True, False]), tolerance=1e-3)
 
 
 def test_the_inverse_of_the_error_function_in_its_tail() -> None:

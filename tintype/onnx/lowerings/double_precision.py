@@ -157,6 +157,34 @@ def prelu(op: Builder, operation: str, values: list[Any], attributes: dict[str, 
     return op.Where(op.Less(tensor, op.constant(0.0, DOUBLE)), op.Mul(tensor, slope), tensor)
 
 
+@form_of("LayerNormalization", "RMSNormalization")
+def layer_normalization(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
+    """The operators have their small number in float32."""
+    tensor, scale, bias = (*values, None)[:3]
+    if tensor.dtype is not DOUBLE or tensor.shape is None:
+        return None
+    rank = len(tensor.shape)
+    axes = list(range(attributes.get("axis", -1) % rank, rank))
+    average = None if operation == "RMSNormalization" else op.ReduceMean(tensor, axes, keepdims=1)
+    centred = tensor if average is None else op.Sub(tensor, average)
+    spread = op.ReduceMean(op.Mul(centred, centred), axes, keepdims=1)
+    inverse = op.Reciprocal(op.Sqrt(op.Add(spread, op.constant(attributes.get("epsilon", 1e-5), DOUBLE))))
+    result = op.Mul(op.Mul(centred, inverse), scale)
+    result = result if bias is None else op.Add(result, bias)
+    return result if average is None else (result, average, inverse)
+
+
+@form_of("BatchNormalization")
+def batch_normalization(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
+    tensor, *statistics = values
+    if tensor.dtype is not DOUBLE or tensor.shape is None or attributes.get("training_mode"):
+        return None
+    axes = [axis for axis in range(len(tensor.shape)) if axis != 1]
+    scale, bias, average, spread = (op.Unsqueeze(each, axes) if axes else each for each in statistics)
+    inverse = op.Reciprocal(op.Sqrt(op.Add(spread, op.constant(attributes.get("epsilon", 1e-5), DOUBLE))))
+    return op.Add(op.Mul(op.Mul(op.Sub(tensor, average), inverse), scale), bias)
+
+
 @form_of("InstanceNormalization")
 def instance_normalization(op: Builder, operation: str, values: list[Any], attributes: dict[str, Any]) -> Any:
     tensor, scale, bias = values

@@ -26,9 +26,25 @@ def _added(op: Builder, tensor: Any, product: Any, beta: Any, alpha: Any) -> Any
     return op.Add(_scaled(op, tensor, beta), product)
 
 
+def _added_multiple(name: str) -> None:
+    """Of a number it is a number: torchlib would make one of float32 of it."""
+
+    @lowering(getattr(aten, name).Tensor, getattr(aten, name).Scalar)
+    def lower(op: Builder, tensor: Any, other: Any, alpha: Any = 1) -> Any:
+        if type(other) in (int, float) and type(alpha) in (int, float):
+            other, alpha = other * alpha, 1
+        return op.program.call_operator(op.node.target, [tensor, other, alpha])
+
+
+_added_multiple("add")
+_added_multiple("sub")
+
+
 @lowering(aten.addmm.default)
 def addmm(op: Builder, tensor: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     plain = not isinstance(beta, ir.Value) and not isinstance(alpha, ir.Value)
+    if left.dtype is ir.DataType.DOUBLE:  # Gemm has its factors in float32
+        plain = plain and alpha == 1 and beta == 1
     inner = left.shape[1]  # of no elements, ONNX Runtime's Gemm is wrong
     if is_float(left) and plain and beta != 0 and len(tensor.shape) <= 2 and isinstance(inner, int) and inner > 0:
         return op.Gemm(left, right, tensor, alpha=float(alpha), beta=float(beta))
