@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import warnings
 from collections.abc import Callable
@@ -117,6 +118,19 @@ class Features(nn.Module):
         return result, dict(self.features)
 
 
+class Shared(nn.Module):
+    """A hook has the table of the model, not the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.features = nn.Linear(4, 4), {}
+        features = self.features
+        self.layer.register_forward_hook(lambda module, args, result: features.update(result=result))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(x), self.features["result"]
+
+
 class Listed(nn.Module):
     """Hooks append to a list that is begun anew with every call."""
 
@@ -186,7 +200,7 @@ class Deciding(nn.Module):
 
 
 KEPT: dict[str, Callable[[], nn.Module]] = {
-    kind.__name__: kind for kind in (Cached, Grown, Features, Listed, Assigning, Given, Changing, Deciding)
+    kind.__name__: kind for kind in (Cached, Grown, Features, Shared, Listed, Assigning, Given, Changing, Deciding)
 }
 MODELS = {**WEIGHTS, **KEPT}
 INPUTS = [torch.randn(3, 4) * scale for scale in (1, 2, -3)]
@@ -212,7 +226,9 @@ def made(name: str) -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore::tintype.LostStateWarning")
-@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+@pytest.mark.parametrize(
+    "export", [tintype.export, tintype.export_for_training, functools.partial(tintype.export, strict=True)]
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_calls_are_those_of_eager_mode(name: str, export: Any) -> None:
     model = made(name)

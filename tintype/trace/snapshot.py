@@ -111,6 +111,7 @@ class Snapshot:
         self._places = places
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
         self._empty: list[Any] = []
+        self._empty_tables: set[int] | None = None  # by identity, where somebody asks
         self._memories: list[tuple[MemoryPlace, Any]] = []  # arrays and the like, with their contents
         self.iterators: list[Progress] = []
         self._seen: set[int] = set()
@@ -134,8 +135,8 @@ class Snapshot:
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
         self._outside = [
             (value, value.copy())
-            for key, value in outside.items()
-            if key not in self._seen and len(value) <= _MOST_OUTSIDE
+            for value in outside.values()
+            if len(value) <= _MOST_OUTSIDE and not self.holds(value)
         ]
 
     def _save(self, pending: list[Any]) -> None:
@@ -185,7 +186,11 @@ class Snapshot:
 
     def holds(self, value: Any) -> bool:
         """Whether a value is part of the model."""
-        return id(value) in self._seen
+        if id(value) in self._seen:
+            return True
+        if self._empty_tables is None:
+            self._empty_tables = set(map(id, self._empty))
+        return id(value) in self._empty_tables
 
     def note_outside(self, change: Change, stays: Callable[[Change], bool] | None = None) -> None:
         """A change outside of the model that somebody has seen; it is treated as those that are found here."""
