@@ -867,3 +867,66 @@ def test_dead_code_is_taken_out_before(decomposed: bool) -> None:
     torch.testing.assert_close(first, (args[0] + 1).topk(2).values)
     module.inner = Splitting()
     torch.testing.assert_close(module(*args), Wasteful()(*args))
+
+
+class Stepping(nn.Module):
+    """A keyword argument, a container and a written buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Scaling(), Scaling()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.count += 1
+        return {"result": self.second(self.first(x, by={"scale": 2.0})[0], by={"scale": self.count})}
+
+
+class Scaling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, *, by: Any) -> Any:
+        return [self.layer(x) * by["scale"]]
+
+
+@pytest.mark.parametrize("preserved", [(), ("first", "second")])
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+def test_fx_traces_a_tree(export: Any, preserved: tuple[str, ...]) -> None:
+    """Nothing is asked of values that are not there yet; what is computed from parameters follows them."""
+    torch.manual_seed(0)
+    model, x = Stepping(), torch.randn(2, 3)
+    module = tintype.unflatten(export(copy.deepcopy(model), (x,), preserve_module_call_signature=preserved))
+    with pytest.raises(tintype.InvalidRequestError, match="no form for calls that write to state"):
+        torch.fx.symbolic_trace(module, concrete_args=(torch.fx.PH,))
+    assert module.count == 0
+    layers = nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))
+    model = nn.Sequential(layers, nn.ReLU())
+    module = tintype.unflatten(export(model, (x,), preserve_module_call_signature=("0",) if preserved else ()))
+    traced = torch.fx.symbolic_trace(module, concrete_args=(torch.fx.PH,))
+    assert not any(node.op == "call_module" for node in traced.graph.nodes)
+    for parameter in (*model.parameters(), *traced.parameters()):
+        parameter.data.mul_(2)
+    torch.testing.assert_close(traced(x), model(x))
+
+
+@pytest.mark.parametrize("preserved", [(), ("first", "second")])
+@pytest.mark.parametrize("export", [tintype.export, tintype.export_for_training])
+def test_torch_compiles_a_tree_in_one_graph(export: Any, preserved: tuple[str, ...]) -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model, sizes = Stepping(), {"x": {0: tintype.Dim("rows")}}
+    program = export(
+        copy.deepcopy(model), (torch.randn(2, 3),), dynamic_shapes=sizes, preserve_module_call_signature=preserved
+    )
+    module = tintype.unflatten(program)
+    module.first.compile(backend="eager", fullgraph=True)
+    for rows in (2, 5):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(module(x), model(x))
+    module = torch.compile(tintype.unflatten(program), backend="eager", fullgraph=True)
+    model.count.zero_()
+    for rows in (2, 5, 1):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(module(x), model(x))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, _symbolic_trace
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from tintype import tree
@@ -28,8 +28,10 @@ from tintype.export.codegen import (
 )
 from tintype.export.entry import callers_containers, write_arguments, write_parts
 from tintype.export.flat_args import FlatArgsAdapter, adapted
+from tintype.export.fx_tracing import traced_by_fx, tracer_of
 from tintype.export.module import put_back
 from tintype.export.own_attributes import (
+    CHANGING,
     Own,
     OwnAttributes,
     UnlessModels,
@@ -39,6 +41,7 @@ from tintype.export.own_attributes import (
     tables_of,
 )
 from tintype.export.owned_state import InitialValue, as_replacement
+from tintype.export.traced import TracedWriter
 from tintype.ir.graph import output_node, placeholders, subgraph_at
 from tintype.ir.names import names_in_code
 from tintype.ir.operators import OPERATORS, callable_of
@@ -48,8 +51,6 @@ from tintype.trace.recorder import active_recorder
 # Under this name a module holds the root of its tree, where its graph names something that does not lie below it.
 # It is a plain attribute: neither a submodule nor state. Where the model itself has this name, another one is taken.
 ROOT = "_tree_root"
-# Under this name a module has the names of its state that calls change.
-_CHANGING = "tintype.changing"
 
 
 class CallableModule(OwnAttributes):
@@ -104,10 +105,36 @@ class CallableModule(OwnAttributes):
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the graph."""
+        if _symbolic_trace._is_fx_tracing_flag and (tracer := tracer_of(tree.leaves((args, kwargs)))) is not None:
+            return self._traced_by_fx(tracer, args, kwargs)
         entry = self.__dict__["tintype._entry"]
         if entry is None:
-            entry = self._entry = _compile(self)
+            entry = self._entry = _compile(self, Writer())
         return entry(self, *args, **kwargs)
+
+    def _traced_by_fx(self, tracer: Any, args: Any, kwargs: Any) -> Any:
+        """The result for values of fx's symbolic tracer."""
+        return traced_by_fx(self, self.graph, tracer, args)
+
+    @property
+    def _initialize_hook(self) -> None:
+        """What torch.compile asks a module for before it looks at its code: so the entries are there by then, with
+        some that it can follow. Only lazy modules have such a hook."""
+        self._write_traced_entries()
+        raise AttributeError("_initialize_hook")
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Let torch compile what calls of this module do."""
+        self._write_traced_entries()
+        super().compile(*args, **kwargs)
+
+    def _write_traced_entries(self) -> None:
+        for module in self.modules():
+            if isinstance(module, CallableModule):
+                entry: Any = module._entry
+                if entry is None or not hasattr(entry, "_torchdynamo_inline"):
+                    entry = module._entry = _compile(module, Writer())
+                    entry._torchdynamo_inline = _compile(module, TracedWriter())
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
         """Generate what takes the arguments apart; returns the header of the function."""
@@ -146,6 +173,10 @@ class StructuredModule(CallableModule):
         names = names_in_code(self.argument_names)
         graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, self._in_spec, self._out_spec)))
         self.graph = graph
+
+    def _traced_by_fx(self, tracer: Any, args: Any, kwargs: Any) -> Any:
+        leaves = flatten_call(args, kwargs, self._in_spec, self.argument_names)
+        return build_tree(traced_by_fx(self, self.graph, tracer, leaves), self._out_spec)
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
         taken = f"{writer.bind(flatten_call)}(_args, _kwargs, {writer.bind(self._in_spec)}, "
@@ -203,7 +234,7 @@ class UnflattenedModule(StructuredModule):
         self._replaced = frozenset(replaced)
         for name in values:
             owner, _, attribute = name.rpartition(".")
-            vars(submodule_at(self, owner)).setdefault(_CHANGING, set()).add(attribute)
+            vars(submodule_at(self, owner)).setdefault(CHANGING, set()).add(attribute)
 
     @UnlessModels
     def state(self) -> dict[str, torch.Tensor]:
@@ -239,7 +270,7 @@ class UnflattenedModule(StructuredModule):
         """Whether state still lies where the model had it, and not in a module that somebody put there since."""
         path, _, attribute = name.rpartition(".")
         owner = find_module(self, path)
-        return owner is not None and attribute in vars(owner).get(_CHANGING, ())
+        return owner is not None and attribute in vars(owner).get(CHANGING, ())
 
     def _write_inputs(self, writer: Writer, inputs: list[Node]) -> str:
         write_parts(writer, self._in_spec)
@@ -248,7 +279,7 @@ class UnflattenedModule(StructuredModule):
                 f"_args, _kwargs = {writer.bind(adapted)}({writer.bind(self._adapter)}, _self, _args, _kwargs)"
             )
         write_arguments(writer, self, inputs, "_self._state_of")
-        if self._checks.looks_further:
+        if self._checks.looks_further and not writer.is_traced:
             leaves = "".join(f"{variable(node)}, " for node in inputs)
             writer.line(f"if {writer.bind(active_recorder)}() is not None:")  # then its questions are asked again
             writer.line(f"    {writer.bind(self._checks.check)}([{leaves}], _self._state_of)")
@@ -351,14 +382,13 @@ def state_of(module: torch.nn.Module, name: str) -> Any:
 # --- the generated function ------------------------------------------------------------------------------
 
 
-def _compile(module: CallableModule) -> Callable[..., Any]:
+def _compile(module: CallableModule, writer: Writer) -> Callable[..., Any]:
     """The function that runs a module's graph. It refers to no module: copies of a module share it."""
-    writer = Writer()
     nodes = list(module.graph.nodes)
     header = module._write_inputs(writer, placeholders(module.graph))
     released = last_uses(nodes)
     for node in nodes:
-        if node.op == "call_function" and node.target in OPERATORS:
+        if node.op == "call_function" and node.target in OPERATORS and not writer.is_traced:
             operator = writer.bind(run_or_captured(node.target))
             writer.line(f"{variable(node)} = {operator}({spell_arguments(writer, node.args, node.kwargs)})")
         elif node.op == "call_function":
@@ -368,7 +398,9 @@ def _compile(module: CallableModule) -> Callable[..., Any]:
             writer.line(f"{variable(node)} = {called}({spell_arguments(writer, node.args, node.kwargs)})")
         elif node.op == "get_attr":
             text = _attribute_text(writer, str(node.target), module._root_name)
-            text = text if subgraph_at(node) is None else f"{writer.bind(function_of)}({text})"
+            graph = subgraph_at(node)
+            if graph is not None:
+                text = writer.bind_graph(graph, node) if writer.is_traced else f"{writer.bind(function_of)}({text})"
             writer.line(f"{variable(node)} = {text}")
         elif node.op == "call_method":
             rest = spell_arguments(writer, node.args[1:], node.kwargs)

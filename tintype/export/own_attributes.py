@@ -15,6 +15,8 @@ import torch
 from tintype.errors import InvalidRequestError
 
 _CONSTANTS = "tintype.constants"
+# under this name a module of a tree has the names of its state that calls change
+CHANGING = "tintype.changing"
 
 
 class Own:
