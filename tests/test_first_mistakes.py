@@ -68,6 +68,16 @@ EXPORTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "swapped": (exported((X,), MODEL), "but got Linear", "the model comes first"),
     "a dictionary for args": (exported(MODEL, {"input": X}), "but got dict", "(model, (), {"),
     "a file to write": (lambda: tintype.onnx.export(MODEL, (X,), "m.onnx"), "but got str", "onnx_program.save(path)"),
+    "a file to write, of a program": (
+        lambda: tintype.onnx.export(tintype.export(MODEL, (X,)), "m.onnx"),
+        "but got str",
+        "onnx_program.save(path)",
+    ),
+    "an example of size 1": (
+        exported(lambda x: x + 1 if x.shape[0] == 1 else x, (X[:1],), dynamic_shapes=({0: Dim("n")},)),
+        "with an example of 2 or more, it may vary",
+        "",
+    ),
     "a dataclass": (exported(lambda d: d.value, (Data(X),)), "a Data is not", "tintype.register_dataclass(Data)"),
     "a dataclass from a function": (exported(lambda x: Data(x), (X,)), "returns a Data", "register_dataclass(Data)"),
     "sizes that differ": (

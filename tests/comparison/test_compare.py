@@ -230,3 +230,15 @@ def test_running_statistics_that_end_up_different_differ() -> None:
     }
     assert torch.equal(one.running_mean, torch.zeros(2))  # type: ignore[arg-type]
     assert tintype.compare(one, tintype.export(one, (x,)), (x,)).agree
+
+
+def test_a_program_of_another_dtype_gets_the_inputs_in_its_own() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()), torch.randn(3, 8)
+    program = tintype.export(model, (x,))
+    for one, other in ((program, program.to(torch.bfloat16)), (model, program.to(torch.float16))):
+        found = tintype.compare(one, other, (x,))
+        assert found.agree and len(found.steps) == 2, found
+        assert not found.written, found
+        assert not tintype.compare(one, other, (x,), tolerance=1e-9).agree
+    with pytest.raises(tintype.InputMismatchError, match="does not take these inputs"):
+        tintype.compare(program, program, (x.long(),))

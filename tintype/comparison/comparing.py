@@ -10,7 +10,7 @@ import torch
 
 from tintype import tree
 from tintype.comparison.measuring import Difference, measure
-from tintype.comparison.sides import Called, Side, captured, copies, same_random_numbers, side_of
+from tintype.comparison.sides import Called, Side, captured, same_random_numbers, side_of
 from tintype.comparison.steps import Key, Step, run_steps
 from tintype.errors import InvalidRequestError
 from tintype.export.program import ExportedProgram
@@ -101,7 +101,8 @@ def compare(a: Any, b: Any, inputs: Any = None, *, tolerance: float | None = Non
     one among them (by default 1e-4 for float32, more for smaller dtypes). The values on the way are compared by the
     module, function and line that they come from; without ``steps``, only results are.
 
-    Both sides run without gradients, on copies of the inputs and with the same seed.
+    Both sides run without gradients, on copies of the inputs and with the same seed. A program that was made for
+    another floating point dtype (``program.to(torch.bfloat16)``) gets the inputs in that one.
 
     >>> import torch, tintype
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
@@ -205,13 +206,12 @@ def _compare_steps(
             return
     with torch.no_grad():
         values: dict[Key, tuple[Step, torch.Tensor]] = {}
-        given = copies((args, kwargs))
 
         def keep(step: Step, value: torch.Tensor) -> None:
             values[step.key] = (step, value.detach().clone())  # a later step may write to it
 
         assert programs[0] is not None and programs[1] is not None
-        _seeded_run(programs[0], given, keep)
+        _seeded_run(programs[0], one.inputs(args, kwargs), keep)
         measured: dict[Key, Difference] = {}
         only_other: list[tuple[int, Step]] = []
 
@@ -225,7 +225,7 @@ def _compare_steps(
             found_here = measure(mine.node.name, kept[1], value, tolerance, location=mine.location, **origin)
             measured[step.key] = found_here
 
-        _seeded_run(programs[1], copies((args, kwargs)), hold_against)
+        _seeded_run(programs[1], other.inputs(args, kwargs), hold_against)
     found.steps = [measured[key] for key in values if key in measured]
     found.between = _between(values, measured, only_other, one.name, other.name)
     _note_of_nan(found)

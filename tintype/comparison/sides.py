@@ -41,11 +41,26 @@ class Side:
     model: torch.nn.Module | None = None
     why_not: str = ""
 
+    def inputs(self, args: Any, kwargs: Any) -> Any:
+        """Copies of the inputs; a program that was made for another floating point dtype gets them in that one."""
+        given = copies((args, kwargs))
+        checks = getattr(self.run, "_checks", None) if self.program is not None else None
+        wanted = {expectation.path: expectation.dtype for expectation in checks.expectations} if checks else {}
+
+        def taken(path: Any, leaf: Any) -> Any:
+            dtype = wanted.get(path)
+            if not isinstance(leaf, torch.Tensor) or dtype is None:
+                return leaf
+            return leaf.to(dtype) if leaf.is_floating_point() and dtype.is_floating_point else leaf
+
+        leaves, spec = tree.flatten_with_paths(given)
+        return tree.unflatten([taken(path, leaf) for path, leaf in leaves], spec) if wanted else given
+
     def call(self, args: Any, kwargs: Any) -> Called:
         """Call it on copies of the inputs, without gradients, as if it were for the first time."""
         with torch.no_grad(), same_random_numbers(), _buffers_kept(self.model):
             before = {name: buffer.clone() for name, buffer in _buffers(self.run).items()}
-            given_args, given_kwargs = copies((args, kwargs))
+            (given_args, given_kwargs), untouched = self.inputs(args, kwargs), self.inputs(args, kwargs)
             try:
                 result = self.run(*given_args, **given_kwargs)
             except (InputMismatchError, InputStructureError) as error:
@@ -60,7 +75,7 @@ class Side:
                 f"{what} {name}": after.detach().clone()
                 for what, names in (("argument", _by_place(given_args, given_kwargs)), ("buffer", _buffers(self.run)))
                 for name, after in names.items()
-                if not _is_same(after, (before if what == "buffer" else _by_place(args, kwargs)).get(name))
+                if not _is_same(after, (before if what == "buffer" else _by_place(*untouched)).get(name))
             }
             return Called(result, written, before)
 
@@ -69,7 +84,7 @@ class Side:
         with torch.no_grad(), same_random_numbers(), _buffers_kept(self.model):
             taken: list[float] = []
             while len(taken) < 5 and sum(taken) < _SHORT:
-                given_args, given_kwargs = copies((args, kwargs))
+                given_args, given_kwargs = self.inputs(args, kwargs)
                 begin = time.perf_counter()
                 self.run(*given_args, **given_kwargs)
                 if torch.cuda.is_initialized():

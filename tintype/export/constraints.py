@@ -235,6 +235,10 @@ class _Report:
                 "What is too complex can also be left to vary: Dim.AUTO takes what the model allows, and "
                 "prefer_deferred_runtime_asserts_over_guards=True checks it in every call."
             )
+        if any(fix == 1 for fix in self.fixes.values()):
+            lines.append(
+                "What is 1 in the example is often treated apart, as here: with an example of 2 or more, it may vary."
+            )
         return "\n".join(lines)
 
     def _narrowed(self, step: Step) -> Iterator[str]:

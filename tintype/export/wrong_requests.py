@@ -63,6 +63,8 @@ def wrong_args(given: Any) -> InvalidRequestError:
         remedy = "the model comes first, then its arguments: tintype.export(model, (x,))"
     elif isinstance(given, Mapping):
         remedy = "arguments by name come third: tintype.export(model, (), {'x': x})"
+    elif isinstance(given, (str, PathLike)):
+        remedy = "nothing is written by an export: tintype.save(program, path), onnx_program.save(path)"
     return InvalidRequestError(
         f"args must be a tuple of the positional arguments, but got {type(given).__name__}", remedy=remedy
     )

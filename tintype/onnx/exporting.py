@@ -11,6 +11,7 @@ import torch
 
 from tintype.export.exporting import export as capture
 from tintype.export.program import ExportedProgram
+from tintype.export.wrong_requests import wrong_args
 from tintype.ir.process_switches import collector_paused
 from tintype.onnx import contract
 from tintype.onnx.assembly import assemble
@@ -74,6 +75,8 @@ def export(
             f"opset {opset} is none of those that can be exported to: {OPSETS[0]} to {OPSETS[-1]}",
             remedy=f"leave it out for {DEFAULT_OPSET}",
         )
+    if isinstance(args, (str, os.PathLike, torch.Tensor)) or not isinstance(args, Sequence):
+        raise wrong_args(args)
     program = _program(model, args, kwargs, dynamic_shapes)
     table = dict(translations or {})
     tell = progress if progress is not None else str
