@@ -161,6 +161,13 @@ def test_export(module: str, tmp_path: Path) -> None:
     assert "an export needs inputs" in call("export", f"{module}:Net", "x.tt", code=1)
 
 
+def test_programs_of_the_command_line_are_called_by_position_too(module: str) -> None:
+    call("export", f"{module}:Net", "net.tt", "-i", "x=2x3:float32", "-d", "x.0=batch")
+    call("convert", "net.tt", "net.pt2")
+    assert tintype.load("net.tt").module()(x=torch.ones(4, 3)).shape == (4, 2)
+    assert torch.export.load("net.pt2").module()(torch.ones(4, 3)).shape == (4, 2)
+
+
 def test_check(module: str) -> None:
     assert "can be exported" in call("check", f"{module}:Net", "-i", "x=2x3:float32")
     assert "1. [data-dependent]" in call("check", f"{module}:Refused", "-i", "x=2x3:float32", code=3)

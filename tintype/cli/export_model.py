@@ -27,6 +27,7 @@ from tintype.errors import (
 from tintype.export.exporting import export
 from tintype.export.program import ExportedProgram
 from tintype.serde.files import save
+from tintype.trace.argument_names import signature_of
 from tintype.view.pages import problems_page
 
 # 2x3, without a dtype
@@ -45,7 +46,7 @@ def export_model(source: str, target: Path, inputs: Sequence[str], dynamic: Sequ
         tell(f"writing {target.name}")
         save(program, target)
         tell("comparing with the model")
-        found = compare(model, target, ((), kwargs)) if validate else None
+        found = compare(model, target, _as_called(model, kwargs)) if validate else None
     calls = sum(node.op == "call_function" for node in program.graph.nodes)
     print(f"{target}: {calls} operator calls, {len(program.state_dict)} parameters and buffers")
     for line in str(program.contract()).splitlines():
@@ -76,15 +77,15 @@ def check_model(source: str, inputs: Sequence[str], dynamic: Sequence[str], *, p
     print(f"{source} can be exported")
     for line in str(program.contract()).splitlines():
         print(f"  {line}")
-    wrong = wrong_fakes(program, kwargs)
+    wrong = wrong_fakes(program, *_as_called(model, kwargs))
     for line in wrong:
         print(line)
-    found = compare(model, program, ((), kwargs))
+    found = compare(model, program, _as_called(model, kwargs))
     print(found)
     return found.agree and not wrong
 
 
-def wrong_fakes(program: ExportedProgram, kwargs: dict[str, Any]) -> list[str]:
+def wrong_fakes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """The operators whose results are not what was known of them without running them, as lines of text."""
     from tintype.comparison.sides import copies
     from tintype.comparison.steps import run_steps
@@ -102,7 +103,7 @@ def wrong_fakes(program: ExportedProgram, kwargs: dict[str, Any]) -> list[str]:
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", WrongFakeWarning)  # all of them are told at once
-        run_steps(program, (), copies(kwargs), seen)
+        run_steps(program, copies(args), copies(kwargs), seen)
     return lines
 
 
@@ -185,11 +186,21 @@ def _with_tensors(value: Any) -> Any:
         return [_with_tensors(part) for part in value]
 
 
+def _as_called(model: Any, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs as people call the model: by position, as far as its parameters are given without a gap."""
+    kwargs, args = dict(given), []
+    for parameter in signature_of(model.forward).parameters.values():
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in kwargs:
+            break
+        args.append(kwargs.pop(parameter.name))
+    return tuple(args), kwargs
+
+
 def _exported(model: Any, kwargs: dict[str, Any], dynamic: Sequence[str]) -> ExportedProgram:
     shapes = dynamic_shapes_of(dynamic, kwargs)
     with users_code("the model can't be called with these inputs", "give inputs that the model takes"):
         try:
-            return export(model, (), kwargs, dynamic_shapes=shapes)
+            return export(model, *_as_called(model, kwargs), dynamic_shapes=shapes)
         except ConstraintViolationError as error:
             if error.suggested_fixes:
                 here = f"on the command line that is {mended(dynamic, error.suggested_fixes)}"
