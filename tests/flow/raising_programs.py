@@ -94,6 +94,22 @@ def in_while_two_kinds(x):
     return x + 1
 
 
+def in_every_step(x):
+    n = 0
+    for _ in range(3):
+        try:
+            if x.sum() > 4:
+                raise RuntimeError
+            n += 1
+        except RuntimeError:
+            x = x / 3
+            continue
+        finally:
+            x = x + 0.25
+        x = x * 0.9
+    return x * n
+
+
 def in_while_with_value(x):
     try:
         while x.norm() > 1:
@@ -256,7 +272,7 @@ def not_its_class(x):
 
 RIGHT = [
     in_while, in_while_with_else, in_while_two_kinds, in_while_with_value, in_nested_whiles, caught_in_the_loop,
-    breaks_when_caught, ranged, with_swallowing, with_swallowing_loop, with_swallowing_while, suppressed,
+    in_every_step, breaks_when_caught, ranged, with_swallowing, with_swallowing_loop, with_swallowing_while, suppressed,
     two_managers, below_no_grad, below_autocast, through_finally, finally_returns, not_its_class,
 ]  # fmt: skip
 

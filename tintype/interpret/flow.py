@@ -181,6 +181,11 @@ class Flow:
         count = len(self.operations)
         end = count  # the end as the last index
         forward = [[end if target == END else target for target in targets] for targets in self.successors]
+        for index, (name, _) in enumerate(self.operations):
+            handler = self.handlers[index]
+            if name == "raise_exception" and handler != END:  # what a step raises may be caught in the step
+                around = self.loop_around(index)
+                forward[index] += [handler] if around is not None and handler in around.body else []
         before: list[list[int]] = [[] for _ in range(count + 1)]
         for index, targets in enumerate(forward):
             for target in targets:
