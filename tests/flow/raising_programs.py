@@ -272,8 +272,8 @@ def not_its_class(x):
 
 RIGHT = [
     in_while, in_while_with_else, in_while_two_kinds, in_while_with_value, in_nested_whiles, caught_in_the_loop,
-    in_every_step, breaks_when_caught, ranged, with_swallowing, with_swallowing_loop, with_swallowing_while, suppressed,
-    two_managers, below_no_grad, below_autocast, through_finally, finally_returns, not_its_class,
+    in_every_step, breaks_when_caught, ranged, with_swallowing, with_swallowing_loop, with_swallowing_while,
+    suppressed, two_managers, below_no_grad, below_autocast, through_finally, finally_returns, not_its_class,
 ]  # fmt: skip
 
 
