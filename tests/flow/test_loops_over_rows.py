@@ -240,3 +240,83 @@ def test_a_list_grows_in_steps_that_call_modules(strict: bool) -> None:
     for rows in (1, 2, 7):
         x = torch.randn(rows, 3)
         torch.testing.assert_close(module(x), model(x))
+
+
+def best_path(x: torch.Tensor) -> torch.Tensor:
+    """Viterbi's algorithm: the way back goes through what the way there noted."""
+    score, noted = x[0], []
+    for i in range(1, x.shape[0]):
+        score, places = (score.unsqueeze(1) + torch.arange(9.0).reshape(3, 3).sin() + x[i]).max(0)
+        noted.append(places)
+    best = score.argmax(-1)
+    path = [best]
+    for places in reversed(noted):
+        best = places[best]
+        path.append(best)
+    return torch.stack(path[::-1])
+
+
+def there_and_back(x: torch.Tensor) -> list[torch.Tensor]:
+    state, states = x.new_zeros(x.shape[1]), []
+    for row in x:
+        state = torch.tanh(state + row)
+        states.append(state)
+    backwards = []
+    for made in states[::-1]:
+        state = made * 2 + state
+        backwards.append(state)
+    back = backwards[::-1]
+    return [
+        torch.stack(back) + torch.stack(states),
+        torch.stack(states[1:]) - torch.stack(states[:-1]),
+        torch.cat(states[::2]),
+        states[::-1][0] * len(states[1:]) + back[0] + back[-1],
+    ]
+
+
+def written_backwards(x: torch.Tensor) -> torch.Tensor:
+    rows = [row * 2 for row in x]
+    rows[::-1][0].add_(1)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("function", [best_path, there_and_back, written_backwards])
+@pytest.mark.parametrize("mode", ["export", "strict", "training", "decomposed", "saved"])
+def test_parts_of_lists_that_grew(function: Any, mode: str) -> None:
+    sizes = {"x": {0: tintype.Dim("rows", min=2)}}
+    x = torch.randn(5, 3)
+    if mode == "training":
+        module = tintype.export_for_training(function, (x,), dynamic_shapes=sizes).module()
+    else:
+        program = tintype.export(function, (x,), dynamic_shapes=sizes, strict=mode == "strict")
+        program = program.run_decompositions() if mode == "decomposed" else program
+        program = saved_and_loaded(program) if mode == "saved" else program
+        module = program.module()
+    for rows in (2, 3, 5, 8):
+        x = torch.randn(rows, 3)
+        for expected, found in zip(function(x), module(x), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_gradients_of_parts_of_lists_that_grew() -> None:
+    sizes, x = {"x": {0: tintype.Dim("rows", min=2)}}, torch.randn(7, 3, requires_grad=True)
+    module = tintype.export(there_and_back, (torch.randn(5, 3, requires_grad=True),), dynamic_shapes=sizes).module()
+    losses = [sum(part.square().sum() for part in call(x)) for call in (there_and_back, module)]
+    expected, found = (torch.autograd.grad(loss, x)[0] for loss in losses)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_iterator_that_a_loop_has_gone_through_has_nothing_left(strict: bool) -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        numbered, total = enumerate(x), torch.zeros(3)
+        for i, row in numbered:
+            total = total + row * i
+        for _ in numbered:
+            total = total + 1
+        return total
+
+    module = tintype.export(twice, (torch.randn(4, 3),), dynamic_shapes=ROWS, strict=strict).module()
+    for rows in (1, 4, 6):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(module(x), twice(x))

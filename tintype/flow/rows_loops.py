@@ -107,6 +107,7 @@ class RecordedFor(RecordedLoop):
         self.frame.stack.pop()
         self.leave(results[: len(initial)], results[len(initial) :])
         self.lists.replace(results[len(initial) :], self.location)
+        self.iterator.exhaust()
         return self.go_on(None)
 
     def _check_step(self, end: End, *, is_map: bool) -> None:

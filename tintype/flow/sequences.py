@@ -130,6 +130,11 @@ class VaryingIterator:
         first, self.elements, self.has_taken_first = self.elements.first(), self.elements.rest(), True
         return first
 
+    def exhaust(self) -> None:
+        """All elements were gone through: there are none any more, and what they are of is held no longer."""
+        self._native = iter(())
+        self._plain = lambda: iter(())
+
     def __iter__(self) -> Iterator[Any]:
         if self._native is None:
             self._native = iter(self._plain())
@@ -150,7 +155,7 @@ def elements_of(value: Any) -> Elements | None:
     if kind is FakeTensor:
         return RowElements(value) if value.dim() else None
     if kind is TensorRows and value.tensor is not None:
-        return RowElements(value.tensor)
+        return RowElements(value.in_order())
     if kind is SymbolicSequence and not value.is_plain:
         return NumberElements(value.start, value.step, value.length())
     if kind is range:
@@ -208,6 +213,9 @@ def _enumerate(values: Any, start: Any = 0) -> Any:
 
 
 def _reversed(values: Any) -> Any:
+    if type(values) is TensorRows and values.tensor is not None:
+        backwards = TensorRows(values.tensor, backwards=not values.is_backwards)
+        return VaryingIterator(RowElements(backwards.in_order()), lambda: reversed(values))
     part = elements_of(values)
     if type(values) is not SymbolicSequence or not isinstance(part, NumberElements):
         return NotImplemented

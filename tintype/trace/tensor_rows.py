@@ -54,20 +54,43 @@ def _not_captured() -> CaptureError:
 
 
 class TensorRows(list[Any]):
-    """The rows of a tensor."""
+    """The rows of a tensor, the last one first where they are ``backwards``."""
 
-    def __init__(self, tensor: FakeTensor) -> None:
+    def __init__(self, tensor: FakeTensor, *, backwards: bool = False) -> None:
         stand_in = torch.Tensor._make_wrapper_subclass(RowsStandIn, (0,))
         super().__init__([stand_in])
         self.tensor: FakeTensor | None = tensor  # None once somebody has looked
+        self.is_backwards = backwards
         self.gradients = torch.is_grad_enabled()  # rows are made where the list is
+        session = tensor.context.session
+        if session is not None:
+            session.rows.append(weakref.ref(self))
 
     def look(self) -> None:
         """Have the rows of the example from now on."""
         if self.tensor is not None:
             with torch.set_grad_enabled(self.gradients):
                 rows, self.tensor = self.tensor.unbind(0), None
-            list.__init__(self, rows)
+            list.__init__(self, reversed(rows) if self.is_backwards else rows)
+
+    def in_order(self) -> torch.Tensor:
+        """A tensor of the rows in the order that the list has, to be read."""
+        assert self.tensor is not None
+        with torch.set_grad_enabled(self.gradients):
+            return self.tensor.flip(0) if self.is_backwards else self.tensor
+
+    def part(self, places: slice) -> TensorRows | None:
+        """A slice of the list, if that is the rows of a tensor, too."""
+        assert self.tensor is not None
+        if places == slice(None, None, -1):
+            return TensorRows(self.tensor, backwards=not self.is_backwards)
+        numbers = (places.start, places.stop, places.step)
+        if self.is_backwards or any(number is not None and type(number) is not int for number in numbers):
+            return None
+        if places.step is not None and places.step < 1:
+            return None
+        with torch.set_grad_enabled(self.gradients):
+            return TensorRows(self.tensor[places])
 
 
 def _looking(name: str) -> Callable[..., Any]:
@@ -92,13 +115,16 @@ for _name, _value in vars(list).items():
 
 def _row(self: TensorRows, index: Any) -> Any:
     """One of them, by a plain number: there is no need to know how many there are."""
+    part = self.part(index) if self.tensor is not None and type(index) is slice else None
+    if part is not None:
+        return part
     if self.tensor is None or type(index) is not int:
         self.look()
         return list.__getitem__(self, index)
     if not self.tensor.shape[0] >= (index + 1 if index >= 0 else -index):
         raise IndexError("list index out of range")
     with torch.set_grad_enabled(self.gradients):
-        return self.tensor[index]
+        return self.tensor[-1 - index if self.is_backwards else index]
 
 
 TensorRows.__getitem__ = _row  # type: ignore[method-assign,assignment]
@@ -117,9 +143,7 @@ def rows_of(tensor: FakeTensor) -> Any:
     session = tensor.context.session
     if session is None or not tensor.info.sizes or not isinstance(tensor.info.sizes[0], Expr):
         return list(tensor)
-    rows = TensorRows(tensor)
-    session.rows.append(weakref.ref(rows))
-    return rows
+    return TensorRows(tensor)
 
 
 def _together(func: Any, args: Any, kwargs: Any) -> Any:
@@ -134,7 +158,7 @@ def _together(func: Any, args: Any, kwargs: Any) -> Any:
             size = rows.tensor.info.sizes[0]
             require(ge(size, 1), "torch expects a non-empty list of tensors")
             with torch.set_grad_enabled(rows.gradients):
-                view = together(rows.tensor, dim % rank)
+                view = together(rows.in_order(), dim % rank)
             copied: Any = view.clone(memory_format=torch.contiguous_format)
             session = rows.tensor.context.session
             if view is rows.tensor and session is not None and rows.gradients == torch.is_grad_enabled():
