@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pydoc
+
 import torch
 
 import tintype
@@ -49,3 +51,4 @@ def test_conditions_of_a_contract_are_cut() -> None:
 
 def test_help_shows_the_parameters_of_export() -> None:
     assert "tintype.export(mod, args, kwargs=None, *, dynamic_shapes=None" in (tintype.export.__doc__ or "")
+    assert len(pydoc.render_doc(tintype.export).splitlines()) < 150  # of the function, not of all that is in its room

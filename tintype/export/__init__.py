@@ -7,12 +7,15 @@ import sys
 import types
 from typing import Any
 
-from tintype.export.exporting import export, export_for_training, suggest_dynamic_shapes
-from tintype.export.joint import export_joint
-from tintype.export.program import ExportedProgram
-from tintype.export.stage import Stage
+from tintype.export.exporting import export as export
+from tintype.export.exporting import export_for_training as export_for_training
+from tintype.export.exporting import suggest_dynamic_shapes as suggest_dynamic_shapes
+from tintype.export.joint import export_joint as export_joint
+from tintype.export.program import ExportedProgram as ExportedProgram
+from tintype.export.stage import Stage as Stage
 
-__all__ = ["ExportedProgram", "Stage", "export", "export_for_training", "export_joint", "suggest_dynamic_shapes"]
+# help(tintype.export) describes the function, not everything else that is here; tintype.__all__ has the public names
+__all__: list[str] = []
 
 
 class _CallableModule(types.ModuleType):
