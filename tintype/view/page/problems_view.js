@@ -5,7 +5,8 @@ function problemsView(problems, heading) {
     element("h2", {}, heading),
     element("ol", {}, problems.map((problem) => element("li", { class: "problem" },
       element("div", { class: "problem-head" }, element("span", { class: "badge specialization" }, problem.id)),
-      element("p", { class: "fact" }, problem.fact),
+      element("p", { class: "fact" }, problem.fact.split("\n", 1)[0]),
+      problem.fact.includes("\n") && element("pre", { class: "detail" }, problem.fact.slice(problem.fact.indexOf("\n") + 1)),
       lineOf(problem),
       problem.remedy && element("p", { class: "remedy" }, element("strong", {}, "What to do: "), problem.remedy),
       problem.explanation && element("details", {}, element("summary", {}, "What this means"), pageText(problem.explanation))))));
