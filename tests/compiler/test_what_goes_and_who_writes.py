@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -180,6 +181,64 @@ def namespaces(noted: list[Any]) -> Callable[..., Any]:
     return program
 
 
+class Asked:
+    """Tells when it is asked something."""
+
+    def __init__(self, number: int, noted: list[Any]) -> None:
+        self.number, self.noted = number, noted
+
+    def __len__(self) -> int:
+        self.noted.append("len")
+        return self.number % 3
+
+    def __lt__(self, other: Any) -> bool:
+        self.noted.append("lt")
+        return bool(self.number < other.number)
+
+    def __eq__(self, other: object) -> bool:
+        self.noted.append("eq")
+        return isinstance(other, Asked) and self.number == other.number
+
+    def __hash__(self) -> int:
+        self.noted.append("hash")
+        return hash(self.number)
+
+
+QUESTIONS: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: any([a]) or all((b, a)),
+    lambda a, b: any(value for value in (a, b)),
+    lambda a, b: [value.number for value in sorted([a, b])],
+    lambda a, b: [value.number for value in sorted([a, b], key=len)],
+    lambda a, b: max([a, b]).number,
+    lambda a, b: list(map(len, [a, b])),
+    lambda a, b: [value.number for value in filter(None, [a, b])],
+    lambda a, b: [a] == [b],
+    lambda a, b: {"a": (a, 1)} == {"a": (b, 1)},
+    lambda a, b: len(set([a, b])),  # noqa: C405
+    lambda a, b: len({value for value in [a, b]}),  # noqa: C416
+    lambda a, b: {1: "one"}.get(1) if a else "none",
+    lambda a, b: (1 if a else 0, not b, [value.number for value in (a, b) if value]),
+]
+
+
+def asks(question: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Callable[..., Any]]:
+    def make(noted: list[Any]) -> Callable[..., Any]:
+        def program(x: torch.Tensor, number: int) -> torch.Tensor:
+            found = question(Asked(number % 4, noted), Asked(2, noted))
+            noted.append(found)
+            return x
+
+        return program
+
+    return make
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("number", range(len(QUESTIONS)))
+def test_methods_that_native_code_runs_on_items(number: int, backend: str) -> None:
+    assert_as_eager(asks(QUESTIONS[number]), backend, 9)
+
+
 PROGRAMS = [
     deletes,
     leaves_generators,
@@ -221,3 +280,26 @@ def test_modes_of_the_user_hear_the_program_alone() -> None:
         with Listening():
             compiled(x)
     assert heard == ["add", "relu"] * 3
+
+
+def test_the_environment_is_read_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if os.environ.get("TINTYPE_TEST_OF_READS", "0") == "1" else x * 3
+
+    compiled = tintype.compile(program)
+    x = torch.ones(2)
+    for value in ("0", "1", None, "1", "2"):
+        if value is None:
+            monkeypatch.delenv("TINTYPE_TEST_OF_READS")
+        else:
+            monkeypatch.setenv("TINTYPE_TEST_OF_READS", value)
+        assert torch.equal(compiled(x), program(x))
+    engine: Any = compiled.engine
+    assert not engine.given_up and engine.captures <= 4
+
+
+def test_functions_that_choose_between_two_are_captured() -> None:
+    compiled = tintype.compile(lambda x: torch.nn.functional.max_pool2d(x, 2), fullgraph=True)
+    x = torch.randn(1, 1, 4, 4)
+    for _ in range(2):
+        assert torch.equal(compiled(x), torch.nn.functional.max_pool2d(x, 2))

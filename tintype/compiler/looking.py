@@ -11,6 +11,7 @@ import pathlib
 import re
 import types
 import uuid
+from collections.abc import Iterable
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -20,11 +21,8 @@ from tintype.compiler import known
 from tintype.compiler.capture import Capture
 from tintype.compiler.identities import COMPARING, note_comparison
 from tintype.compiler.known import CONTAINERS
-from tintype.compiler.numbers import (
-    holds_number,
-    is_mixed,
-    settled,
-)
+from tintype.compiler.methods_of_items import method_run_natively
+from tintype.compiler.numbers import holds_number, is_mixed, settled
 from tintype.compiler.operators import ClassesWithOperators
 from tintype.compiler.reads import ITSELF
 from tintype.compiler.sources import printed
@@ -83,6 +81,9 @@ class Looking(Policy):
         methods = frame.machine.__dict__.get(_SUBSCRIPTS.get(operation, ""))
         if methods is not None and self._is_known_item(operation, values):
             return
+        self.look_at_items(operation, values)
+        if operation in _USING_KEYS and type(values[-2] if operation == "map_add" else values[-1]) not in PLAIN:
+            self.look_at_items("set_add", [values[-2:-1] if operation == "map_add" else values[-1:]])
         for value in values:
             if methods is None or not methods[type(value)]:  # else its method is interpreted
                 self.look(operation, value)
@@ -142,6 +143,12 @@ class Looking(Policy):
             self._look_at_object(operation, value, kind)
         elif id(value) in capture.sources:
             self._look_at_other(operation, value, kind)
+
+    def look_at_items(self, operation: str, values: Iterable[Any]) -> None:
+        """An operation may run methods of what containers hold."""
+        kind = method_run_natively(operation, values)
+        if kind is not None:
+            self.capture.give_up(f"{operation} runs methods of a {kind.__name__} natively")
 
     def _look_at_other(self, operation: str, value: Any, kind: type) -> None:
         """An object of a class of Python's or torch's that was there before, and is no container."""
@@ -209,4 +216,5 @@ _METHODS_RUN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("append", "appendleft", "insert", "extend", "__setitem__", "setdefault", "id", "set_add"), ()),
     **dict.fromkeys(("add", "remove", "discard", "index", "count", "get", "pop", "__contains__"), _EQUALITY),
 }
+_USING_KEYS = frozenset(["set_add", "map_add", "binary_subscript", "store_subscript", "delete_subscript"])
 _SUBSCRIPTS = {"binary_subscript": "getitem", "store_subscript": "setitem", "delete_subscript": "delitem"}

@@ -67,6 +67,8 @@ _ITERATING = frozenset(
 # of the code around a message that is logged
 _MOST_LINES = 64
 _CALLING = frozenset(["map", "filter", "sorted", "min", "max", "reduce"])
+# those that run methods of the items
+_ASKING_ITEMS = frozenset(["any", "all", "sum", "sorted", "max", "min", "set", "frozenset"])
 
 
 class NativeCalls(Accesses):
@@ -279,6 +281,9 @@ class NativeCalls(Accesses):
                     arguments[position] = self._items_of(machine, value)
         if callable in (isinstance, issubclass) and _is_of_users_abc(arguments[1:]):
             self.capture.state_read(abc.get_cache_token, ())
+        self.look_at_items(name, [*arguments, *keywords.values()])
+        if name in _ASKING_ITEMS:
+            arguments[:] = [self._watched(name, value) for value in arguments]
         for value in (*arguments, *keywords.values()):
             self.look(name, value)
             if name in _CALLING and type(value) is FunctionType and not machine.interprets(value):
@@ -287,6 +292,18 @@ class NativeCalls(Accesses):
         if isinstance(result, KEYED) and id(result) not in self.capture.sources:
             self.capture.identities.used_as_keys(result)
         return result
+
+    def _watched(self, operation: str, iterator: Any) -> Any:
+        """An iterator whose items are looked at before native code gets them."""
+        if not isinstance(iterator, Iterator) or id(iterator) in self.capture.sources:
+            return iterator
+
+        def items() -> Iterator[Any]:
+            for item in iterator:
+                self.look_at_items(operation, [[item]])
+                yield item
+
+        return items()
 
     def _items_of(self, machine: Any, iterator: Any) -> Iterator[Any]:
         """The items of an iterator of the user's, whose method native code would run unseen."""
@@ -301,6 +318,7 @@ class NativeCalls(Accesses):
     def on_create(self, frame: Frame, value: Any) -> None:
         if isinstance(value, KEYED) and self.capture.reason is None:
             self.capture.identities.used_as_keys(value)
+            self.look_at_items("build_set", [[*value]])
 
     def _call_torch(self, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         capture = self.capture
@@ -308,7 +326,8 @@ class NativeCalls(Accesses):
         try:
             result = callable(*arguments, **keywords)
             name = getattr(callable, "__name__", str(callable))
-            if capture.heard != name:  # nothing, or only what it calls in turn
+            # functions that choose between two, such as max_pool2d, are heard by the name that users know
+            if capture.heard not in (name, name.removeprefix("_")):  # nothing, or only what it calls in turn
                 capture.give_up(f"{name} is not heard by modes")
             return result
         finally:
@@ -317,6 +336,7 @@ class NativeCalls(Accesses):
     def _call_method(self, callable: Any, owner: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         capture, name = self.capture, callable.__name__
         is_external = id(owner) in capture.sources
+        self.look_at_items(name, [owner, *arguments, *keywords.values()])
         for value in (*arguments, *keywords.values()):
             self.look(name, value)
         note_comparing_method(capture.identities, name, owner, arguments)

@@ -323,7 +323,8 @@ def truth(plain: Handler, frame: Frame, argument: Any) -> Outcome:
             method = find_in_class(type(value), name)
             if machine.interprets(method):
                 answer = call_special(machine, value, name, method)
-                if type(answer) in (bool, int) and (name == "__len__" or type(answer) is bool):
+                # a number that varies is asked, too
+                if type(answer) is bool or (name == "__len__" and isinstance(answer, int)):
                     frame.stack[-1] = bool(answer)
                 break
             if method is not NULL:

@@ -61,7 +61,7 @@ class PlainAgain:
 
     def __init__(self, known: Container[int]) -> None:
         self.known = known
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}  # kept, since another object may get the identity of one that is gone
         self._waiting: list[Any] = []
 
     def value(self, value: Any) -> Any:
@@ -90,7 +90,7 @@ class PlainAgain:
         if kind in _ITERATORS:
             return self._iterator(value)
         if id(value) not in self._seen:
-            self._seen.add(id(value))
+            self._seen[id(value)] = value
             self._waiting.append(value)
         return value
 
@@ -140,7 +140,8 @@ class PlainAgain:
         """Of objects that have some; those of libraries hold what the program gave them (a stack of callbacks)."""
         if kind.__module__.partition(".")[0] == "tintype":
             return
-        self._plain(instance_dictionary(value))
+        if own := instance_dictionary(value):
+            self._plain(own)
         if issubclass(kind, BaseException):
             if (arguments := self._plain(value.args)) is not value.args:
                 value.args = arguments

@@ -27,6 +27,9 @@ from tintype.interpret.stand_ins import call_globals, call_next
 from tintype.symbolic.location import is_internal
 from tintype.trace.interpreted import PASSES_ON, has_hooks
 
+# os.environ[name] and os.environ.get(name)
+_READS_ENVIRONMENT = ("_Environ.__getitem__", "_createenviron.<locals>")
+
 
 class CapturePolicy(NativeCalls):
     """Interprets the user's code and torch's modules, and notes what they read, call and write."""
@@ -44,7 +47,8 @@ class CapturePolicy(NativeCalls):
         if name.startswith(known.INTERPRETED) or name in PASSES_ON or known.is_helper_of_torch(code):
             return True
         if name.startswith("<frozen"):
-            return name == "<frozen _collections_abc>"
+            reads_environment = name == "<frozen os>" and code.co_qualname.startswith(_READS_ENVIRONMENT)
+            return name == "<frozen _collections_abc>" or reads_environment
         return not is_internal(name) or self._is_of_python(name)
 
     @staticmethod
