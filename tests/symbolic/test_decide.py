@@ -26,6 +26,7 @@ from tintype.symbolic import (
     not_,
     or_,
 )
+from tintype.symbolic.decide import decide
 
 NAMES = ("x", "y", "z")
 NUMBERS = st.one_of(strategies.linear_integers(), strategies.integers(), strategies.polynomials())
@@ -239,3 +240,40 @@ WEAK = {
 def test_weak_spots(name: str, sizes: Any) -> None:
     environment, x, y, _ = sizes
     assert environment.known(WEAK[name](x, y)) in (None,), "improved: move it to test_without_facts"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    steps=st.lists(st.tuples(CONDITIONS, CONDITIONS), min_size=2, max_size=6),
+    hints=st.fixed_dictionaries({name: st.integers(0, SMALL) for name in NAMES}),
+)
+def test_what_was_asked_before_hides_no_answer(steps: list[tuple[Any, Any]], hints: dict[str, int]) -> None:
+    """A question without an answer is asked again when something was learned that may tell."""
+    environment = Environment()
+    leaves = strategies.symbols(environment, hints, upper=None)
+    asked: list[Any] = []
+    for question, fact in steps:
+        try:
+            asked.append(build(question, leaves))
+        except ZeroDivisionError:
+            continue
+        learned(environment, leaves, [fact], hints)
+        for condition in asked:
+            answer = decide(condition, environment.facts.copy())
+            assert answer is None or environment.known(condition) is answer
+
+
+def test_answers_outlast_facts_about_other_symbols() -> None:
+    environment = Environment()
+    a, b, c, d, e, f = (environment.backed(hint) for hint in (4, 9, 5, 7, 6, 6))
+    question = eq(a, b)
+    assert environment.known(question) is None
+    for fact in (eq(e, f), ge(e, 3), le(c, d + e)):
+        environment.require(fact, "about others")
+        assert environment.facts.leaves_open(question)
+    environment.require(le(a, c), "about one of them")
+    assert not environment.facts.leaves_open(question)
+    environment.require(le(d, b), "about the other one")
+    assert environment.known(question) is None
+    environment.require(lt(c, d), "about what is linked to both")
+    assert environment.known(question) is False

@@ -14,7 +14,7 @@ from tintype.errors import RefusedSizesWarning, TrainingModeWarning
 from tintype.export.asserted import refused_promises
 from tintype.export.constraints import narrowing
 from tintype.export.module import ProgramModule
-from tintype.ir.graph import called_functions, location_of, subgraphs
+from tintype.ir.graph import called_functions, calls_of, location_of, subgraphs
 from tintype.symbolic.environment import Guard
 from tintype.symbolic.location import levels_to_the_user
 
@@ -76,12 +76,11 @@ def warn_of_narrowed_contract(program: ExportedProgram, learned: Sequence[Guard]
 
 def _as_in_training(graph_module: GraphModule) -> Iterator[Node]:
     for inner in subgraphs(graph_module):
-        if not any(_flag_of(target) is not None for target in called_functions(inner.graph)):
-            continue
-        for node in inner.graph.nodes:
-            place = _flag_of(node.target) if node.op == "call_function" else None
-            if place is not None and _is_set(node, *place):
-                yield node
+        flags = {target: place for target in called_functions(inner.graph) if (place := _flag_of(target)) is not None}
+        calls = [
+            node for target, place in flags.items() for node in calls_of(inner.graph, target) if _is_set(node, *place)
+        ]
+        yield from sorted(calls)
 
 
 @functools.cache

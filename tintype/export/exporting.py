@@ -337,7 +337,8 @@ def _write_assertions(captured: CapturedGraph, inputs: InputSizes) -> None:
         conditions += [
             (guard.condition, assertion_text(guard)) for guard in asserted_guards(environment, inputs.dynamic)
         ]
-    AssertionWriter(captured.graph, environment).write(conditions)
+    if conditions or environment.has_unbacked:
+        AssertionWriter(captured.graph, environment).write(conditions)
 
 
 def _is_torchs(dynamic_shapes: Any) -> bool:

@@ -311,6 +311,15 @@ def preserved_strides(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> tup
     return strides_in_order(sizes, memory_order(sizes, [strides]))
 
 
+def strides_by_operands(sizes: tuple[Size, ...], operands: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
+    """The strides that an elementwise kernel gives its result: dense, in the order of its operands' dimensions."""
+    contiguous = contiguous_strides(sizes)
+    for strides in operands:
+        if strides != contiguous:
+            return strides_in_order(sizes, memory_order(sizes, operands))
+    return contiguous  # in that order they are: nobody needs to compare them
+
+
 def memory_order(sizes: Sequence[Size], operands: Sequence[Sequence[Size]]) -> list[int]:
     """The order of dimensions, outermost first, that an elementwise kernel gives its result.
 
@@ -324,6 +333,8 @@ def memory_order(sizes: Sequence[Size], operands: Sequence[Sequence[Size]]) -> l
             a, b = strides[inner], strides[outer]
             if is_zero(a) or is_zero(b):
                 continue
+            if type(b) is not int and _lies_around(b, a, sizes[inner]):
+                return -1
             if certainly_same(a, b):
                 if _greater(sizes[inner], sizes[outer]):
                     return 1
@@ -342,6 +353,12 @@ def memory_order(sizes: Sequence[Size], operands: Sequence[Sequence[Size]]) -> l
                 break
     order.reverse()
     return order
+
+
+def _lies_around(outer: Size, inner: Size, size: Size) -> bool:
+    """Whether a stride is one that a dense tensor has around a dimension of this stride and size. It is the larger
+    one, whatever the sizes are: those that are certainly 1 have no stride, and tensors of nothing have no order."""
+    return type(size) is not int and outer is inner * size and not is_one(size)
 
 
 def _greater(a: Size, b: Size) -> bool:

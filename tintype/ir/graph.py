@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ __all__ = [
     "base_name",
     "called_functions",
     "calls_of",
+    "calls_of_any",
     "copy_graph",
     "eliminate_dead_code",
     "graph_module",
@@ -50,6 +51,7 @@ __all__ = [
     "set_meta",
     "subgraph_at",
     "subgraphs",
+    "take_arguments",
 ]
 
 
@@ -93,6 +95,12 @@ def called_functions(graph: Graph) -> list[Callable[..., Any]]:
     return [target for (op, target), nodes in table.items() if op == "call_function" and nodes]
 
 
+def calls_of_any(graph: Graph, functions: Container[Any]) -> list[Node]:
+    """The calls of some functions, in order."""
+    called = [function for function in called_functions(graph) if function in functions]
+    return sorted(node for function in called for node in calls_of(graph, function))
+
+
 def _unique_name(namespace: _Namespace, base: str) -> str:
     """As fx numbers names, without looking at how the name is spelt for every one of them."""
     count = namespace._base_count.get(base)
@@ -120,6 +128,11 @@ def _is_plain_name(base: str) -> bool:
 def set_meta(node: Node, meta: NodeMeta) -> None:
     """Replace a node's meta. Plain assignment would take the node out of fx's tables and put it back."""
     _set(node, "meta", meta)
+
+
+def take_arguments(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Give a node other arguments, as plain assignment of both would, which is likewise not free."""
+    node._update_args_kwargs(args, kwargs)
 
 
 _set = object.__setattr__
@@ -225,15 +238,23 @@ def base_name(target: Any) -> str:
 def name_in_order(graph: Graph) -> None:
     """Number the results of calls in the order in which they stand, after nodes were inserted and removed."""
     namespace = graph._graph_namespace = _Namespace()
-    for node in graph.nodes:
+    nodes = list(graph.nodes)
+    names = namespace._obj_to_name
+    bases: dict[int, str] = {}  # by the ids of functions: to hash an operator is a call of a Python function
+    for node in nodes:
         if node.op != "call_function":
             namespace._used_names.add(node.name)
-    for node in graph.nodes:
-        name = node.name
-        if node.op == "call_function":
-            name = _unique_name(namespace, base_name(node.target))
-            object.__setattr__(node, "name", name)  # as in set_meta: no table of fx has the name
-        namespace._obj_to_name[node] = name
+    for node in nodes:
+        if node.op != "call_function":
+            names[node] = node.name
+            continue
+        target = node.target
+        base = bases.get(id(target))
+        if base is None:
+            base = bases[id(target)] = base_name(target)
+        name = names[node] = _unique_name(namespace, base)
+        if name != node.name:
+            _set(node, "name", name)  # as in set_meta: no table of fx has the name
 
 
 def copy_graph(graph: Graph, value_of: Callable[[Any], Any] | None = None) -> Graph:

@@ -30,13 +30,17 @@ def decide(condition: Condition, facts: Facts) -> bool | None:
     if isinstance(condition, bool):
         return condition
     known = facts.decided.get(condition)
-    if known is not None or condition in facts.undecided:
+    if known is not None or facts.leaves_open(condition):
         return known
     simplified = facts.replace(condition)
-    result = _decide(simplified, facts)
-    if result is None:
-        facts.undecided.add(condition)
+    if simplified is condition:
+        result = _decide(condition, facts)
+        if result is None:
+            facts.undecided[condition] = facts.version
+            return None
     else:
+        result = decide(simplified, facts)
+    if result is not None:
         facts.decided[condition] = result
     return result
 

@@ -306,8 +306,8 @@ class Symbol(Expr):
         self.hint = hint
         self.declared = declared
         self.source = source
-        self._symbols = frozenset((self,))
-        self._declared = declared
+        self._symbols, self._declared = frozenset((self,)), declared
+        self._hint = UNSET if hint is None else hint
 
 
 class _Unset:

@@ -13,7 +13,7 @@ that questions are asked in:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import gcd
 from typing import Any
 
@@ -55,7 +55,11 @@ def primitive(expression: Expr) -> tuple[Expr, int, int]:
 
 
 class Facts:
-    """A growing set of facts; ``version`` changes with each, caches are dropped then."""
+    """A growing set of facts; ``version`` changes with each, and what rests on fewer facts is dropped then.
+
+    Answers outlast facts about other symbols. What a search for a proof gets to see are symbols of the question and
+    those that inequalities link to them: a question that found no answer is asked again when something was learned of
+    one of these."""
 
     def __init__(self) -> None:
         self.bounds: dict[Expr, Range] = {}
@@ -68,9 +72,13 @@ class Facts:
         self.version = 0
         # What is certain stays so, however much is learned; what is not has to be asked again.
         self.decided: dict[Expr, bool] = {}
-        self.undecided: set[Expr] = set()
+        self.undecided: dict[Expr, int] = {}  # with the version that had no answer
+        # The version in which something was last learned of symbols, by one of those that are linked to it.
+        self._learned: dict[Symbol, int] = {}
+        self._linked: dict[Symbol, Symbol] = {}
         self._ranges: dict[Expr, Range] = {}
         self._replaced: dict[Expr, Any] = {}
+        self._substituted: dict[Expr, Any] = {}
         self._replaced_sizes: dict[tuple[Size, ...], tuple[Size, ...]] = {}
         self._reduced: dict[Expr, Any] = {}
         # Where each symbol occurs, so that a replacement costs what it changes.
@@ -91,6 +99,7 @@ class Facts:
         new.inequalities = [translate(form) for form in self.inequalities]
         new.fixed = [translate(symbol) for symbol in self.fixed]
         new.version = self.version
+        new._linked = {translate(symbol): translate(other) for symbol, other in self._linked.items()}
         for symbol, truths in self._truths_with.items():
             new._truths_with[translate(symbol)] = [translate(truth) for truth in truths]
         for symbol, symbols in self._replaced_by.items():
@@ -122,10 +131,16 @@ class Facts:
             return expression
         found = self._replaced.get(expression)
         if found is None:
-            found = expression
-            if not expression.symbols.isdisjoint(self.replacements):
-                found = substitute(expression, self.replacements)
-            self._replaced[expression] = found
+            found = self._replaced[expression] = self._replace(expression)
+        return found
+
+    def _replace(self, expression: Expr) -> Any:
+        replaced = self.replacements.keys()
+        if replaced.isdisjoint(expression.symbols):
+            return expression
+        found = self._substituted.get(expression)
+        if found is None or (isinstance(found, Expr) and not replaced.isdisjoint(found.symbols)):
+            found = self._substituted[expression] = substitute(expression, self.replacements)
         return found
 
     def replace_sizes(self, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -215,6 +230,18 @@ class Facts:
             result = (minimum if smaller else maximum)(result, argument)
         return result
 
+    def leaves_open(self, condition: Expr) -> bool:
+        """Whether a condition that was asked for had no answer, and nothing was learned since that could give one."""
+        asked = self.undecided.get(condition)
+        if asked is None:
+            return False
+        if asked != self.version:
+            for symbol in condition.symbols:
+                if self._learned.get(self._link(symbol), 0) > asked:
+                    return False
+            self.undecided[condition] = self.version
+        return True
+
     def tell_of(self, symbols: frozenset[Symbol]) -> bool:
         """Whether there are conditions about all of these symbols among the facts; not if they were replaced."""
         return self._truths_with.keys() >= symbols
@@ -274,10 +301,13 @@ class Facts:
             for part in condition.arguments:
                 self.learn(part)
             return
+        symbols = condition.symbols
         self.truths[condition] = None
-        for symbol in condition.symbols:
+        for symbol in symbols:
             self._truths_with.setdefault(symbol, []).append(condition)
-        self.changed()
+        # itself it answers conditions about all of its symbols: one of them stands for them, best the one that an
+        # equality makes superfluous
+        self._learned_of((min(symbols, key=_gives_way),))
         if condition.operation == "le":
             self._learn_nonpositive(condition.arguments[0])
         elif condition.operation == "eq":
@@ -285,14 +315,35 @@ class Facts:
         elif condition.operation == "ne":
             self._learn_nonzero(condition.arguments[0])
 
-    def changed(self) -> None:
-        """Drop what was computed from fewer facts."""
+    def _learned_of(self, symbols: Iterable[Symbol]) -> None:
+        """Something was learned of symbols: questions about them, and those linked to them, may have answers now."""
         self.version += 1
-        self.undecided.clear()
+        for symbol in symbols:
+            self._learned[self._link(symbol)] = self.version
+
+    def _link(self, symbol: Symbol) -> Symbol:
+        """The symbol that stands for all that one is linked to."""
+        linked = self._linked
+        while symbol in linked:
+            following = linked[symbol]
+            if following in linked:
+                linked[symbol] = linked[following]  # the next one who looks has half the way
+            symbol = following
+        return symbol
+
+    def _limited(self, form: Expr) -> None:
+        """An expression has a narrower range: drop what was computed from wider ones."""
+        self._learned_of_all(form)
         self._ranges.clear()
-        self._replaced.clear()
-        self._replaced_sizes.clear()
         self._reduced.clear()
+
+    def _learned_of_all(self, form: Expr) -> None:
+        """Something was learned of symbols together: from now on, each tells of the others."""
+        first, *others = map(self._link, form.symbols)
+        for other in others:
+            if other is not first:
+                self._linked[other] = first
+        self._learned_of((first,))
 
     def narrow(self, expression: Any, bounds: Range) -> None:
         """Take ``expression`` to lie within ``bounds``."""
@@ -309,7 +360,7 @@ class Facts:
         if narrowed == known:
             return
         self.bounds[form] = self.bounds.get(form, EVERYTHING).intersect(narrowed)
-        self.changed()
+        self._limited(form)
         if isinstance(form, Symbol):
             if narrowed.is_point:
                 self._replace_symbol(form, int(narrowed.lower))
@@ -337,6 +388,7 @@ class Facts:
         if len(difference.terms) > 1:
             self.inequalities.append(difference)
             del self.inequalities[:-MOST_INEQUALITIES]
+            self._learned_of_all(difference)
             self._propagate(difference)
 
     def _propagate(self, difference: Expr) -> None:
@@ -391,7 +443,7 @@ class Facts:
             raise Contradiction
         if both != known:
             self.congruences[symbol] = both
-            self.changed()
+            self._limited(symbol)
 
     def _learn_nonzero(self, difference: Expr) -> None:
         """x != 0 moves an end of x's range that is 0."""
@@ -428,7 +480,9 @@ class Facts:
             self._set_replacement(other, substitute(self.replacements[other], {symbol: value}))
         self._set_replacement(symbol, value)
         self.inequalities = [kept for kept in self.inequalities if symbol not in kept.symbols]
-        self.changed()
+        self._learned_of((symbol,))
+        self._replaced.clear()
+        self._replaced_sizes.clear()
         self._carry_over(value, bounds, congruence)
         for truth in self._truths_with.pop(symbol, ()):
             self.learn(truth)

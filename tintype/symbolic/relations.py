@@ -15,7 +15,7 @@ from math import gcd
 from typing import Any, TypeAlias
 
 from .division import exact_quotient, shared_factors
-from .expression import Expr, as_int, atom, environment_of, is_bool, is_float, linear, product_of
+from .expression import Expr, Symbol, as_int, atom, environment_of, is_bool, is_float, linear, product_of
 from .floating import EXACT_FLOAT, is_exact_float
 from .intervals import declared_range
 from .terms import ordered_terms
@@ -196,6 +196,8 @@ def _relation(operation: str, difference: Any) -> Condition:
 
 
 def _equality(difference: Expr) -> Condition:
+    if _is_reduced(difference):
+        return _equality_of_symbols(difference)
     common = _coefficient_gcd(difference)
     if difference.constant % common:
         return False
@@ -215,6 +217,25 @@ def _equality(difference: Expr) -> Condition:
     if simpler is None:
         simpler = _is_extremum(reduced)
     return atom(reduced.environment, "bool", "eq", reduced) if simpler is None else simpler
+
+
+def _is_reduced(difference: Expr) -> bool:
+    """Whether a difference is a sum of symbols that nothing can be divided by."""
+    terms = difference.terms
+    if not difference.constant and len(terms) == 1:
+        return False
+    coefficients = terms.values()
+    return (1 in coefficients or -1 in coefficients) and all(type(term) is Symbol for term in terms)
+
+
+def _equality_of_symbols(difference: Any) -> Condition:
+    """The same for those, which most questions are about."""
+    if ordered_terms(difference)[0][1] < 0:
+        difference = -difference
+    bounds = declared_range(difference)
+    if 0 not in bounds:
+        return False
+    return True if bounds.is_point else atom(difference.environment, "bool", "eq", difference)
 
 
 def _is_extremum(difference: Expr) -> Condition | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, TypeAlias
 
-from .expression import Expr, Size
+from .expression import Expr, Size, Symbol
 from .extrema import maximum, minimum
 from .failures import RequirementError
 from .location import user_location
@@ -37,14 +37,14 @@ def is_one(size: Size) -> bool:
     """Whether a size is certainly 1; a symbol is taken as general."""
     if type(size) is int:
         return size == 1
-    return not _differs(size, 1) and _certainly(eq(size, 1))
+    return _is_certainly(size, 1)
 
 
 def is_zero(size: Size) -> bool:
     """Whether a size is certainly 0; a symbol is taken as general."""
     if type(size) is int:
         return size == 0
-    return not _differs(size, 0) and _certainly(eq(size, 0))
+    return _is_certainly(size, 0)
 
 
 def decided_one(size: Size, message: Message) -> bool:
@@ -156,6 +156,14 @@ def require_same(left: Size, right: Size, message: Message) -> None:
     require(eq(left, right), message)
 
 
+def as_known(sizes: Iterable[Size]) -> tuple[Size, ...]:
+    """Sizes in terms of what they are known to be equal to by now, where the example does not say otherwise."""
+    return tuple([
+        size.environment.facts.replace(size) if type(size) is not int and size.environment.hints_hold else size  # type: ignore[union-attr]
+        for size in sizes
+    ])  # fmt: skip
+
+
 def require(condition: Condition, message: Message) -> None:
     """Fail with ``message`` unless the condition holds.
 
@@ -226,7 +234,7 @@ def broadcast_dim(left: Size, right: Size, describe: Message) -> Size:
 
 def _is_one_of(size: Size, whole: Size) -> bool:
     """Whether a size is that of one of so many, if there are any: ``x[-1:]`` of ``x``."""
-    if not isinstance(size, Expr) or not isinstance(whole, Expr):
+    if not isinstance(size, Expr) or not isinstance(whole, Expr) or type(size) is Symbol:
         return False
     return size in (minimum(whole, 1), whole - maximum(whole - 1, 0))
 
@@ -297,6 +305,16 @@ def _differs(left: Size, right: Size) -> bool:
         return False
     one, other = environment.hint(left), environment.hint(right)
     return one is not None and other is not None and one != other
+
+
+def _is_certainly(size: Any, number: int) -> bool:
+    """Whether a size is certainly a number, which the example may show that it is not."""
+    environment = size.environment
+    if environment.hints_hold:
+        hint = environment.hint(size)
+        if hint is not None and hint != number:
+            return False
+    return _certainly(eq(size, number))
 
 
 def _certainly(condition: Condition) -> bool:

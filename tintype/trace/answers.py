@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from tintype.errors import CaptureError, DataDependentError, TintypeError, raise_all
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import append_call
+from tintype.ir.graph import append_call, set_meta
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic.bridge import to_torch
 from tintype.symbolic.interruptions import Interruption
@@ -108,7 +108,7 @@ class Answers:
         if self.is_recording:
             self.watch_functions()
             node = append_call(self.graph, func, (fake.node,), {}, plan_for(func).name)
-            node.meta = NodeMeta({"val": result}, self.origin_of(plan_for(func).name))
+            set_meta(node, NodeMeta({"val": result}, self.origin_of(plan_for(func).name)))
             self.numbers.define(number, node)
         return result
 

@@ -24,7 +24,7 @@ from tintype.symbolic.expression import Size
 from tintype.symbolic.location import user_location
 from tintype.symbolic.sizes import certainly_at_least, certainly_same
 from tintype.trace.differentiated import DIFFERENTIATED
-from tintype.trace.direct_calls import DIRECT, call_directly, called, is_direct
+from tintype.trace.direct_calls import DIRECT, called, is_direct
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LARGEST = (1 << 63) - 1
+_push = torch._C._push_on_torch_dispatch_stack
+_pop = torch._C._pop_torch_dispatch_stack
 
 
 class SymbolicFunctionMode(TorchFunctionMode):
@@ -53,9 +55,21 @@ class SymbolicFunctionMode(TorchFunctionMode):
         kwargs = kwargs or {}
         direct = DIRECT.get(func)
         if direct is not None:
+            recorder = self._recorder
             call = direct(args, kwargs)
-            if call is not None and is_direct(self._recorder):
-                return self._called(func, args, kwargs, call)
+            if call is not None and is_direct(recorder):
+                if not recorder.context.environment.symbols:
+                    return func(*args, **kwargs)
+                _pop(None)  # as in call_directly
+                try:
+                    return recorder.__torch_dispatch__(call[0], (), call[1], call[2])
+                except RuntimeError as error:
+                    if not _may_be_repeated(func) or not may_be_stretched(recorder, error, args, inside=True):
+                        raise
+                finally:
+                    _push(recorder)
+                with recorder.context.environment.following_hints():
+                    return func(*args, **kwargs)
         varying = VARYING_ARGUMENTS.get(func)
         if varying is not None:
             result = varying(self._recorder, args, kwargs)
@@ -86,13 +100,13 @@ class SymbolicFunctionMode(TorchFunctionMode):
             self._recorder.made_contiguous.append(MadeContiguous(tensor, result, **kwargs))
         return result
 
-    def _called(self, function: Any, args: Any, kwargs: dict[str, Any], direct: Any = None) -> Any:
-        """Call a function; ``direct`` is the call of an operator that it comes down to, where that is known."""
+    def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call a function."""
         environment = self._recorder.context.environment
         if not environment.symbols:
             return function(*args, **kwargs)
         try:
-            return function(*args, **kwargs) if direct is None else call_directly(self._recorder, *direct)
+            return function(*args, **kwargs)
         except RuntimeError as error:
             if not _may_be_repeated(function) or not may_be_stretched(self._recorder, error, args, inside=True):
                 raise

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of
 from tintype.ir.process_switches import CountedSwitch
 from tintype.ir.regions import GRAD_MODES, Autocast, Region
@@ -144,6 +145,10 @@ class Modes:
 
 
 def _may_have_gradient(node: Node) -> bool:
+    value = node.meta.get("val")
+    if type(value) is FakeTensor:
+        dtype = value.info.dtype
+        return dtype.is_floating_point or dtype.is_complex
     values = node.meta.get("val")
     tensors = values if isinstance(values, (tuple, list)) else (values,)
     known = [tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)]

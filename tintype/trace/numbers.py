@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 
 from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import append_call, meta_of
+from tintype.ir.graph import append_call, meta_of, set_meta
 from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import and_, choose, eq, maximum, minimum, or_
 from tintype.symbolic.bridge import from_torch, to_torch
@@ -34,6 +34,18 @@ aten = torch.ops.aten
 def is_tangent(node: Node) -> bool:
     """Whether a node is the gradient that is handed to the backward half of a joint graph."""
     return "tangent" in node.meta
+
+
+def tangents_last(graph: Graph) -> Iterator[Node]:
+    """The nodes in order, but for tangents, which are there when the forward half is over: they tell what nothing
+    else does."""
+    tangents = []
+    for node in graph.nodes:
+        if node.op == "placeholder" and is_tangent(node):
+            tangents.append(node)
+        else:
+            yield node
+    yield from tangents
 
 
 class Numbers:
@@ -106,7 +118,7 @@ class Numbers:
     def define_all(self) -> None:
         """Let symbols come from the nodes of the graph that have them, each from the first one; from tangents, which
         are there when the forward half is over, only what comes from nowhere else."""
-        for node in sorted(self.graph.nodes, key=is_tangent):
+        for node in tangents_last(self.graph):
             value = node.meta.get("val")
             if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 number = from_torch(value)
@@ -211,7 +223,7 @@ class Numbers:
         self, function: Callable[..., Any], arguments: tuple[Any, ...], number: Any, origin: Any, name: str = ""
     ) -> Node:
         node = append_call(self.graph, function, arguments, {}, name or function.__name__)
-        node.meta = NodeMeta({"val": to_torch(number)}, origin)
+        set_meta(node, NodeMeta({"val": to_torch(number)}, origin))
         return node
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from tintype.errors import UnsupportedOperatorError
-from tintype.ir.graph import append_item
+from tintype.ir.graph import append_item, set_meta
 from tintype.ir.node_info import NodeMeta, Origin
 from tintype.ir.operator_facts import facts_of
 from tintype.symbolic import eq
@@ -38,7 +38,7 @@ def plain_result(recorder: Recorder, func: Any, node: Node | None, value: Any, o
             recorder.graph.erase_node(node)
         return value
     if node is not None:
-        node.meta = NodeMeta({"val": None}, origin)
+        set_meta(node, NodeMeta({"val": None}, origin))
         node.meta["val"] = _told(recorder, func, node, value)
     return to_torch(value) if isinstance(value, Expr) else value
 

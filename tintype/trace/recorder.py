@@ -378,7 +378,7 @@ class Recorder(Answers, TorchDispatchMode):
             origin = self._origin(call.plan.name)
         if results is None:
             if node is not None:
-                node.meta = NodeMeta({"val": None}, origin)
+                set_meta(node, NodeMeta({"val": None}, origin))
             return None
         if not isinstance(results, (list, tuple)):
             return plain_result(self, func, node, results, origin)
@@ -437,11 +437,11 @@ class Recorder(Answers, TorchDispatchMode):
             node = self._append(call)
             origin = self._origin(call.plan.name)
             fakes = [self.as_fake(value) for value in written]
-            node.meta = NodeMeta({"val": fakes[0] if len(fakes) == 1 else tuple(fakes)}, origin)
+            set_meta(node, NodeMeta({"val": fakes[0] if len(fakes) == 1 else tuple(fakes)}, origin))
             for index, fake in enumerate(fakes):
                 fake.node = node if len(fakes) == 1 else append_item(self.graph, node, index)
                 if fake.node is not node:
-                    fake.node.meta = NodeMeta({"val": fake}, origin)
+                    set_meta(fake.node, NodeMeta({"val": fake}, origin))
         return written[0] if len(written) == 1 else tuple(written)
 
     def mark_written(self, storages: list[Storage]) -> None:

@@ -19,7 +19,7 @@ from tintype.ir.node_info import NodeMeta
 from tintype.symbolic import Environment, Expr, Range, ge, le
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Symbol
-from tintype.trace.numbers import Numbers, is_tangent
+from tintype.trace.numbers import Numbers, is_tangent, tangents_last
 
 aten = torch.ops.aten
 
@@ -34,8 +34,7 @@ class AssertionWriter:
         # where each symbol becomes known: the node that has it as its value or as a size
         self.homes: dict[Symbol, Node] = {}
         self.numbers = Numbers(graph)
-        # tangents are there when the forward half is over: they tell what nothing else does
-        for node in sorted(graph.nodes, key=is_tangent):
+        for node in tangents_last(graph):
             if node.op != "placeholder" and len(self.homes) == len(environment.symbols):
                 break  # inputs tell all there is to know
             self._note(node)

@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 from tintype.errors import Location, MutationError
 from tintype.fake.info import Storage, TensorInfo, strides_for_format
 from tintype.fake.rules.views import GeneralQuestions, infer_size, lies_in, view_strides
-from tintype.ir.graph import append_call, base_name, meta_of
+from tintype.ir.graph import append_call, base_name, calls_of_any, meta_of
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operator_facts import RESHAPES, VIEWS_OR_COPIES
 from tintype.symbolic import Expr, Size, eq
@@ -50,7 +50,7 @@ class Doubt:
 
 def find_doubts(graph: Graph, written: Collection[Storage]) -> dict[Node, Doubt]:
     """The calls of a graph that may or may not copy, where what they return may share memory that is written to."""
-    calls = [node for node in graph.nodes if node.target in VIEWS_OR_COPIES]
+    calls: list[Any] = calls_of_any(graph, VIEWS_OR_COPIES)
     if not calls:
         return {}
     reached = may_share([(call.args[0], call) for call in calls], written)

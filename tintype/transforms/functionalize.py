@@ -26,10 +26,12 @@ from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import (
     base_name,
+    calls_of_any,
     eliminate_dead_code,
     name_in_order,
     output_node,
     placeholders,
+    take_arguments,
 )
 from tintype.ir.operator_facts import facts_of
 from tintype.ir.process_switches import collector_paused
@@ -42,13 +44,7 @@ from tintype.transforms.drawn_in_order import drawn_as_it_lies
 from tintype.transforms.drawn_into_gaps import has_gaps, normal_with_gaps
 from tintype.transforms.emit import Emitter, info_of, location_of
 from tintype.transforms.functional_outputs import expose, mutation_outputs
-from tintype.transforms.handles import (
-    Handle,
-    differs,
-    is_cut_between,
-    memory_of,
-    with_storage,
-)
+from tintype.transforms.handles import Handle, differs, is_cut_between, memory_of, with_storage
 from tintype.transforms.histories import Histories
 from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
@@ -139,7 +135,9 @@ class Functionalization:
 
     def run(self) -> list[OutputSpec]:
         """Rewrite the graph; returns the specs of the outputs that carry new values of inputs."""
-        for node in list(self.graph.nodes):
+        # where nothing is written to, only calls with a form of their own may have to be rewritten
+        concerned = [*calls_of_any(self.graph, REWRITES), output_node(self.graph)]
+        for node in list(self.graph.nodes) if self.written else concerned:
             if node._erased:  # the operator that it was a result of was rewritten
                 continue
             self.emit.at = node
@@ -336,8 +334,7 @@ class Functionalization:
             return
         new = {argument: self._current(argument) for argument in node.all_input_nodes}
         if any(value is not argument for argument, value in new.items()):
-            node.args = torch.fx.node.map_arg(node.args, new.__getitem__)
-            node.kwargs = torch.fx.node.map_arg(node.kwargs, new.__getitem__)
+            take_arguments(node, *torch.fx.node.map_arg((node.args, node.kwargs), new.__getitem__))
         moved_values.note_layout(self, node)
         moved = any(
             value in self.moved or (value is not argument and differs(argument, value))

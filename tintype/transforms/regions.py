@@ -28,6 +28,7 @@ from tintype.ir.graph import (
     append_graph,
     append_item,
     base_name,
+    called_functions,
     graph_module,
     graphs_of,
     meta_of,
@@ -239,6 +240,13 @@ def _inline(graph: Graph, node: Node) -> Node:
     return before.next
 
 
+def _forget_regions(graph: Graph) -> None:
+    for node in graph.nodes:
+        meta = meta_of(node)
+        if meta.region:
+            meta.region = ()
+
+
 class _Cuts:
     """One pass that takes the regions out of a graph. It follows which tensors have a history in autograd's eyes, and
     detaches those that come into a region without gradients."""
@@ -262,28 +270,32 @@ class _Cuts:
 
     def run(self) -> None:
         """Visit every node once, after the graphs of regions were put in their place."""
-        node = self.graph._root.next
+        node = self.graph._root.next if self._runs_regions() else self.graph._root
         while node is not self.graph._root:
             declaration = declaration_of(node)
             inlined = declaration is not None and declaration.setting is not None
             node = _inline(self.graph, node) if inlined else node.next
         last = self._find_leaks()
         node = self.graph._root.next
-        while node is not self.graph._root:
+        while last is not None and node is not self.graph._root:
             following = node.next
-            if last is not None:
-                if node.op == "placeholder":
-                    info = info_of(node)
-                    if info is not None and info.requires_grad:
-                        self.tracked.add(node)
-                elif node.op == "call_function":
-                    self._visit(node)
-                if node is last:
-                    last = None
-            meta_of(node).region = ()
+            if node.op == "placeholder":
+                info = info_of(node)
+                if info is not None and info.requires_grad:
+                    self.tracked.add(node)
+            elif node.op == "call_function":
+                self._visit(node)
+            if node is last:
+                break
             node = following
+        _forget_regions(self.graph)
         if self.doubts:
             raise_all(write_doubts(self.graph, self.doubts, self.context.environment))
+
+    def _runs_regions(self) -> bool:
+        """Whether some operator of the graph runs a region."""
+        declared = (OPERATORS.get(target) for target in called_functions(self.graph))
+        return any(declaration is not None and declaration.setting is not None for declaration in declared)
 
     def _find_leaks(self) -> Node | None:
         """Masks, indices and what is not used outside carry no gradient out of a region: nothing has to be cut for

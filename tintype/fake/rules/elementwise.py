@@ -13,8 +13,8 @@ from tintype.fake.info import (
     fresh,
     has_contiguous_strides,
     is_channels_last,
-    memory_order,
     preserved_strides,
+    strides_by_operands,
     strides_in_order,
 )
 from tintype.fake.promotion import real_of, result_type, to_float
@@ -71,7 +71,7 @@ def result_strides(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> t
     expanded = [_broadcast_strides(operand, sizes) for operand in operands if operand.sizes]
     if not expanded:
         return contiguous
-    return strides_in_order(sizes, memory_order(sizes, expanded))
+    return strides_by_operands(sizes, expanded)
 
 
 def _strides_beside_ones(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]) -> tuple[Size, ...]:
@@ -86,7 +86,7 @@ def _strides_beside_ones(sizes: tuple[Size, ...], operands: Sequence[TensorInfo]
         if all(operand.strides == strides for operand in operands):
             return preserved_strides(sizes, strides)
     expanded = [_broadcast_strides(operand, sizes) for operand in operands if operand.sizes]
-    return strides_in_order(sizes, memory_order(sizes, expanded)) if expanded else contiguous_strides(sizes)
+    return strides_by_operands(sizes, expanded)
 
 
 def _strides_like(info: TensorInfo) -> tuple[Size, ...]:
@@ -99,7 +99,7 @@ def _strides_like(info: TensorInfo) -> tuple[Size, ...]:
 def _strides_with_number(info: TensorInfo) -> tuple[Size, ...]:
     """The same where the other operand is a number, which is of another size to the kernel."""
     if 1 in info.sizes:
-        return strides_in_order(info.sizes, memory_order(info.sizes, [info.strides]))
+        return strides_by_operands(info.sizes, [info.strides])
     return preserved_strides(info.sizes, info.strides)
 
 

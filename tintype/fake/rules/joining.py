@@ -12,7 +12,7 @@ from tintype.fake.rules.memory_format import fresh_in_format_of, looks_channels_
 from tintype.fake.rules.registry import rule
 from tintype.fake.rules.views import unsqueeze, wrap_dimension
 from tintype.symbolic import Expr, Size, eq, ge, gt, maximum
-from tintype.symbolic.sizes import contiguous_strides, decided_zero, product, require, require_same
+from tintype.symbolic.sizes import as_known, contiguous_strides, decided_zero, product, require, require_same
 
 
 def _is_legacy_empty(info: TensorInfo) -> bool:
@@ -59,6 +59,7 @@ def cat(tensors: Sequence[TensorInfo], dim: int = 0) -> TensorInfo:
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
     where = wrap_dimension(dim, len(model))
     total = model[where]
+    is_settled = True
     rest = model[:where] + model[where + 1 :]
     for part in parts[1:]:
         sizes = part.sizes
@@ -66,8 +67,11 @@ def cat(tensors: Sequence[TensorInfo], dim: int = 0) -> TensorInfo:
             raise RuntimeError(f"Tensors must have same number of dimensions: got {len(model)} and {len(sizes)}")
         if sizes[:where] + sizes[where + 1 :] != rest:
             _require_alike(model, sizes, where)
+            is_settled = False
         total = total + sizes[where]
     result = (*model[:where], total, *model[where + 1 :])
+    if not is_settled:  # strides of sizes that gave way to others are work for nothing
+        result = as_known(result)
     if len(model) in CHANNELS_LAST_ORDER and all(looks_channels_last(part.sizes, part.strides) for part in tensors):
         strides = strides_in_order(result, CHANNELS_LAST_ORDER[len(model)])
     else:
