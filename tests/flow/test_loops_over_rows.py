@@ -320,3 +320,30 @@ def test_an_iterator_that_a_loop_has_gone_through_has_nothing_left(strict: bool)
     for rows in (1, 4, 6):
         x = torch.randn(rows, 3)
         torch.testing.assert_close(module(x), twice(x))
+
+
+def left_in_between(x: torch.Tensor) -> torch.Tensor:
+    numbered, total = enumerate(x), torch.zeros(3)
+    for _, row in numbered:
+        total = total + row
+        if total.sum() > 4:
+            break
+    for _ in numbered:
+        total = total + 1
+    return total
+
+
+def gone_through_in_one_arm(x: torch.Tensor) -> torch.Tensor:
+    numbered, total = enumerate(x), torch.zeros(3)
+    if x.sum() > 0:
+        for _, row in numbered:
+            total = total + row
+    for _ in numbered:
+        total = total + 1
+    return total
+
+
+@pytest.mark.parametrize("function", [left_in_between, gone_through_in_one_arm])
+def test_an_iterator_of_which_the_data_decide_what_is_left_is_refused(function: Any) -> None:
+    with pytest.raises(tintype.TintypeError, match=r"only (they|the data) decide which"):
+        tintype.export(function, (torch.randn(4, 3),), dynamic_shapes={"x": {0: tintype.Dim.AUTO}})

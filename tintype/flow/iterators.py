@@ -15,6 +15,7 @@ from types import CellType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from tintype.flow.ends import Refused, location_of, refuse
+from tintype.flow.sequences import VaryingIterator
 from tintype.interpret import NULL, Frame
 from tintype.interpret.generators import frame_of
 from tintype.symbolic.interruptions import Word
@@ -101,18 +102,23 @@ def take_from(journal: Journal, frame: Frame, iterator: Any) -> None:
     if not journal and not journal.taken:
         return
     kind = type(iterator)
-    if not hasattr(kind, "__next__") or type(kind.__next__) is FunctionType:  # attributes of the user's object change
+    is_users = type(getattr(kind, "__next__", take_from)) is FunctionType  # whose attributes change, if it is one
+    if is_users and kind is not VaryingIterator:
         return
     existed = [notes for notes in journal.open if _is_held_by(notes.frame, iterator)]
     if id(iterator) in journal.taken or any(notes.repeats for notes in existed):
         raise refuse(
-            f"elements are taken from a {kind.__name__} in an arm of a branch or a step of a loop, so that only the "
+            f"elements are taken from {_in_words(kind)} in an arm of a branch or a step of a loop, so that only the "
             "data decide which one comes next",
             location_of(frame),
             "go through a list: items = list(...) before the branch, for item in items",
         )
     for notes in existed:
         notes.taken[id(iterator)] = iterator
+
+
+def _in_words(kind: type) -> str:
+    return "an iterator" if kind is VaryingIterator else f"a {kind.__name__}"
 
 
 def _is_held_by(frame: Frame | None, iterator: Any) -> bool:

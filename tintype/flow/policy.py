@@ -174,8 +174,8 @@ class FlowPolicy(TorchPolicy):
         return value if type(value) is VaryingIterator else VaryingIterator(elements, lambda: iter(value))
 
     def on_loop(self, frame: Frame, iterator: Any, body: int, after: int) -> Outcome:
+        take_from(self.journal, frame, iterator)
         if type(iterator) is not VaryingIterator or iterator.is_begun:
-            take_from(self.journal, frame, iterator)
             return NotImplemented
         loop = flow_of(frame.code).loop_at(frame.pc)
         if loop is None:  # there is no second step

@@ -15,6 +15,7 @@ from tintype.fake.info import Storage
 from tintype.flow.branches import recording
 from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, number_of, refuse
 from tintype.flow.growing import GrowingList, has_grown, holders_in, in_place_of, joined_rows
+from tintype.flow.iterators import LostIterator
 from tintype.flow.journal import Notes
 from tintype.flow.loops import AgainError, RecordedLoop
 from tintype.flow.sequences import VaryingIterator
@@ -107,7 +108,7 @@ class RecordedFor(RecordedLoop):
         self.frame.stack.pop()
         self.leave(results[: len(initial)], results[len(initial) :])
         self.lists.replace(results[len(initial) :], self.location)
-        self.iterator.exhaust()
+        self.iterator.become(iter(()))
         return self.go_on(None)
 
     def _check_step(self, end: End, *, is_map: bool) -> None:
@@ -178,7 +179,16 @@ class RecordedFor(RecordedLoop):
         self.policy.became("while_loop", self.location)
         self.frame.stack.pop()
         self.leave(results[len(initial) :])
+        self.iterator.become(LostIterator(self._left_in_between()))
         return self.go_on(results[1] if chooses else None)
+
+    def _left_in_between(self) -> Refused:
+        return refuse(
+            "an iterator is used again behind a loop over it that the data may leave before its last step, so that "
+            "only they decide which element comes next",
+            self.location,
+            "go through what it is made of instead, with the number of the step in a variable",
+        )
 
 
 class GrowingLists:

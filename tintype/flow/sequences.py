@@ -130,18 +130,22 @@ class VaryingIterator:
         first, self.elements, self.has_taken_first = self.elements.first(), self.elements.rest(), True
         return first
 
-    def exhaust(self) -> None:
-        """All elements were gone through: there are none any more, and what they are of is held no longer."""
-        self._native = iter(())
-        self._plain = lambda: iter(())
+    def become(self, native: Iterator[Any]) -> None:
+        """A loop went through it: this is what is left. What the elements are of is held no longer."""
+        self._native = native
+        self._plain = lambda: native
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> VaryingIterator:
+        self._begun()
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._begun())
+
+    def _begun(self) -> Iterator[Any]:
         if self._native is None:
             self._native = iter(self._plain())
         return self._native
-
-    def __next__(self) -> Any:
-        return next(iter(self))
 
     @property
     def is_begun(self) -> bool:
