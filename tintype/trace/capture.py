@@ -62,7 +62,6 @@ from tintype.trace.inner import refuse_escaped_tensors
 from tintype.trace.iterators import refuse_advanced
 from tintype.trace.object_questions import comparisons_in, hear_attributes, questions_heard, truths_compared
 from tintype.trace.origin import OriginTracker
-from tintype.trace.places import is_memory
 from tintype.trace.plain_flags import look_for_flags
 from tintype.trace.recorder import Recorder
 from tintype.trace.recording import Recording, one_at_a_time
@@ -73,6 +72,7 @@ from tintype.trace.snapshot import (
     holds_fake,
     is_code,
     is_of_data,
+    is_of_memory,
     is_plain,
     with_plain_sizes,
 )
@@ -322,7 +322,7 @@ class Capture:
             return self._run(after_inputs)
 
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
-        snapshot = Snapshot(self.root, self._code.places)
+        snapshot = Snapshot(self.root, self._code.places, others_tell=self.effects is not None)
         has_run = False
         try:
             args, kwargs = self.make_inputs()
@@ -470,7 +470,7 @@ class Capture:
         names = NamesThatStay(changes, self.modules, self.state)
         for change in changes:
             before, after = change.before, change.after
-            if is_memory(type(change.owner)):
+            if is_of_memory(change):
                 self.plain_changes.append(change)
                 continue
             if is_plain((plain := with_plain_sizes(change)).after) or is_code(after) or is_code(before):

@@ -64,24 +64,39 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return work
 
 
-def _watch() -> tuple[Any, Any]:
-    start, submit = threading.Thread.start, _pool.submit
+def _starting(start: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``threading.Thread.start`` calls with a method of the thread."""
 
-    def watched_start(self: threading.Thread) -> None:
-        target = getattr(self, "_target", None)
-        if getattr(getattr(target, "__code__", None), "co_filename", None) != _WORKER:  # stays for others to use
-            self.run = _guarded(self.run)  # type: ignore[method-assign]
-        start(self)
+    def watched_start(bootstrap: Any, *args: Any, **kwargs: Any) -> Any:
+        thread = getattr(bootstrap, "__self__", None)
+        target = getattr(thread, "_target", None)
+        is_worker = getattr(getattr(target, "__code__", None), "co_filename", None) == _WORKER
+        if isinstance(thread, threading.Thread) and not is_worker:  # a worker stays for others to use
+            thread.run = _guarded(thread.run)  # type: ignore[method-assign]
+        return start(bootstrap, *args, **kwargs)
+
+    return watched_start
+
+
+_STARTS = [name for name in ("_start_new_thread", "_start_joinable_thread") if hasattr(threading, name)]
+
+
+def _watch() -> tuple[dict[str, Any], Any]:
+    starts, submit = {name: getattr(threading, name) for name in _STARTS}, _pool.submit
 
     def watched_submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         return submit(self, _guarded(fn), *args, **kwargs)
 
-    threading.Thread.start, _pool.submit = watched_start, watched_submit  # type: ignore[method-assign]
-    return start, submit
+    for name, start in starts.items():
+        setattr(threading, name, _starting(start))
+    _pool.submit = watched_submit  # type: ignore[method-assign]
+    return starts, submit
 
 
-def _stop(methods: tuple[Any, Any]) -> None:
-    threading.Thread.start, _pool.submit = methods  # type: ignore[method-assign]
+def _stop(before: tuple[dict[str, Any], Any]) -> None:
+    starts, _pool.submit = before  # type: ignore[method-assign]
+    for name, start in starts.items():
+        setattr(threading, name, start)
 
 
 watching_threads = CountedSwitch(_watch, _stop)

@@ -28,9 +28,11 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_run_by_another_thread
+from tintype.trace.hidden_state import Slots, StatePlace, keeps_state, parts_of, slots_of
 from tintype.trace.iterators import Progress, is_iterator
-from tintype.trace.places import MemoryPlace, is_memory, is_written_memory
-from tintype.trace.users_code import CONTAINERS, MISSING, Place, home_of
+from tintype.trace.places import MemoryPlace, Place, is_written_memory
+from tintype.trace.users_code import CONTAINERS, MISSING, home_of
+from tintype.trace.users_code import Place as PlaceOfUser
 from tintype.tree.subclasses import is_wrapper, plain_parts
 
 
@@ -52,7 +54,9 @@ _LEAF_TYPES = frozenset(
 )  # fmt: skip
 
 _TABLE_TYPES = frozenset({dict, collections.OrderedDict, list, set})
-_KNOWN_TYPES = dict.fromkeys(_LEAF_TYPES | _TABLE_TYPES, False)
+# functions and methods may hold what they change
+_HOLDING_CODE = frozenset({types.FunctionType, types.MethodType})
+_KNOWN_TYPES = dict.fromkeys((_LEAF_TYPES - _HOLDING_CODE) | _TABLE_TYPES, False)
 
 
 # The assignments of other threads since each open snapshot was taken: (module, name), the module by its id.
@@ -107,12 +111,14 @@ class Snapshot:
     """Every container and object reachable from a model, with its contents as they are now; and what is in places
     outside of the model that its functions may change."""
 
-    def __init__(self, root: torch.nn.Module, places: Sequence[Place] = ()) -> None:
+    def __init__(
+        self, root: torch.nn.Module, places: Sequence[PlaceOfUser] = (), *, others_tell: bool = False
+    ) -> None:
         self._places = places
         self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
         self._empty: list[Any] = []
         self._empty_tables: set[int] | None = None  # by identity, where somebody asks
-        self._memories: list[tuple[MemoryPlace, Any]] = []  # arrays and the like, with their contents
+        self._memories: list[tuple[Place, Any]] = []  # arrays and the like, with their contents
         self.iterators: list[Progress] = []
         self._seen: set[int] = set()
         self._noted: set[tuple[int, Any]] = set()  # changes outside that others have told of
@@ -122,6 +128,10 @@ class Snapshot:
         self._watch.__enter__()
         _open.append(self._assigned_elsewhere)
         self._save([root])
+        memories = {id(value): place_of_memory(value) for _, _, value in places if id(value) not in self._seen}
+        if others_tell:  # of each call that draws from a generator
+            memories = {key: place for key, place in memories.items() if type(place) is MemoryPlace}
+        self._outside_memories = [(place, place.read()) for place in memories.values() if place is not None]
         self.iterators += [Progress(value) for _, _, value in places if is_iterator(value)]
         # Numbers and texts that were put there (a note, a count) are put back as well, and noted apart: where they
         # make no difference to later calls, who captures may make those changes again. Other things stay.
@@ -148,10 +158,14 @@ class Snapshot:
                 continue
             seen.add(id(value))
             container, copy = self._copied(value)
-            if container is None:
+            if copy is None:
                 continue
-            if copy is not value:
+            if container is not None and copy is not value:
                 saved.append((value, container, copy))
+            if (
+                container is value and type(value) not in _TABLE_TYPES and _has_attributes(value)
+            ):  # of a class of the user's
+                pending.append(vars(value))
             # without a step of Python's for each: modules have a dozen empty tables, and many numbers
             items = list(copy.values()) if isinstance(copy, dict) else copy
             kinds = list(map(type, items))
@@ -161,7 +175,8 @@ class Snapshot:
             pending += itertools.compress(items, map(_KNOWN_TYPES.get, kinds, itertools.repeat(True)))
 
     def _copied(self, value: Any) -> tuple[Any, Any]:
-        """What holds the contents of a value, and a copy of it; None and None for a value without contents."""
+        """What holds the contents of a value, and a copy of it; None and what it is made of for a value that never
+        changes, None and None for one without contents."""
         if isinstance(value, torch.nn.Module):
             container: Any = vars(value)
             return container, container.copy()
@@ -173,16 +188,26 @@ class Snapshot:
             return value, value
         if type(value) is set:
             return value, set(value)
-        if is_written_memory(value):
-            place = MemoryPlace(value, None, None)
-            self._memories.append((place, place.read()))
-            return None, None
+        if self._note_memory(value):
+            return None, value.ravel().tolist() if getattr(
+                getattr(value, "dtype", None), "hasobject", False
+            ) else None
+        parts = parts_of(value)
+        if parts is not None:
+            return None, parts
         container = _attributes(value)
         if container is not None:
             return container, container.copy()
         if is_iterator(value):
             self.iterators.append(Progress(value))
         return None, None
+
+    def _note_memory(self, value: Any) -> bool:
+        """Whether a value is memory, or an object that keeps its state to itself, which is read then."""
+        place = place_of_memory(value)
+        if place is not None:
+            self._memories.append((place, place.read()))
+        return place is not None
 
     def holds(self, value: Any) -> bool:
         """Whether a value is part of the model."""
@@ -222,13 +247,7 @@ class Snapshot:
 
     def _restore(self, stays: Callable[[Change], bool]) -> list[Change]:
         changes: list[Change] = []
-        for owner, name, before in self._places:
-            after = contents(owner, name)
-            if after is not before and (id(owner), name) not in self._noted:
-                self._outside_change(Change(owner, name, before, after), stays)
-        for container, copy in self._outside:
-            if _has_new(container, copy) and (id(container), None) not in self._noted:
-                self._outside_change(Change(container, None, copy, container.copy()), stays)
+        self._restore_outside(stays)
         for place, content in self._memories:
             change = Change(place.owner, None, content, place.read())
             if change.after != content and not stays(change):
@@ -243,7 +262,7 @@ class Snapshot:
                 changes += found
                 container.clear()
         for owner, container, copy in self._saved:
-            if isinstance(container, dict):
+            if isinstance(container, (dict, Slots)):
                 if (
                     len(container) == len(copy)
                     and all(map(is_, container.values(), copy.values()))
@@ -270,12 +289,27 @@ class Snapshot:
                 container.update(copy) if isinstance(container, set) else container.extend(copy)
         return changes
 
+    def _restore_outside(self, stays: Callable[[Change], bool]) -> None:
+        for owner, name, before in self._places:
+            after = contents(owner, name)
+            if after is not before and (id(owner), name) not in self._noted:
+                self._outside_change(Change(owner, name, before, after), stays)
+        for container, copy in self._outside:
+            if _has_new(container, copy) and (id(container), None) not in self._noted:
+                self._outside_change(Change(container, None, copy, container.copy()), stays)
+        for place, content in self._outside_memories:
+            after = place.read()
+            if after != content and (id(place.owner), None) not in self._noted:
+                self._outside_change(Change(place.owner, None, content, after), stays)
+
     def _outside_change(self, change: Change, stays: Callable[[Change], bool]) -> None:
         change = with_plain_sizes(change)
         if holds_fake(change.after):
             self.outside_tensors.append(change)
         elif not stays(change) and any(map(is_of_data, contained(change.after))):
             self.outside_numbers.append(change)
+        elif is_of_memory(change) and not stays(change):
+            self.outside_changes.append(change)
         elif stays is _nothing_stays or not is_plain(change.after) or not is_plain(change.before) or stays(change):
             self.outside_others.append(change)
             return
@@ -283,7 +317,7 @@ class Snapshot:
             self.outside_changes.append(change)
         put_outside(change.owner, change.name, change.before)
 
-    def _module_of(self, table: dict[Any, Any]) -> int | None:
+    def _module_of(self, table: Any) -> int | None:
         """The module whose attributes a table holds, by its id."""
         for owner, attributes, _ in self._saved:
             if isinstance(owner, torch.nn.Module):
@@ -292,7 +326,7 @@ class Snapshot:
         return None
 
     def _take_back(
-        self, container: dict[Any, Any], changes: list[Change], copy: dict[Any, Any] | None = None
+        self, container: dict[Any, Any] | Slots, changes: list[Change], copy: dict[Any, Any] | None = None
     ) -> list[Change]:
         """Undo changes of a table, but for those of other threads; entries that stay are not touched."""
         if self._assigned_elsewhere:
@@ -311,10 +345,27 @@ class Snapshot:
         return changes
 
 
+def place_of_memory(value: Any) -> Place | None:
+    """What reads and writes all that is in memory, or the state that an object keeps to itself; else None."""
+    if is_written_memory(value):
+        return MemoryPlace(value, None, None)
+    return StatePlace(value, None, None) if keeps_state(value) else None
+
+
+def is_of_memory(change: Change) -> bool:
+    """Whether memory has changed, or the state that an object keeps to itself."""
+    return change.name is None and isinstance(change.before, bytes)
+
+
+def _has_attributes(value: Any) -> bool:
+    """Whether a container may have attributes besides its contents."""
+    return isinstance(value, _HOLDERS) and type(getattr(value, "__dict__", None)) is dict
+
+
 def put_outside(owner: Any, name: str | None, value: Any) -> None:
     """Put a value into a place outside of a model, or values into a container without a name."""
-    if name is None and is_memory(type(owner)):
-        MemoryPlace(owner, None, None).write(value)
+    if name is None and (place := place_of_memory(owner)) is not None:
+        place.write(value)
     elif name is None:
         values = list(value.items()) if isinstance(value, dict) else list(value)
         owner.clear()
@@ -334,8 +385,8 @@ def put_outside(owner: Any, name: str | None, value: Any) -> None:
 def make_again(change: Change) -> None:
     """Change a model's attribute or container as a program did that was captured."""
     owner, name, _, after = change
-    if is_memory(type(owner)):
-        MemoryPlace(owner, None, None).write(after)
+    if name is None and (place := place_of_memory(owner)) is not None:
+        place.write(after)
         return
     if isinstance(owner, (list, set, collections.deque)):
         if name is None:
@@ -419,7 +470,8 @@ def _plain_sizes(value: Any, more: int, made: dict[int, Any]) -> Any:
     if id(value) not in made:  # one that holds itself
         made[id(value)] = plain = shallow_copy(value)
         if attributes is not None:
-            vars(plain).update({name: _plain_sizes(item, more, made) for name, item in attributes.items()})
+            table = _attributes(plain)
+            table.update({name: _plain_sizes(item, more, made) for name, item in attributes.items()})
         if not isinstance(value, _HOLDERS):
             return plain
         plain.clear()
@@ -460,7 +512,7 @@ def contained(value: Any) -> Iterator[Any]:
                 pending.extend(value.values() if isinstance(value, dict) else value)
 
 
-def object_attributes(value: Any) -> dict[str, Any] | None:
+def object_attributes(value: Any) -> Any:
     """The attributes of an object of the user's that has some and is no module; else None."""
     if type(value) in _LEAF_TYPES or isinstance(value, torch.nn.Module):
         return None
@@ -487,10 +539,11 @@ def contents(owner: Any, name: Any) -> Any:
             return owner.cell_contents
         except ValueError:
             return MISSING
-    return (owner if isinstance(owner, dict) else vars(owner)).get(name, MISSING)
+    table = owner if isinstance(owner, dict) else _attributes(owner)
+    return (vars(owner) if table is None else table).get(name, MISSING)
 
 
-def _attributes(value: Any) -> dict[str, Any] | None:
+def _attributes(value: Any) -> Any:
     """The attributes of a user's object, or None for things that are not one."""
     if isinstance(value, torch.Tensor):  # one that consists of others has them as attributes
         # what a nested one notes of itself when it is asked is no change
@@ -500,4 +553,4 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, torch.nn.Module) and home_of(type(value)).partition(".")[0] in ("torch", "numpy"):
         return None
     attributes = getattr(value, "__dict__", None)
-    return attributes if type(attributes) is dict else None
+    return attributes if type(attributes) is dict else slots_of(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import os
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -275,6 +276,8 @@ def _makers(with_arrays: bool) -> dict[Any, dict[str, Callable[[Any], Any]]]:
     for name in ("trace", "trace_module"):
         traced = functools.partial(_refused, f"torch.jit.{name}", "trace before, or call the function itself")
         makers.setdefault(torch.jit, {})[name] = traced
+    for module, name in ((os, "urandom"), (random, "_urandom")):  # secrets, uuid4, and NumPy's seeds for want of any
+        makers.setdefault(module, {})[name] = functools.partial(_refused, "os.urandom", _WITH_TORCH)
     for module, name in _drawing_functions(with_arrays):
         makers.setdefault(module, {})[name] = functools.partial(_refused, f"{module.__name__}.{name}", _WITH_TORCH)
     return makers

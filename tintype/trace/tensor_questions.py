@@ -7,6 +7,7 @@ is there for these programs alone: every change of a class costs Python what it 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -64,13 +65,18 @@ def asked_of_any_tensor(names: Iterable[str]) -> Iterator[None]:
     asked = {**data_questions.STAND_INS, **{name: _STAND_INS[name] for name in names if name in _STAND_INS}}
     before = {name: vars(torch.Tensor).get(name, _MISSING) for name in asked}
 
+    is_there = True
+    turns = threading.Lock()  # another thread may put them aside, to import something, when the capture ends
+
     @contextmanager
     def put_aside() -> Iterator[None]:
-        _set(before)
+        with turns:
+            _set(before)
         try:
             yield
         finally:
-            _set(asked)
+            with turns:
+                _set(asked if is_there else {})
 
     _set(asked)
     replaced_names.append(put_aside)
@@ -78,12 +84,14 @@ def asked_of_any_tensor(names: Iterable[str]) -> Iterator[None]:
         yield
     finally:
         replaced_names.remove(put_aside)
-        _set(before)
+        with turns:
+            is_there = False
+            _set(before)
 
 
 def _set(attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
-        if value is _MISSING:
-            delattr(torch.Tensor, name)
-        else:
+        if value is not _MISSING:
             setattr(torch.Tensor, name, value)
+        elif name in vars(torch.Tensor):
+            delattr(torch.Tensor, name)

@@ -6,13 +6,17 @@ way is not found.
 
 from __future__ import annotations
 
+import array
 import collections
 import contextlib
+import ctypes
 import dataclasses
 import dis
 import functools
+import io
 import itertools
 import operator
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -189,7 +193,7 @@ class _Search:
         kinds = map(type, map(surroundings.get, names, itertools.repeat(MISSING)))
         for name in itertools.compress(names, map(operator.not_, map(_UNNOTED.__contains__, kinds))):
             value = surroundings[name]
-            if type(value) in _NAMED or is_iterator(value):
+            if type(value) in _NAMED or is_iterator(value) or _is_state(value):
                 self._add(surroundings, name, value, None)
         assigned = _assigned_globals(code)
         if assigned:
@@ -219,6 +223,14 @@ class _Search:
             self.pending.append((value.__wrapped__, owner))
         if not isinstance(value, (*_KINDS_OF_FUNCTIONS, _Cache)) or isinstance(place, CellType):
             self._places.append((place, name, value))
+
+
+_STATES = (array.array, bytearray, ctypes.Array, ctypes.Structure, io.BytesIO, io.StringIO, memoryview, random.Random)
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a global may be memory, or an object that keeps its state to itself (tintype.trace.hidden_state)."""
+    return isinstance(value, _STATES) or home_of(type(value)).partition(".")[0] == "numpy"
 
 
 def _attributes_of(value: Any) -> Mapping[str, Any] | None:
