@@ -20,7 +20,7 @@ from typing import Any
 
 from tintype.symbolic.location import is_internal
 from tintype.trace.places import Place
-from tintype.trace.users_code import MISSING, contents_of, home_of
+from tintype.trace.users_code import CONTAINERS, MISSING, contents_of, home_of
 
 _NOT_THE_USERS = sys.stdlib_module_names | {"torch", "numpy", "builtins"}
 
@@ -88,7 +88,8 @@ def parts_of(value: Any) -> tuple[Any, ...] | None:
         return value.__self__, value.__func__
     if isinstance(value, FunctionType) and not is_internal(value.__code__.co_filename):
         cells = map(contents_of, value.__closure__ or ())
-        return *cells, value.__defaults__, value.__kwdefaults__
+        held = (*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        return tuple(item for item in held if type(item) not in CONTAINERS)  # those are places of their own
     return None
 
 
