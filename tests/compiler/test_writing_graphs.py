@@ -338,24 +338,17 @@ def test_an_index_out_of_bounds_of_an_empty_tensor(dynamic: bool | None) -> None
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_what_raises_prints_nothing_and_calls_no_hooks(writes: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_raises_prints_nothing(writes: bool, capsys: pytest.CaptureFixture[str]) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if writes:
             x.mul_(2)
         return (x.cos() + y).sin()
 
     compiled = tintype.compile(program, backend="aot_eager")
-    heard: list[str] = []
-    handle = torch.nn.modules.module.register_module_forward_hook(
-        lambda module, *_: heard.append(type(module).__name__)
-    )
-    try:
-        for x, y in [(2, 2), (2, 2), (3, 2), (3, 2)]:
-            if x == y:
+    for x, y in [(2, 2), (2, 2), (3, 2), (3, 2)]:
+        if x == y:
+            compiled(torch.ones(x), torch.ones(y))
+        else:
+            with pytest.raises(RuntimeError, match="must match"):
                 compiled(torch.ones(x), torch.ones(y))
-            else:
-                with pytest.raises(RuntimeError, match="must match"):
-                    compiled(torch.ones(x), torch.ones(y))
-    finally:
-        handle.remove()
-    assert not heard and not capsys.readouterr().err
+    assert not capsys.readouterr().err

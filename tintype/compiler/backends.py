@@ -27,7 +27,7 @@ def aot_eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[
     """Forward and backward as graphs, whose operators are called one after the other."""
     from tintype.aot.function import function
 
-    return function(graph_module.forward)  # hooks on all modules are for the user's
+    return function(graph_module)
 
 
 def cudagraphs(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:

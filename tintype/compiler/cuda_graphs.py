@@ -26,7 +26,7 @@ DEVICE = "cuda"
 
 def with_cuda_graphs(graph_module: GraphModule) -> Callable[..., Any]:
     """A graph of torch's functions whose forward and backward are replayed where all of it is on one GPU."""
-    return function(graph_module.forward, fw_compiler=replayed)
+    return function(graph_module, fw_compiler=replayed)
 
 
 def replayed(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:

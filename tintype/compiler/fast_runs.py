@@ -41,7 +41,9 @@ class FastRun:
 
     def __init__(self, function: CompiledFunction, unchecked: Sequence[int], sizes_vary: bool = False) -> None:
         self.function = function
-        self.one_by_one: Callable[..., Any] = function._function
+        # the calls one by one; a call of a graph's module would print where an exception came from
+        calls = function._function
+        self.one_by_one: Callable[..., Any] = calls.forward if isinstance(calls, torch.nn.Module) else calls
         self.unchecked = tuple(unchecked)
         self.sizes_vary = sizes_vary
         self._known: dict[Any, Callable[..., Any]] = {}
