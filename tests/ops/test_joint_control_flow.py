@@ -314,3 +314,18 @@ def test_regions_without_gradients_inside_of_functions_are_kept(kind):
             expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             found = gradients.get(name)
             torch.testing.assert_close(torch.zeros_like(parameter) if found is None else found, expected)
+
+
+class _Asking(torch.nn.Module):
+    """A loss that asks which of its parts have a history."""
+
+    def forward(self, x):
+        result = tintype.cond((x > 0.5).any(), torch.clone, torch.clone, (x,))
+        return sum(part.sum() for part in (result, x) if part.requires_grad)
+
+
+def test_a_loss_asks_whether_a_result_of_a_branch_has_a_history_whatever_its_layout():
+    x = torch.randn(3, 3, 3, 3).to(memory_format=torch.channels_last).requires_grad_()
+    (expected,) = torch.autograd.grad(_Asking()(x), (x,))
+    (found,) = tintype.export_joint(_Asking(), (x,)).module()(x)[2].values()
+    torch.testing.assert_close(found, expected)

@@ -353,13 +353,22 @@ def test_gradients_in_another_thread_go_on_while_a_program_is_captured() -> None
         (weight * 2).sum().backward()
         found.append(weight.grad)
 
+    begins, ends = threading.Event(), threading.Event()
+
+    def other_thread() -> None:
+        begins.wait(60)
+        train()
+        ends.set()
+
     def function(value: torch.Tensor) -> torch.Tensor:
-        thread = threading.Thread(target=train)
-        thread.start()
-        thread.join()
+        begins.set()
+        ends.wait(60)
         return value + 1
 
+    thread = threading.Thread(target=other_thread)  # not the model's: those are refused
+    thread.start()
     tintype.export(function, (torch.ones(3),))
+    thread.join()
     assert len(found) == 1 and found[0] is not None and torch.equal(found[0], torch.full((3, 4), 2.0))
 
 

@@ -347,7 +347,7 @@ class Capture:
                 snapshot.put_back_iterators()
             may_clear = bool(named_in(self._code.functions, ("zero_grad", "grad")))
             assigned, flagged = self.state.put_back_gradients(may_clear=may_clear)
-            self.recorder.problems += map(self.changed.gradient_refusal, assigned)
+            self.recorder.problems += self.changed.gradient_refusals(assigned)
             self.recorder.modes.lost_gradients.add_flags(flagged)
             for hook in () if self.runs_in_eager_modes_place else self.state.take_back_hooks():
                 self.recorder.modes.lost_gradients.add_hook("a hook on the gradient of a parameter or buffer", hook)

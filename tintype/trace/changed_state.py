@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tintype.errors import Location, StateChangedError
+from tintype.errors import CaptureError, Location, StateChangedError, TintypeError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import location_of
 from tintype.trace.snapshot import Change
@@ -49,13 +49,18 @@ class ChangedState:
             line = self._code.change_of(change.owner, ())
         return f"{in_words(change)}{'' if line is None else f'  # {line}'}"
 
-    def gradient_refusal(self, name: str) -> StateChangedError:
-        """The error for the gradient of a parameter that the program assigned."""
-        return StateChangedError(
-            f"the program assigned the gradient of {name!r}; a captured program can only change registered buffers",
-            location=self._code.assignment_to("grad"),
-            remedy="return the gradient instead",
-        )
+    def gradient_refusals(self, names: list[str]) -> list[TintypeError]:
+        """The errors for parameters whose gradients the program assigned."""
+        location = self._code.assignment_to("grad")
+        return [
+            StateChangedError(
+                f"the program assigned the gradient of {name!r}; a captured program can only change registered "
+                "buffers",
+                location=location,
+                remedy="return the gradient instead",
+            )
+            for name in names
+        ]
 
     def other_size(self, name: str, buffer: FakeTensor, value: FakeTensor) -> StateChangedError:
         """The error for a buffer that the program assigned a tensor of another size or dtype."""
@@ -125,6 +130,22 @@ class ChangedState:
             location=self._line(change) or made_at(change.after),
             remedy=remedy,
         )
+
+
+class ChangedAboveAutograd(ChangedState):
+    """The same for a program that is captured with autograd on, and assigns gradients by calling backward()."""
+
+    def gradient_refusals(self, names: list[str]) -> list[TintypeError]:
+        """One error, whichever parameters they are of."""
+        return [backward_called()] if names else []
+
+
+def backward_called() -> CaptureError:
+    """The error for a program that accumulates gradients."""
+    return CaptureError(
+        "the program calls backward(), or assigns gradients itself, which writes to its inputs or parameters",
+        remedy="use torch.autograd.grad, which returns gradients",
+    )
 
 
 def in_words(change: Change) -> str:

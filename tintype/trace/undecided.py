@@ -52,7 +52,7 @@ class UndecidedAnswers:
                 raise _refusal(fact)
             while node.graph is not recorder.graph and hasattr(recorder, "parent"):
                 recorder = recorder.parent
-            if fake.layout_of is not None:
+            if fake.layout_of is not None and fake.layout_of is not UNDECIDED:
                 pending.append((recorder.parent, fake.layout_of))
             outer = recorder.outer_value(node) if hasattr(recorder, "parent") else None
             if outer is not None:

@@ -45,6 +45,7 @@ from tintype.symbolic.expression import Symbol
 from tintype.trace.calls import Call
 from tintype.trace.capture import Capture
 from tintype.trace.capture_failures import explained
+from tintype.trace.changed_state import ChangedAboveAutograd, backward_called
 from tintype.trace.metadata_writes import changed_view, earlier_view, has_earlier_view, refuse_earlier_views
 from tintype.trace.origin import OriginTracker
 from tintype.trace.recorder import Recorder
@@ -281,6 +282,7 @@ class JointCapture(Capture):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.changed = ChangedAboveAutograd(self._code, self.modules)
         self._refuse_wrapped_state()
         # the user's inputs that gradients are wanted for: placeholder -> leaf of autograd's graph
         self.leaves: dict[Node, FakeTensor] = {}
@@ -331,12 +333,8 @@ class JointCapture(Capture):
         finally:
             accumulated = self.recorder.put_back() or any(leaf.grad is not None for leaf in self.leaves.values())
         if accumulated:
-            raise _backward_called()
+            raise backward_called()
         return captured
-
-    def _refuse_assigned_gradients(self, names: list[str]) -> None:
-        if names:
-            raise _backward_called()
 
     def _call_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -358,13 +356,6 @@ class JointCapture(Capture):
         nodes = [gradient.node for gradient in self.gradients if gradient is not None]
         output.args = ((*output.args[0], *nodes),)  # type: ignore[misc]
         return result
-
-
-def _backward_called() -> CaptureError:
-    return CaptureError(
-        "the program calls backward(), or assigns gradients itself, which writes to its inputs or parameters",
-        remedy="use torch.autograd.grad, which returns gradients",
-    )
 
 
 # --- gradients of a graph ------------------------------------------------------------------------------------
