@@ -7,7 +7,15 @@ from typing import Any
 
 from tintype.errors import Location
 from tintype.export.constraints import DynamicSize, SizeNames, complex_guards, narrowing
-from tintype.export.solution import Solution, Standing, inverse_range, is_implied, parameter_of, scaled_symbol
+from tintype.export.solution import (
+    Solution,
+    Standing,
+    divisions,
+    inverse_range,
+    is_implied,
+    parameter_of,
+    scaled_symbol,
+)
 from tintype.symbolic import Environment, Expr, Guard, Symbol, eq, ge, le, mod, substitute
 from tintype.symbolic.ranges import INFINITY, Range
 
@@ -17,7 +25,7 @@ def asserted_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> l
     that follow from it: ``x.shape[2] % 8 == 0`` for ``(x.shape[2] + 3)//4 == 2*((x.shape[2] + 7)//8)``."""
     guards = complex_guards(environment, sizes)
     names = SizeNames(sizes)
-    if guards:
+    if any(any(divisions(guard.condition)) for guard in guards):  # a comparison of sums says what it says
         guards = _in_few_words(guards, environment, names)
     for symbol in environment.congruences:
         asked = congruence(environment, symbol)

@@ -416,7 +416,7 @@ class Solution:
         divisors: dict[Symbol, int] = {}
         if condition.operation != "eq":
             return False
-        for dividend, divisor in _divisions(condition):
+        for dividend, divisor in divisions(condition):
             single = scaled_symbol(dividend) if isinstance(dividend, Expr) else None
             if single is not None and type(divisor) is int and divisor > 1:
                 parameter, scale, _ = single
@@ -573,11 +573,11 @@ def _linear_scale(condition: Expr, parameter: Symbol) -> int:
     return 0 if isinstance(rest, Expr) and parameter in rest.symbols else scale
 
 
-def _divisions(expression: Expr) -> Iterator[tuple[Size, Size]]:
+def divisions(expression: Expr) -> Iterator[tuple[Size, Size]]:
     """What is divided by what, with a quotient or a remainder, anywhere in the expression."""
     for part in expression.parts():
         if part is not expression:
-            yield from _divisions(part)
+            yield from divisions(part)
     if expression.operation in ("mod", "floordiv"):
         yield expression.arguments[0], expression.arguments[1]
 
