@@ -159,6 +159,23 @@ def test_random_numbers_are_drawn_in_the_order_of_a_call(name: str, build: str) 
             torch.testing.assert_close(module(given), expected)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_randomized_relus_are_contiguous_whatever_their_arguments_are(training: bool) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        result = F.rrelu(x, training=training)
+        result.view(-1)[0] = 5
+        return result
+
+    given = torch.randn(4, 3).t()
+    for module in (tintype.export(model, (given,)).module(), tintype.aot.function(model)):
+        torch.manual_seed(1)
+        expected = model(given)
+        torch.manual_seed(1)
+        found = module(given)
+        assert found.stride() == expected.stride() == (4, 1)
+        torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("build", BUILDS)
 def test_gradients_in_other_layouts(build: str) -> None:
     model = MODELS["cnn"][0]

@@ -69,6 +69,7 @@ REACHED_THROUGH = {
     "reflection_pad1d_backward": "pad",
     "replication_pad1d_backward": "pad",
     "replication_pad2d_backward": "pad",
+    "rrelu_with_noise": "rrelu",
     "slice_backward": "narrow",
     "upsample_bicubic2d_backward": "interpolate",
     "upsample_linear1d": "interpolate",

@@ -329,3 +329,25 @@ def test_a_loss_asks_whether_a_result_of_a_branch_has_a_history_whatever_its_lay
     (expected,) = torch.autograd.grad(_Asking()(x), (x,))
     (found,) = tintype.export_joint(_Asking(), (x,)).module()(x)[2].values()
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("reshaped", [lambda x: x.flatten(0), lambda x: x.reshape(-1), lambda x: x.contiguous()])
+def test_branches_reshape_and_write_to_what_is_around_them(reshaped):
+    """It has no elements, so that nothing is written, and the branch has a node of its own for it."""
+
+    def function(x, y):
+        def written(y):
+            reshaped(x)
+            x.expand(*x.shape).add_(1)
+            return y * 3
+
+        x = x * 1
+        return tintype.cond(y > 0.5, torch.sin, written, (y,))
+
+    joint = tintype.export_joint(function, (torch.ones(0), torch.tensor(0.0, requires_grad=True))).module()
+    for value in (0.0, 1.0):
+        y = torch.tensor(value, requires_grad=True)
+        expected = function(torch.ones(0), y)
+        result, *_, gradient = torch.utils._pytree.tree_leaves(joint(torch.ones(0), y))
+        assert result.item() == expected.item()
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected, y)[0])

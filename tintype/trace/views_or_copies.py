@@ -8,6 +8,7 @@ graph as themselves again if it does (:mod:`tintype.transforms.joint_layouts`).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,10 +68,15 @@ class NotedCalls:
             return result
         operator = aten.reshape.default if function in _RESHAPED else aten.contiguous.default
         operator = aten.ravel.default if function in _RAVELLED else operator
-        base = tensor.node
+        # a branch or a loop has nodes of its own for what is around it
+        localize: Callable[[FakeTensor], FakeTensor] = getattr(
+            tensor.context.session, "localize", lambda outer: outer
+        )
+        base = localize(tensor).node
         if result is tensor and torch.is_grad_enabled():
             result = aten.alias.default(tensor)
-        call = ViewOrCopy(base, result.node, operator, options.get("memory_format", torch.contiguous_format))
+        memory_format = options.get("memory_format", torch.contiguous_format)
+        call = ViewOrCopy(base, localize(result).node, operator, memory_format)
         call.keeps_history = not torch.is_grad_enabled() and function not in _RESHAPED and tensor.requires_grad
         self.calls.append(call)
         return result

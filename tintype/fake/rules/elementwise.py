@@ -195,6 +195,12 @@ def angle(self: TensorInfo) -> TensorInfo:
     return _float(self)
 
 
+@rule("rrelu", "rrelu_with_noise")
+def randomized_relu(self: TensorInfo, *options: Any, **named: Any) -> TensorInfo:
+    """The kernel's result is contiguous, whatever its argument is; torch's meta function says otherwise."""
+    return self.fresh()
+
+
 @rule("mvlgamma")
 def mvlgamma(self: TensorInfo, p: int) -> TensorInfo:
     return self.fresh(dtype=to_float(self.dtype))
