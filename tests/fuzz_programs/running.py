@@ -94,10 +94,8 @@ def run_as_differentiated(model: Callable[..., Any], runnable: Runnable, case: C
     a tensor got another geometry in a region without gradients, and takes the elements of its gradient for others.
     What a tensor was before it is filled gets a gradient of zeros, which an infinite slope in front of it makes nan.
     """
-    with (
-        torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor),
-        _AsWritten(),
-    ):
+    mode = _AsWritten()
+    with torch.autograd.graph.saved_tensors_hooks(mode.pack, lambda kept: kept[0]), mode:
         return run(model, runnable, case)
 
 
@@ -127,10 +125,34 @@ class _Forget(torch.autograd.Function):
         return None
 
 
+# Those for which autograd keeps a tensor that they fill afterwards: the noise.
+_FILLS_WHAT_IS_KEPT = {torch.rrelu, torch.nn.functional.rrelu}
+
+
 class _AsWritten(torch.overrides.TorchFunctionMode):
-    """Autograd sees changes of geometry wherever they are, and nothing behind a tensor that is filled."""
+    """Autograd sees changes of geometry wherever they are, and nothing behind a tensor that is filled; what it keeps
+    is copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[list[torch.Tensor]] | None = None
+
+    def pack(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """What autograd keeps for a tensor."""
+        if self._kept is None:
+            return [tensor.clone()]
+        self._kept.append([tensor])
+        return self._kept[-1]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _FILLS_WHAT_IS_KEPT and not (kwargs or {}).get("inplace"):
+            self._kept = []
+            try:
+                return func(*args, **(kwargs or {}))
+            finally:
+                for kept in self._kept:
+                    kept[0] = kept[0].clone()
+                self._kept = None
         tensor = args[0] if args else None
         if func in _GEOMETRY and tensor.requires_grad:
             with torch.enable_grad():

@@ -168,8 +168,9 @@ def test_small_faults_are_found(
         "v0 = x0.abs().sqrt() * 2\nwith torch.no_grad():\n    v0.transpose_(0, 1).add_(1)\nv0",
         "v0 = (x0 * 0).sqrt()\nx0.eq_(v0)\nx0",
         "v0 = (x0 * 0).sqrt()\nv0.zero_()\nv0",
+        "v0 = torch.nn.functional.hardswish(x0)\nv1 = torch.nn.functional.rrelu(v0, training=True)\nx0.data.mul_(2)\nv1",
     ],
-    ids=["geometry without gradients", "compared in place", "filled"],
+    ids=["geometry without gradients", "compared in place", "filled", "noise is filled"],
 )
 def test_gradients_that_autograd_gets_wrong_are_no_faults(lines: str) -> None:
     program = Kept("", Sizes({}), (Input("x0", ("2", "2")),), lines).program()
