@@ -224,11 +224,36 @@ def has_a_history(x):
     return x * 2 if y.requires_grad else x * 3
 
 
-@pytest.mark.parametrize("function", [lies_alike, is_laid_out, is_certain, is_swapped, has_a_history])
+def takes_values_in(x):
+    row = x[0] if x.sum() > 0 else x.t()[1]
+    y = torch.select_scatter(x * 2, row, 0, 1)
+    return y * 2 if y.is_contiguous() else y, y.stride()
+
+
+CERTAIN = [lies_alike, is_laid_out, is_certain, is_swapped, has_a_history, takes_values_in]
+
+
+@pytest.mark.parametrize("function", CERTAIN)
 def test_what_is_the_same_for_all_data_is_answered(function: Callable[..., Any]) -> None:
     module = tintype.export(function, (SQUARE.clone().requires_grad_(),)).module()
     for value in VALUES:
         assert same(outcome(function, (value,)), outcome(module, (value,)))
+
+
+def test_an_input_that_takes_values_in_is_as_conjugated_as_before() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        part = x.real
+        part.copy_(tintype.cond(y.sum() > 0, torch.sin, torch.clone, (part,)))
+        return part * 2
+
+    given = (torch.complex(SQUARE, SQUARE), SQUARE)
+    once = tintype.export(function, given).module()
+    again = tintype.export(once, given).module()
+    for value in VALUES:
+        expected = (torch.complex(value, value), value)
+        found = (torch.complex(value, value), value)
+        assert same(function(*expected), again(*found))
+        assert same(expected[0], found[0])
 
 
 def test_what_an_arm_can_t_capture_is_refused_where_it_is_captured() -> None:

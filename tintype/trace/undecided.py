@@ -18,6 +18,11 @@ from tintype.symbolic.location import user_location
 # what ``layout_of`` of a tensor is that lies in memory as the data decide
 UNDECIDED: Any = "undecided"
 ABOUT_LAYOUTS = frozenset({"is_conj", "is_contiguous", "is_neg", "storage_offset", "stride"})
+aten = torch.ops.aten
+# operators whose result lies in memory as their first argument does, whatever is written to it
+_LIKE_THE_FIRST = frozenset(
+    {aten.copy_.default, aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default}
+)
 
 
 def note_undecided_layout(value: Any) -> None:
@@ -58,18 +63,20 @@ class UndecidedAnswers:
             if outer is not None:
                 pending.append((recorder.parent, outer))
             elif not self._is_settled(fake, fact):
-                values = (argument.meta.get("val") for argument in node.all_input_nodes)
+                is_like_first = fact in ABOUT_LAYOUTS and node.target in _LIKE_THE_FIRST
+                arguments = node.all_input_nodes[:1] if is_like_first else node.all_input_nodes
+                values = (argument.meta.get("val") for argument in arguments)
                 pending += [(recorder, value) for value in values if type(value) is FakeTensor]
 
     def _is_settled(self, fake: FakeTensor, fact: str) -> bool:
         """Whether the answer is the same whatever a tensor was made of."""
         target, info = fake.node.target, fake.info
         if fact not in ABOUT_LAYOUTS:
-            return bool(starts_anew(target)) or target is torch.ops.aten.detach.default
+            return bool(starts_anew(target)) or target is aten.detach.default
         if not info.sizes or target in self._of_one_layout:
             return True
         # strides of sizes that are 1 mean nothing
-        is_contiguous = target is torch.ops.aten.contiguous.default and len(fake.node.args) == 1
+        is_contiguous = target is aten.contiguous.default and len(fake.node.args) == 1
         return is_contiguous and all(type(size) is int and size != 1 for size in info.sizes)
 
 
