@@ -51,12 +51,11 @@ class ChangedState:
 
     def gradient_refusals(self, names: list[str]) -> list[TintypeError]:
         """The errors for parameters whose gradients the program assigned."""
-        location = self._code.assignment_to("grad")
         return [
             StateChangedError(
                 f"the program assigned the gradient of {name!r}; a captured program can only change registered "
                 "buffers",
-                location=location,
+                location=self._code.assignment_to("grad"),
                 remedy="return the gradient instead",
             )
             for name in names
