@@ -146,10 +146,10 @@ class ExampleCall:
             except NeedsApart as need:
                 unmerged = unmerged or need.error
                 apart.add(need.branch)
-            except Exception:
+            except Exception as error:  # what follows can't be captured in each arm either
                 if unmerged is None:
                     raise
-                raise unmerged from unmerged.__cause__
+                raise unmerged from error
             else:
                 self._interpreted = flows
                 return captured
