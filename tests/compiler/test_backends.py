@@ -192,6 +192,36 @@ def test_a_backend_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled(torch.ones(2))
 
 
+def test_inductor_is_told_which_inputs_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[bool]] = []
+
+    def seen(_: Any, graph_module: Any, inputs: Any) -> Any:
+        marks = [node.meta["tensor_dict"] for node in graph_module.graph.find_nodes(op="placeholder")]
+        told.append([bool(mark) for mark in marks])
+        state = [model.sums, *model.parameters()]
+        assert told[-1] == [any(value is tensor for tensor in state) for value in inputs]
+        return graph_module
+
+    class Summed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+            self.register_buffer("sums", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+            y = torch.nn.functional.layer_norm(self.linear(x), (3,)) * by
+            self.sums += y.sum(0)
+            return y
+
+    monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", seen)
+    model = Summed()
+    compiled = tintype.compile(model, backend="inductor")
+    with torch.no_grad():
+        for _ in range(4):
+            compiled(torch.randn(2, 3), torch.randn(3))
+    assert told and all(sum(marks) == 3 and len(marks) == 5 for marks in told)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_cuda_graphs_are_replayed() -> None:
     from tintype.compiler import cuda_graphs

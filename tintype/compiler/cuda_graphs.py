@@ -109,10 +109,10 @@ def record(run: Callable[..., Any], inputs: Sequence[torch.Tensor], written: Seq
         try:
             _try_to_record(shortened, inputs, device)
         except RuntimeError:  # nothing is left out then
-            if not plan.left_out:
+            if plan.changes_nothing:
                 raise
             torch.cuda.synchronize()
-            plan = Plan([], {}, {})
+            plan = Plan([], {}, {}, {})
             shortened = plan.applied(run)
             _try_to_record(shortened, inputs, device)
         graph = torch.cuda.CUDAGraph()

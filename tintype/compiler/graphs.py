@@ -209,6 +209,7 @@ def graph_of(
     module = GraphModule(torch.nn.Module(), graph)
     module.meta["unchecked_inputs"] = tuple(n for n, value in enumerate(inputs) if _is_unchecked(value, free))
     module.meta["sizes_vary"] = bool(free)
+    module.meta["state_inputs"] = tuple(n for n, value in enumerate(inputs) if _is_state(value))
     run = run_of(backend, module, [value_of(expression) for expression in inputs])
     return CallsAsGraph(calls, inputs, outputs, run)
 
@@ -226,6 +227,11 @@ def _made(how: str, parts: list[Any]) -> Any:
 def _is_unchecked(expression: Expression, free: Collection[Any]) -> bool:
     """Whether guards leave something open of an input: it comes from calls before the graph, or its sizes vary."""
     return bool(values_in(expression)) or (expression[0] == "source" and expression[1].path in free)
+
+
+def _is_state(expression: Expression) -> bool:
+    """Whether an input is found in what is there between calls, such as the parameters of a module."""
+    return expression[0] == "source" and expression[1].root.kind == "constant"
 
 
 def run_of(backend: Backend, module: GraphModule, examples: list[Any]) -> Callable[..., Any]:

@@ -3,7 +3,8 @@
 A replayed CUDA graph takes a few microseconds for each kernel, however small. Some compute what is known already:
 tensors that are made of numbers alone are the same in every replay, and an operator that is called again with what it
 was called with before (for the mask that each layer turns into numbers) gives the same again. A run that is looked at
-tells which those are, and another run of the same operators leaves them out.
+tells which those are, and another run of the same operators leaves them out. Attention of one query gets other
+kernels (:mod:`tintype.compiler.one_query`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tintype.compiler import one_query
 from tintype.ir.call_values import value_key
 from tintype.ir.operator_facts import facts_of
 
@@ -45,6 +47,8 @@ class Noting(TorchDispatchMode):
         self.calls: list[Noted] = []
         # what calls with numbers alone computed, or with what such calls did, by their positions
         self.constants: dict[int, Any] = {}
+        # what there is in place of calls, by their positions
+        self.quicker: dict[int, Callable[..., Any]] = {}
         self._of_constants: set[int] = set()
         # no other memory has the address of a record that is here
         self._records: dict[int, StorageWeakRef] = {}
@@ -65,6 +69,8 @@ class Noting(TorchDispatchMode):
             self.constants[len(self.calls)] = result
             self._of_constants.update(computed)
         self._of_constants -= written
+        if (quicker := one_query.quicker(operator, args, kwargs, result)) is not None:
+            self.quicker[len(self.calls)] = quicker
         self.calls.append(Noted(operator, arguments, read, written, computed))
         return result
 
@@ -102,7 +108,7 @@ class Noting(TorchDispatchMode):
     def plan(self) -> Plan:
         """What another run of these operators leaves out: what nothing ever writes to."""
         if self.has_others:
-            return Plan([], {}, {})
+            return Plan([], {}, {}, {})
         changed = frozenset[int]().union(*(call.written for call in self.calls))
         same_as: dict[int, int] = {}  # memory that holds what other memory holds
         writes: collections.Counter[int] = collections.Counter()
@@ -131,14 +137,21 @@ class Noting(TorchDispatchMode):
             for position, result in self.constants.items()
             if changed.isdisjoint(self.calls[position].computed or ())
         }
-        return Plan([call.operator for call in self.calls], again, constants)
+        return Plan([call.operator for call in self.calls], again, constants, self.quicker)
 
 
 class Plan:
-    """What runs of the same operators leave out."""
+    """What runs of the same operators leave out, and what they do in another way."""
 
-    def __init__(self, operators: list[Any], again: dict[int, int], constants: dict[int, Any]) -> None:
+    def __init__(
+        self,
+        operators: list[Any],
+        again: dict[int, int],
+        constants: dict[int, Any],
+        quicker: dict[int, Callable[..., Any]],
+    ) -> None:
         self.operators = operators
+        self.quicker = quicker
         self.constants = constants | {at: constants[first] for at, first in again.items() if first in constants}
         self.again = {position: first for position, first in again.items() if position not in self.constants}
         self.last_use = {first: position for position, first in self.again.items()}
@@ -148,9 +161,14 @@ class Plan:
         """How many operators are not called."""
         return len(self.again) + len(self.constants)
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every operator is called as it was."""
+        return not (self.left_out or self.quicker)
+
     def applied(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A function that gives what a run gives, which calls these operators."""
-        if not self.left_out:
+        if self.changes_nothing:
             return run
 
         def shortened(*inputs: Any) -> Any:
@@ -168,6 +186,7 @@ class Shortened(TorchDispatchMode):
         self.plan = plan
         self._position = -1
         self._kept: dict[int, Any] = {}
+        self._rows = one_query.Rows()
 
     def __torch_dispatch__(
         self, operator: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -183,7 +202,8 @@ class Shortened(TorchDispatchMode):
         first = plan.again.get(position)
         if first is not None:
             return self._kept.pop(first) if plan.last_use[first] == position else self._kept[first]
-        result = operator(*args, **(kwargs or {}))
+        quicker = plan.quicker.get(position)
+        result = operator(*args, **(kwargs or {})) if quicker is None else quicker(self._rows, *args)
         if position in plan.last_use:
             self._kept[position] = result
         return result

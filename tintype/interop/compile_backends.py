@@ -48,9 +48,10 @@ def compiler_of_torch(name: str, options: Mapping[str, Any] | None, mode: str | 
     """The function of torch's that a name stands for."""
     if name == "inductor":
         try:
-            return torch._TorchCompileInductorWrapper(mode, dict(options or {}), False)
+            inductor = torch._TorchCompileInductorWrapper(mode, dict(options or {}), False)
         except (RuntimeError, AttributeError) as error:
             raise InvalidRequestError(f"inductor does not take its options: {error}") from error
+        return lambda graph_module, inputs: inductor(with_state_marked(graph_module), inputs)
     from torch._dynamo.backends.registry import lookup_backend
 
     compiler = lookup_backend(name)
@@ -60,6 +61,19 @@ def compiler_of_torch(name: str, options: Mapping[str, Any] | None, mode: str | 
     if options:
         given["options"] = dict(options)
     return (lambda graph_module, inputs: compiler(graph_module, inputs, **given)) if given else compiler
+
+
+def with_state_marked(graph_module: GraphModule) -> GraphModule:
+    """A graph that says as dynamo's do which inputs lie where they lay at the call before: parameters and buffers.
+    CUDA graphs of inductor's (``mode="reduce-overhead"``) copy all others, and it makes none where those are written
+    to. Where one has moved, it records another CUDA graph."""
+    state = frozenset(graph_module.meta.get("state_inputs", ()))
+    graph_module.meta["dynamo_compile_id"] = None
+    graph_module._param_name_to_source = {}  # type: ignore[assignment]  # no parameters beside the inputs
+    for position, node in enumerate(graph_module.graph.find_nodes(op="placeholder")):
+        node._dynamo_source = None
+        node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"} if position in state else {}
+    return graph_module
 
 
 def on_onnxruntime(
@@ -212,8 +226,9 @@ def with_constants(graph_module: GraphModule, positions: list[int], values: list
         made.graph.erase_node(node)
     made.recompile()
     kept = [position for position in range(len(inputs)) if position not in positions]
-    unchecked = graph_module.meta.get("unchecked_inputs", ())
-    made.meta["unchecked_inputs"] = tuple(kept.index(position) for position in unchecked if position in kept)
+    for name in ("unchecked_inputs", "state_inputs"):
+        positions_of = graph_module.meta.get(name, ())
+        made.meta[name] = tuple(kept.index(position) for position in positions_of if position in kept)
     return made
 
 
