@@ -154,6 +154,22 @@ def _(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("tintype_tests::doubled_in_lists", mutates_args={"ys"})
+def doubled_in_lists(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> tuple[torch.Tensor, int, list[torch.Tensor]]:
+    ys[0].mul_(2)
+    return xs[0] + ys[0], 3, [x + 1 for x in xs]
+
+
+@doubled_in_lists.register_fake
+def _(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> tuple[torch.Tensor, int, list[torch.Tensor]]:
+    return torch.empty_like(xs[0]), 3, [torch.empty_like(x) for x in xs]
+
+
+def sum_of_results(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    total, number, others = doubled_in_lists([x, w * 1], [w])
+    return total * number + others[0] + others[1]
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -161,8 +177,10 @@ def _(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         lambda w: doubled_and_added(w, w.view(-1)),
         lambda w: doubled_and_added(w[:2], w[1:]),
         lambda w: doubled_and_added(w.clone().add_(1), w) + doubled_and_added(w, w),
+        lambda w: sum_of_results(w, w),
+        lambda w: sum_of_results(w, w[:]),
     ],
-    ids=["the same", "a view of it", "in part", "in the second call"],
+    ids=["the same", "a view of it", "in part", "in the second call", "of several results", "a view, several results"],
 )
 def test_what_is_read_through_another_argument_is_no_old_value(model) -> None:
     w = torch.tensor([1.0, 2.0, 3.0])
@@ -180,8 +198,9 @@ def test_what_is_read_through_another_argument_is_no_old_value(model) -> None:
         lambda w: doubled_and_added(w[:1], w[2:]),
         lambda w: doubled_and_added(w, w.clone()),
         lambda w: doubled_and_added(w, torch.ones(3)) + doubled_and_added(w, w + 1),
+        lambda w: sum_of_results(w[:1], w[2:]),
     ],
-    ids=["apart", "a copy", "twice"],
+    ids=["apart", "a copy", "twice", "of several results"],
 )
 def test_memory_that_is_apart_may_be_read(model) -> None:
     w = torch.tensor([1.0, 2.0, 3.0])

@@ -426,12 +426,13 @@ class Functionalization:
         target: Any = node.target
         handles = [self.handles[written] for written in written_nodes(node, writes)]
         problem = self._problem_of(node, handles)
-        if problem is not None:
-            self.problems.append(problem)
-            self._forward(node, handles)  # go on, to find the other problems
-            return
-        self._read_arguments(node)
         counterpart = facts_of(target).functional
+        if problem is not None:  # go on, to find the other problems
+            self.problems.append(problem)
+            if counterpart is not None:
+                self._forward(node, handles)
+                return
+        self._read_arguments(node)
         if counterpart is None:
             WITHOUT_COUNTERPART[0](self, node)
             return
