@@ -343,6 +343,37 @@ def test_decomposition_into_itself() -> None:
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        {aten.sin.default: lambda v: v.sin_()},
+        {aten.sin.default: lambda v: v.view(-1).sin_().view(v.shape)},
+        {aten.add.Tensor: lambda v, other: v.add_(other).clone()},
+    ],
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_decomposition_that_writes_to_an_argument(table: Any, training: bool) -> None:
+    """Who else reads the argument, the caller among them, would find it changed."""
+    export = tintype.export_for_training if training else tintype.export
+    program = export(lambda v: (v + 1) * (v + 1).sin() + v, (x(),))
+    with pytest.raises(InvalidRequestError, match="writes to an argument of it"):
+        program.run_decompositions(table)
+
+
+def test_decomposition_of_torchs_that_calls_an_operator_which_writes() -> None:
+    program = tintype.export(nn.BatchNorm1d(3).eval(), (x(),))
+    table = torch._decomp.get_decompositions([aten._native_batch_norm_legit_no_training])
+    with pytest.raises(InvalidRequestError, match=r"no_training.default writes to an argument"):
+        program.run_decompositions(table)
+
+
+def test_decomposition_that_writes_to_its_own() -> None:
+    program = tintype.export(lambda v: v.sin() + v, (x(),))
+    made = program.run_decompositions({aten.sin.default: lambda v: v.clone().sin_()})
+    given = x()
+    torch.testing.assert_close(made.module()(given), given.sin() + given)
+
+
 def test_table_with_what_is_no_operator() -> None:
     program = tintype.export(nn.ReLU(), (x(),))
     with pytest.raises(InvalidRequestError, match="operator"):

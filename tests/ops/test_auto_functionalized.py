@@ -180,7 +180,7 @@ def sum_of_results(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         lambda w: sum_of_results(w, w),
         lambda w: sum_of_results(w, w[:]),
     ],
-    ids=["the same", "a view of it", "in part", "in the second call", "of several results", "a view, several results"],
+    ids=["the same", "a view of it", "in part", "in the second call", "several results", "a view, several results"],
 )
 def test_what_is_read_through_another_argument_is_no_old_value(model) -> None:
     w = torch.tensor([1.0, 2.0, 3.0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.fx import Graph, Node
 
 from tintype.errors import CaptureError, InvalidRequestError, raise_all
 from tintype.fake.context import FakeContext
+from tintype.fake.info import Storage
 from tintype.fake.tensor import QUESTIONS, FakeTensor
 from tintype.ir.node_info import Origin
 from tintype.ir.operator_facts import KEPT_WHOLE, facts_of
@@ -52,6 +54,8 @@ class Decomposer(Recorder):
         # whether the decomposition that is being recorded depends on what is certain about layouts
         self.asked_for_layout = False
         self._staying: dict[int, bool] = {}  # by id: to hash an operator is a call of a Python function
+        # the operator that a decomposition of the user's is for, and the memories that it may not write to
+        self._untouched: tuple[Any, frozenset[Storage]] = (None, frozenset())
 
     def stays(self, target: Any) -> bool:
         """Whether an operator is left as it is."""
@@ -121,7 +125,8 @@ class Decomposer(Recorder):
         if self._lies_like_an_input(func, args) and is_torchs(decomposition):
             return NotImplemented
         if func in self.table and self._is_users(func):  # what it needs, the new program asserts
-            return self._by_the_user(func, lambda: decomposition(*args, **kwargs))
+            with self._leaving(func, [*args, *kwargs.values()]):
+                return self._by_the_user(func, lambda: decomposition(*args, **kwargs))
         result = self._try(lambda: decomposition(*args, **kwargs))
         if result is NotImplemented and func in GENERAL_DECOMPOSITIONS:
             result = self._try(lambda: GENERAL_DECOMPOSITIONS[func](*args, **kwargs))
@@ -149,6 +154,28 @@ class Decomposer(Recorder):
                 remedy="a decomposition must return what the operator it replaces returns",
             )
         return result
+
+    @contextmanager
+    def _leaving(self, func: Any, given: list[Any]) -> Iterator[None]:
+        """Within it, nobody may write to what an operator was given that writes to nothing."""
+        before = self._untouched
+        if not isinstance(func, torch._ops.OpOverload) or not facts_of(func).may_write:
+            values = [part for value in given for part in (value if isinstance(value, (list, tuple)) else [value])]
+            memories = {value.info.storage for value in values if type(value) is FakeTensor}
+            self._untouched = (func, before[1] | memories)
+        try:
+            yield
+        finally:
+            self._untouched = before
+
+    def mark_written(self, storages: list[Storage]) -> None:
+        func, memories = self._untouched
+        if not memories.isdisjoint(storages):
+            raise InvalidRequestError(
+                f"the decomposition of {func} writes to an argument of it, which {func} does not",
+                remedy="compute a new tensor there, or write to a copy: x.clone()",
+            )
+        super().mark_written(storages)
 
     def _recorded(self, decompose: Callable[[], Any]) -> Any:
         """Run a decomposition; one that asks what only the data can tell is refused, as a program is."""
