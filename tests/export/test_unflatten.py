@@ -4,6 +4,7 @@ export tests; here is what the tree looks like and what can be done with it."""
 from __future__ import annotations
 
 import copy
+import io
 import time
 import warnings
 from typing import Any
@@ -262,6 +263,22 @@ def test_the_module_stack_names_repeated_calls():
     assert stacks[1] == ["", "counting@1", "counting.linear@1"]
     second = program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default)[1]
     assert [path for path, _ in second.meta["nn_module_stack"].values()] == ["", "counting", "counting.linear"]
+
+
+def test_a_tree_with_several_ways_of_calling_a_module_is_exported_again(stage):
+    model = CallsTwice()
+    module = tintype.unflatten(exported(stage, model, (X,)))
+    again = exported(stage, module, (X,))
+    stacks = [list(node.meta["nn_module_stack"]) for node in again.graph.nodes if node.op == "call_function"]
+    assert ["", "counting@1", "counting.linear@1"] in stacks
+    assert [entry.fqn for entry in again.module_call_graph] == ["", "counting", "counting.linear"]
+    file = io.BytesIO()
+    tintype.save(again, file)
+    for program in (again, tintype.load(file)):
+        made = tintype.unflatten(program)
+        assert calls_of(made) == ["counting", "counting@1", "counting", "counting@1"]
+        assert list(made.state_dict()) == list(model.state_dict())
+        assert_same(made(X), model(X))
 
 
 class Shared(nn.Module):
@@ -564,6 +581,23 @@ def test_a_preserved_signature_is_that_of_the_model(stage):
         module.set_submodule(name, Another())
     model.attention = Another()
     assert_same(module(X, X + 1)[0], model(X, X + 1)[0])
+
+
+def test_signatures_of_all_ways_of_calling_a_module_are_preserved_again(stage):
+    model = Preserved()
+    wanted = {"preserve_module_call_signature": ("attention",)}
+    first = exported(stage, model, (X, X + 1), **wanted)
+    module = tintype.unflatten(first)
+    assert hasattr(module, "attention@1")
+    again = exported(stage, module, (X, X + 1), **wanted)
+    entries = {entry.fqn: entry.signature for entry in again.module_call_graph}
+    assert list(entries) == ["", "attention", "attention@1", "attention.linear"]
+    for entry in first.module_call_graph[1:3]:
+        assert str(entries[entry.fqn].in_spec) == str(entry.signature.in_spec)
+    made = tintype.unflatten(again)
+    assert_same(made(X, X + 1), model(X, X + 1))
+    given = (X, {"value": X, "key": X})
+    assert_same(getattr(made, "attention@1")(*given, mask=None, scale=2), model.attention(*given, scale=2))
 
 
 def test_a_replacement_must_return_what_the_module_returned():

@@ -85,14 +85,16 @@ def _chosen_modules(modules: Sequence[tuple[str, torch.nn.Module]], paths: Seque
             f"preserve_module_call_signature is a sequence of paths of modules, but got the string {paths!r}",
             remedy=f"write ({paths!r},)",
         )
-    known = dict(modules)
+    known: dict[str, list[torch.nn.Module]] = {}  # several: one for each way of calling it
+    for path, module in modules:
+        known.setdefault(path, []).append(module)
     unknown = [path for path in paths if path not in known]
     if unknown:
         raise InvalidRequestError(
             f"preserve_module_call_signature names {', '.join(map(repr, unknown))}, but the model has no such module",
             remedy="name modules as named_modules() does, such as 'encoder.layers.0'",
         )
-    return list({id(known[path]): known[path] for path in paths if path}.values())
+    return list({id(module): module for path in paths if path for module in known[path]}.values())
 
 
 def _hooks(recorder: Recorder) -> tuple[Any, Any]:

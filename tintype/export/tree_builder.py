@@ -14,6 +14,7 @@ from tintype.export.owned_state import OwnedState
 from tintype.export.program import ExportedProgram
 from tintype.export.scopes import Scope
 from tintype.ir.names import free_name
+from tintype.trace.state import FURTHER_CALL
 
 
 class ModuleTree:
@@ -54,6 +55,8 @@ class ModuleTree:
         for scope in kept:
             module = self.modules[scope.target] = root if scope is self.root_scope else self._module_for(scope)
             module._class_name = scope.class_name
+            if "@" in scope.target:
+                vars(module)[FURTHER_CALL] = True
         self._place(root)
         attach_state(root, state)
         held = {**self.program.state_dict, **self.program.constants}

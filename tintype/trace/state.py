@@ -35,8 +35,13 @@ class StateEntry:
     hooks: tuple[int, ...] = ()  # on its gradient, by their keys
 
 
+# under this name a module of an unflattened program says that it is another one, called in another way: ``block@1``
+FURTHER_CALL = "tintype.further_call"
+
+
 def named_modules(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
-    """All modules by all of their paths, as ``root.named_modules(remove_duplicate=False)`` has them.
+    """All modules by all of their paths, as ``root.named_modules(remove_duplicate=False)`` has them; a module of an
+    unflattened program that stands for further calls of one has the path of that one.
 
     That is a generator inside of a generator for every level, which costs as much as capturing some operators.
     """
@@ -50,6 +55,8 @@ def named_modules(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
             above.add(id(module))
             for name, child in children.items():
                 if child is not None:
+                    if "@" in name and FURTHER_CALL in vars(child):
+                        name = name.partition("@")[0]
                     visit(f"{path}.{name}" if path else name, child)
             above.remove(id(module))
 
