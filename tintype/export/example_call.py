@@ -129,10 +129,11 @@ class ExampleCall:
             raise self.refused_loop from self.refused_loop.__cause__
 
     def _capture_interpreted(self, *, unrolls: bool) -> tuple[CapturedGraph, InputSizes]:
-        from tintype.flow.policy import NeedsApart, NeedsLoop, flowing  # few programs need it
+        from tintype.flow.apart import Apart  # few programs need it
+        from tintype.flow.policy import NeedsApart, NeedsLoop, flowing
 
         loops: set[Any] = set()
-        apart: set[Any] = set()
+        apart = Apart()
         flows = functools.partial(flowing, loops=loops, apart=apart, unrolls=unrolls, strict=self.strict)
         self._interpreted = functools.partial(flows, may_go_apart=True)
         unmerged: TintypeError | None = None
@@ -145,7 +146,7 @@ class ExampleCall:
                 loops.add(need.loop)
             except NeedsApart as need:
                 unmerged = unmerged or need.error
-                apart.add(need.branch)
+                apart.add(need.wanted)
             except Exception as error:  # what follows can't be captured in each arm either
                 if unmerged is None:
                     raise

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.errors import BranchMismatchError, CaptureError, Location, TintypeError
-from tintype.fake.tensor import FakeTensor
+from tintype.flow.apart import places_further_on
+from tintype.flow.arms import Arm, Choice, Leave, Start, leaves_of, recording
 from tintype.flow.ends import (
+    CROSSED,
     SPLIT,
     BranchKey,
     End,
@@ -23,13 +25,12 @@ from tintype.flow.ends import (
     number_of,
     refuse,
 )
-from tintype.flow.frames import copied_frame, drop_above, let_go
-from tintype.flow.iterators import LostIterator, progress_of
-from tintype.flow.journal import Notes
-from tintype.flow.merging import ABSENT, PARTS, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
+from tintype.flow.frames import drop_above, let_go
+from tintype.flow.iterators import LostIterator
+from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.flow.modes import Modes, ModesAt, joined
-from tintype.flow.raising_arms import ArmRaisedError, assert_not_taken, is_raised_by_program, refuse_caught
-from tintype.flow.references import has_unknown_holder
+from tintype.flow.raising_arms import ArmRaisedError, assert_not_taken, refuse_caught
+from tintype.flow.references import has_unknown_holder, with_closures
 from tintype.interpret import NULL, RETURNED, STOPPED, Frame
 from tintype.interpret.flow import END, Flow, flow_of
 from tintype.interpret.machine import stop
@@ -39,10 +40,8 @@ from tintype.ops.subgraphs import set_aside
 from tintype.trace.inner import InnerRecorder
 from tintype.trace.iterators import is_iterator
 from tintype.trace.places import ContentPlace, GlobalPlace, Place
-from tintype.trace.recorder import Recorder, active_recorder
-from tintype.trace.tensor_rows import TensorRows
+from tintype.trace.recorder import Recorder
 from tintype.trace.users_code import MISSING
-from tintype.tree.subclasses import as_parts, is_whole
 
 if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
@@ -56,150 +55,21 @@ class DontMeetError(Signal):
     """Arms end at different places where they can't."""
 
 
+class Crossed(Signal):
+    """Both arms of a branch have left the function: the frame that called it, and where that one stands."""
+
+    def __init__(self, frame: Frame, end: End) -> None:
+        super().__init__()
+        self.frame = frame
+        self.end = end
+
+
 class UnmergedError(Signal):
     """Values of two arms that can't be merged, where the arms may go on by themselves."""
 
     def __init__(self, branch: Branch) -> None:
         super().__init__()
         self.branch = branch
-
-
-class Leave:
-    """An arm that leaves the function at once."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-class Choice:
-    """An arm that begins with a branch of its own."""
-
-    def __init__(self, choose: Callable[[Frame], End]) -> None:
-        self.choose = choose
-
-
-# an operation, or something else; an end: the arm does nothing, it is there already
-Start = int | Leave | Choice | End
-
-
-def recording() -> Recorder:
-    recorder = active_recorder()
-    assert recorder is not None
-    return recorder
-
-
-class Arm:
-    """One arm: a copy of the frame that goes its own way."""
-
-    def __init__(
-        self, policy: FlowPolicy, frame: Frame, start: Start, stops: frozenset[int], modes_at: ModesAt
-    ) -> None:
-        self.policy = policy
-        self.original = frame
-        self.start = start
-        self.stops = stops
-        self.frame: Frame
-        self.modes_at = modes_at
-        self.modes_after: ModesAt = {}
-        self.notes: Notes
-        self.end: End
-
-    def run(self) -> list[Any]:
-        """Run it; gives values that may become results."""
-        self.frame = arm = copied_frame(self.original)
-        begun = [(value, progress_of(value)) for value in arm.stack]
-        before = Modes()
-        if isinstance(self.start, int) and self.start in self.modes_at:
-            self.modes_at[self.start].restore(self.location)
-        with self.policy.journal.taking_notes(self.original) as self.notes:
-            try:
-                self.end = self._run(arm)
-            except Exception as error:
-                if is_raised_by_program(error):
-                    raise ArmRaisedError(self, error) from error
-                raise
-        if isinstance(self.start, End):
-            self.modes_after = {label: self.modes_at.get(label, before) for label in self.end.labels}
-        else:
-            self.modes_after = self.end.modes or dict.fromkeys(self.end.labels, Modes())
-        before.restore(self.location)
-        self._give_back_iterators(begun)
-        return self._candidates()
-
-    def _run(self, arm: Frame) -> End:
-        if isinstance(self.start, Leave):
-            arm.result = self.start.value
-            return End(frozenset({END}))
-        if isinstance(self.start, End):
-            labels, selector, _ = self.start
-            drop_above(arm, labels)
-            recorder = recording()
-            assert isinstance(recorder, InnerRecorder)
-            return End(labels, None if selector is None else recorder.own(selector))
-        if isinstance(self.start, Choice):
-            end = self.start.choose(arm)
-            if end.label is None or end.label == END or end.label in self.stops:
-                return end
-            return self.policy.run_region(arm, end.label, self.stops)
-        drop_above(arm, (self.start,))
-        return self.policy.run_region(arm, self.start, self.stops)
-
-    def _give_back_iterators(self, begun: list[tuple[Any, Any]]) -> None:
-        """Let copies of iterators that the arm has not advanced be the originals again, which both arms share."""
-        stack = self.frame.stack
-        for position, (copied, progress) in enumerate(begun[: len(stack)]):
-            if stack[position] is copied and progress is not None and progress_of(copied) == progress:
-                stack[position] = self.original.stack[position]
-
-    def _candidates(self) -> list[Any]:
-        """Numbers and tensors that were made here: what is known of them is known here alone."""
-        graph = recording().graph
-
-        def is_own(leaf: Any) -> bool:
-            return type(leaf) is FakeTensor and leaf.node is not None and leaf.node.graph is graph
-
-        leaves = [leaf for value in self.values() for leaf in leaves_of(value)]
-        return [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC) or is_own(leaf)]
-
-    def values(self) -> list[Any]:
-        """What the arm has changed."""
-        before = self.original.locals
-        changed = [value for value, given in zip(self.frame.locals, before, strict=True) if value is not given]
-        result = [self.frame.result] if self.end.returns else []
-        return [*changed, *self.frame.stack, *result, *self.notes.after.values(), self.end.selector]
-
-    def holders(self) -> list[Any]:
-        """What holds values of the arm's, besides its result."""
-        if not hasattr(self, "notes"):
-            return []
-        after = self.notes.after
-        frames = [frame for frame in (self.original, getattr(self, "frame", None)) if frame is not None]
-        stores = [store for frame in frames for store in (frame.locals, frame.stack)]
-        watched = [] if self.notes.watched is None else self.notes.watched.holders()
-        return [*stores, after, *after.values(), *self.notes.holders(), *watched]
-
-    @property
-    def location(self) -> Location:
-        """The line that it begins with."""
-        index = self.start if isinstance(self.start, int) and self.start != END else None
-        return location_of(self.original, index)
-
-
-def leaves_of(value: Any) -> list[Any]:
-    """Tensors and numbers in the containers that can be merged."""
-    if type(value) is TensorRows and value.tensor is not None:
-        return [value.tensor]
-    if isinstance(value, list):
-        value = list.copy(value)  # as it is, whatever its class says
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in leaves_of(item)]
-    if isinstance(value, dict):
-        return leaves_of(list(value.values()))
-    if is_whole(value):
-        return leaves_of(as_parts(value).parts)
-    if isinstance(value, PARTS):
-        return leaves_of(value.parts)
-    return [value] if isinstance(value, (torch.Tensor, *SYMBOLIC)) else []
 
 
 class Branch:
@@ -219,30 +89,71 @@ class Branch:
         self.key: BranchKey = (frame.code, frame.pc, frame.depth)
         self.around: tuple[Any, int] | None = None  # the loop that is unrolled: code and header
         self.may_go_apart = False  # where values can't be merged
+        self.crosses = False  # and beyond the end of the function
+        self.leaves = False  # whether both arms leave the function, and meet nowhere before
+        self.is_crossing = False  # whether it was one of a function that the frame called
 
-    def run_in_program(self, join: int | None) -> End:
+    def run_in_program(self, join: int | None) -> Outcome:
         """Run a branch of the program's: where values can't be merged that somebody looks at, the capture begins
         anew, and what follows is captured with each arm."""
-        with self.policy.in_branch(self):
-            if self.key not in self.policy.apart:
-                return self.run(join)
-            self.may_go_apart = True
-            try:
-                return self.run(join)
-            except UnmergedError as unmerged:
-                if unmerged.branch is not self:
-                    raise
-            self.may_go_apart = False
-            return self._run_apart()
-
-    def _run_apart(self) -> End:
-        """Run both arms as far as they go; one may come to an end that only the branch around this one knows."""
-        self.policy.steps.append((self.frame.code, self.frame.depth))
+        self.crosses = self.key in self.policy.apart.across and self.policy.crossings.may_cross(self.frame)
+        self.leaves = join in (None, END) and self._meeting() is None
+        goes_apart = self.crosses or self.key in self.policy.apart.within
         try:
-            with self.policy.following_twice(True, self.location, _MOST_APART, self.around):
-                return self._run_to(frozenset())
+            with self.policy.in_branch(self):
+                end = self._unless_unmerged(lambda: self.run(join), goes_apart)
+                if end is None and not (self.crosses and self.leaves):
+                    end = self._unless_unmerged(lambda: self.run_apart(join), self.crosses)
+        except Crossed as crossed:
+            return self.policy.crossings.outcome(self.policy, self.frame, crossed)
+        if end is not None:
+            return outcome_of(self.policy, self.frame, end)
+        return self.policy.crossings.outcome(self.policy, self.frame, self.policy.crossings.cross(self))
+
+    def run_crossing(self) -> Crossed:
+        """Run a branch that was one of a function which the frame called, and that both arms leave: where the frame,
+        or one that called it, goes on."""
+        self.is_crossing = True
+        self.crosses = self.key in self.policy.apart.across and self.policy.crossings.may_cross(self.frame)
+        try:
+            with self.policy.in_branch(self):
+                end = self._unless_unmerged(lambda: self.run_apart(self.frame.pc + 1), self.crosses)
+        except Crossed as crossed:
+            return crossed
+        return self.policy.crossings.cross(self) if end is None else Crossed(self.frame, end)
+
+    def _unless_unmerged(self, run: Callable[[], End], may_fail: bool) -> End | None:
+        """Run both arms; None if they leave behind what can't be merged."""
+        was, self.may_go_apart = self.may_go_apart, may_fail
+        before = Modes() if may_fail else None
+        try:
+            return run()
+        except UnmergedError as unmerged:
+            if unmerged.branch is not self or before is None:
+                raise
+            before.restore(self.location)
         finally:
-            self.policy.steps.pop()
+            self.may_go_apart = was
+        for arm in self.arms:  # who holds what they made would be somebody else, to the next ones
+            arm.forget()
+        self.arms, self.merger = [], Merger()
+        return None
+
+    def run_apart(self, start: int | None) -> End:
+        """Run both arms as far as they go, or until they can be merged, behind ``start``; one may come to an end that
+        only the branch around this one knows."""
+        failed = self.policy.apart.failed
+        for place in () if start in (None, END) else places_further_on(self.flow, start):
+            if (self.key, place) not in failed:
+                end = self._unless_unmerged(partial(self._run_twice, place), True)
+                if end is not None:
+                    return end
+                failed.add((self.key, place))
+        return self._run_twice(None)
+
+    def _run_twice(self, place: int | None) -> End:
+        with self.policy.following_twice(True, self.location, _MOST_APART, self.around):
+            return self._run_to_meeting(place)
 
     def run(self, join: int | None) -> End:
         """Run both arms up to their join; the frame stands there with what they have in common."""
@@ -261,27 +172,34 @@ class Branch:
             return None
         return self.flow.meeting_of((first, second), self.frame.pc)
 
-    def _run_to_meeting(self, meeting: int) -> End:
-        """Run both arms up to there, or out of the function; then what follows is captured once, in a branch that
-        asks which of both it was."""
+    def _run_to_meeting(self, meeting: int | None) -> End:
+        """Run both arms up to there (None: as far as they go), or out of the function; then what follows is captured
+        once, in a branch that asks which of both it was."""
         self.policy.steps.append((self.frame.code, self.frame.depth))
         try:
-            end = self._run_to(frozenset({meeting}))
+            end = self._run_to(frozenset() if meeting is None else frozenset({meeting}))
         finally:
             self.policy.steps.pop()
-        return self._met(end, meeting)
+        return end if meeting is None else self._met(end, meeting)
 
     def _met(self, end: End, meeting: int) -> End:
         """Go on from where the arms meet, if one of them may have ended elsewhere: what follows is for the other one
         alone. Where the frame is to stop anyway, an end may be open."""
         if end.label is not None or meeting not in end.labels or stops_at(self.frame, meeting):
             return end
+        self.may_go_apart = False  # the frame is what both arms made of it
         others = end.labels - {meeting}
         elsewhere = End(others, None if len(others) == 1 else end.selector)
         following = Branch(self.policy, self.frame, goes_on_at(end, meeting), (meeting, elsewhere))
         following.location = self.location
         following.modes_at = end.modes
-        return following.run(END)
+        if not self.crosses:
+            return following.run(END)
+        with self.policy.in_branch(following):
+            merged = following._unless_unmerged(lambda: following.run(END), True)
+        if merged is None:
+            raise self.policy.crossings.cross(following)
+        return merged
 
     def _shares_what_follows(self) -> bool:
         """Whether both arms come to the same operations before the function is left: each has them then."""
@@ -344,7 +262,7 @@ class Branch:
         """What to raise for values that can't be merged."""
         branches = self.policy.branches_of(self.frame)
         apart = next((branch for branch in branches if branch.may_go_apart), None)
-        return Refused(error, [branch.key for branch in branches]) if apart is None else UnmergedError(apart)
+        return Refused(error, self.policy.wanted_of(branches)) if apart is None else UnmergedError(apart)
 
     def _mismatch(self, error: BranchMismatchError) -> BranchMismatchError:
         fact = error.fact.replace(
@@ -396,8 +314,10 @@ class Branch:
         return build
 
     def _merge_locals(self, first: Arm, second: Arm) -> dict[int, Builder]:
-        live = [self._live(first.end), self._live(second.end)]
         found: dict[int, Builder] = {}
+        if first.end.label == second.end.label == END:
+            return found
+        live = [self._live(first.end), self._live(second.end)]
         missing = dict(self.frame.missing or {})
         for slot, (one, other) in enumerate(zip(first.frame.locals, second.frame.locals, strict=True)):
             if one is other:
@@ -476,14 +396,18 @@ class Branch:
 
     def _is_over(self, owner: Any, first: Arm, second: Arm) -> bool:
         """Whether nobody but variables of the function, which both arms leave, holds what an arm wrote to."""
-        known: list[Any] = [self.frame.locals, self.frame.stack, *self.policy.holders()]
+        frames = [self.frame, *self.policy.crossings.frames]
+        known: list[Any] = self.policy.holders()
         for branch in (self, *self.policy.branches_of(self.frame)):
-            known += (branch.frame.locals, branch.frame.stack)
+            frames.append(branch.frame)
             for arm in branch.arms:
                 known += arm.holders()
-        if has_unknown_holder([owner], known, variables=1):
+                frames += [arm.frame] if hasattr(arm, "frame") else []
+        known += [store for frame in frames for store in (frame, frame.locals, frame.stack)]
+        group = with_closures(owner, known)
+        if has_unknown_holder(group, known, variables=1):
             gc.collect()  # arms that have run and could not be merged
-            return not has_unknown_holder([owner], known, variables=1)
+            return not has_unknown_holder(group, known, variables=1)
         return True
 
     def _check_sharing(self, first: Arm, second: Arm) -> None:
@@ -562,6 +486,8 @@ def ended(policy: FlowPolicy, frame: Frame, outcome: Any) -> End:
         return End(frozenset({END}))
     if outcome is SPLIT:
         return policy.split_ends.pop(id(frame))
+    if outcome is CROSSED:
+        raise policy.crossings.crossed.pop(id(frame))
     raise refuse(
         "a generator yields where only the data decide whether it does",
         location_of(frame),

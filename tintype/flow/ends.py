@@ -16,6 +16,8 @@ from tintype.symbolic.interruptions import Interruption
 
 # How a run ended: at one of several places, as the data say.
 SPLIT = Mark("split")
+# The function was left, and what follows in its caller was captured, too.
+CROSSED = Mark("crossed")
 
 
 class Signal(BaseException):
@@ -26,20 +28,25 @@ class Signal(BaseException):
 BranchKey = tuple[CodeType, int, int]
 
 
-class Refused(Interruption):
-    """Something can't become control flow; ``branches`` are those that are open where two values can't be merged,
-    innermost first."""
+class Wanted(NamedTuple):
+    """A branch whose arms would have to go on by themselves; ``crosses``: beyond the end of the function, too."""
 
-    def __init__(self, error: TintypeError, branches: Sequence[BranchKey] = ()) -> None:
+    branch: BranchKey
+    crosses: bool
+
+
+class Refused(Interruption):
+    """Something can't become control flow; ``wanted`` is what would have to go on by itself where two values can't be
+    merged, one of it after the other."""
+
+    def __init__(self, error: TintypeError, wanted: Sequence[Wanted] = ()) -> None:
         super().__init__(error)
         self.error = error
-        self.branches = tuple(branches)
+        self.wanted = tuple(wanted)
 
 
-def refuse(
-    fact: str, location: Location | None, remedy: str | None = None, branches: Sequence[BranchKey] = ()
-) -> Refused:
-    return Refused(CaptureError(fact, location=location, remedy=remedy), branches)
+def refuse(fact: str, location: Location | None, remedy: str | None = None) -> Refused:
+    return Refused(CaptureError(fact, location=location, remedy=remedy))
 
 
 class Test(NamedTuple):

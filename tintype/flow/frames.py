@@ -25,7 +25,7 @@ def copied_frame(frame: Frame) -> Frame:
 
 def let_go(frame: Frame) -> None:
     """Let a frame that has run hold nothing: somebody may keep it, as who remembers which module was called does."""
-    frame.locals, frame.stack = [], []
+    frame.locals, frame.stack, frame.result = [], [], None
 
 
 def drop_above(frame: Frame, labels: Iterable[int]) -> None:

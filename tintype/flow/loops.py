@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.errors import BranchMismatchError, CaptureError, TintypeError
-from tintype.flow.branches import Branch, Choice, Leave, Start, recording, write_merged
+from tintype.flow.arms import Choice, Leave, Start, recording
+from tintype.flow.branches import Branch, write_merged
 from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
 from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
 from tintype.flow.frames import copied_frame, let_go

@@ -14,7 +14,7 @@ import torch
 
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
-from tintype.flow.branches import recording
+from tintype.flow.arms import recording
 from tintype.trace.inner import InnerRecorder
 
 

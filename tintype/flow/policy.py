@@ -16,8 +16,11 @@ from typing import Any
 import torch
 
 from tintype.errors import Location, StateChangedError, TintypeError
-from tintype.flow.branches import Branch, ended, outcome_of, recording, stops_at
-from tintype.flow.ends import BranchKey, End, Refused, Test, as_flag, location_of, refuse
+from tintype.flow.apart import Apart
+from tintype.flow.arms import recording
+from tintype.flow.branches import Branch, UnmergedError, ended, outcome_of, stops_at
+from tintype.flow.crossing import Crossings
+from tintype.flow.ends import End, Refused, Test, Wanted, as_flag, location_of, refuse
 from tintype.flow.extremes import EXTREMES
 from tintype.flow.identities import Identities
 from tintype.flow.iterators import refuse_throwing, take_from
@@ -75,7 +78,7 @@ class FlowPolicy(TorchPolicy):
         *,
         carries_tensors: bool = False,
         unrolls: bool = False,
-        apart: Collection[BranchKey] = (),
+        apart: Apart | None = None,
     ) -> None:
         self.loops = loops  # that are recorded when they are come to: code and header
         # whether loops carry numbers as tensors, since gradients go through them
@@ -83,7 +86,8 @@ class FlowPolicy(TorchPolicy):
         # whether loops over sizes that vary have the example's number of steps; those over data never have
         self.unrolls = unrolls
         # branches whose arms go on by themselves where they leave behind what can't be merged
-        self.apart = apart
+        self.apart = apart or Apart()
+        self.crossings = Crossings()
         self._branches: list[Branch] = []  # that are open, from the outermost to the innermost
         self.journal = Journal()
         self.identities = Identities()
@@ -103,7 +107,7 @@ class FlowPolicy(TorchPolicy):
 
     def holders(self) -> list[Any]:
         """Who holds values only to know them."""
-        return self.journal.holders()
+        return [*self.journal.holders(), *self.crossings.holders()]
 
     def note_made(self, value: Any) -> None:
         """Something was made in the program's place, which nobody else has."""
@@ -146,7 +150,23 @@ class FlowPolicy(TorchPolicy):
         if around is not None and join not in around.body:
             raise NeedsLoop(frame.code, around.header)
         branch.around = None if around is None else (frame.code, around.header)
-        return outcome_of(self, frame, branch.run_in_program(join))
+        return branch.run_in_program(join)
+
+    def while_around(self, frame: Frame) -> tuple[CodeType, int] | None:
+        """The `while` that a frame is in, which can be recorded: code and header."""
+        flow = flow_of(frame.code)
+        around = flow.loop_around(frame.pc)
+        if around is None or is_for(flow, around) or stops_at(frame, around.header):
+            return None
+        return frame.code, around.header
+
+    def wanted_of(self, branches: Sequence[Branch]) -> list[Wanted]:
+        """What would have to go on by itself where values can't be merged, in the order in which it is tried: the
+        open branches of a frame, given innermost first, then the outermost one beyond its function."""
+        wanted = [Wanted(branch.key, False) for branch in branches if not (branch.is_crossing or branch.leaves)]
+        if branches and self.crossings.may_cross(branches[-1].frame):
+            wanted += [Wanted(branch.key, True) for branch in reversed(branches)]
+        return wanted
 
     @contextmanager
     def in_branch(self, branch: Branch) -> Iterator[None]:
@@ -209,7 +229,7 @@ class FlowPolicy(TorchPolicy):
         if not is_shared:
             yield
             return
-        is_outermost = self._twice is None
+        before = self._twice
         self._twice = (self._twice or 0) + 1
         most = most or _MOST_TWICE
         if self._twice > most and loop is not None:
@@ -223,8 +243,11 @@ class FlowPolicy(TorchPolicy):
             )
         try:
             yield
+        except UnmergedError:
+            self._twice = before
+            raise
         finally:
-            if is_outermost:
+            if before is None:
                 self._twice = None
 
     # --- code that is not interpreted -------------------------------------------------------------------------
@@ -343,9 +366,9 @@ class NeedsLoop(Interruption):
 class NeedsApart(Interruption):
     """Arms of a branch leave behind what can't be merged: capture again, with what follows in each of them."""
 
-    def __init__(self, branch: BranchKey, error: TintypeError) -> None:
-        super().__init__(branch[0].co_qualname)
-        self.branch = branch
+    def __init__(self, wanted: Wanted, error: TintypeError) -> None:
+        super().__init__(wanted.branch[0].co_qualname)
+        self.wanted = wanted
         self.error = error
 
 
@@ -415,12 +438,13 @@ def flowing(
     loops: Collection[tuple[CodeType, int]],
     *,
     unrolls: bool = False,
-    apart: Collection[BranchKey] = (),
+    apart: Apart | None = None,
     may_go_apart: bool = False,
     strict: bool = False,
 ) -> Iterator[None]:
     """Within it, a capture interprets its program, and branches on data become control flow. Arms of the branches
-    ``apart`` may go on by themselves; ``may_go_apart`` lets :class:`NeedsApart` tell of one that would have to."""
+    that ``apart`` has may go on by themselves; ``may_go_apart`` lets :class:`NeedsApart` tell of one that would have
+    to."""
     kind = StrictFlowPolicy if strict else FlowPolicy
     policy = kind(loops, carries_tensors=not capture.recorder.below_autograd, unrolls=unrolls, apart=apart)
     policy.root = capture.root
@@ -431,9 +455,9 @@ def flowing(
         with interpreting(capture, policy):
             yield
     except Refused as refused:
-        branch = next((key for key in refused.branches if key not in apart), None)
-        if branch is not None and may_go_apart:
-            raise NeedsApart(branch, refused.error) from refused.error.__cause__
+        wanted = policy.apart.first_new(refused.wanted) if may_go_apart else None
+        if wanted is not None:
+            raise NeedsApart(wanted, refused.error) from refused.error.__cause__
         raise refused.error from refused.error.__cause__
     finally:
         sys.setrecursionlimit(limit)

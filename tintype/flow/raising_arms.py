@@ -17,7 +17,7 @@ from tintype.symbolic.location import location_in, program_caller, program_code
 from tintype.symbolic.raising import Needed
 
 if TYPE_CHECKING:
-    from tintype.flow.branches import Arm
+    from tintype.flow.arms import Arm
 
 
 class ArmRaisedError(Signal):

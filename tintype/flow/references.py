@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from types import CellType, FunctionType
 from typing import Any
 
 
@@ -25,6 +26,32 @@ def has_unknown_holder(values: Sequence[Any], holders: Sequence[Any], variables:
                         known[id(held)] += 1
     holder = held = None  # which are holders, too
     return any(sys.getrefcount(objects[key]) > count for key, count in known.items())
+
+
+def with_closures(value: Any, stores: Sequence[Any]) -> list[Any]:
+    """A value with the variables that functions share which hold it, and the functions that they are shared with, of
+    those that some lists of variables have."""
+    cells = {id(value): value} if type(value) is CellType else {}
+    functions: dict[int, Any] = {}
+    for store in stores:
+        for item in store if type(store) is list else ():
+            if type(item) is CellType and _content(item) is value:
+                cells[id(item)] = item
+            elif type(item) is FunctionType:
+                functions[id(item)] = item
+    group = [value, *(cell for cell in cells.values() if cell is not value)]
+    for function in functions.values():
+        closure = function.__closure__
+        if closure is not None and any(id(cell) in cells for cell in closure):
+            group += (function, closure)
+    return group
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable without a value
+        return None
 
 
 def references_of_an_argument() -> int:

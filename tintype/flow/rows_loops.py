@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tintype.fake.info import Storage
-from tintype.flow.branches import recording
+from tintype.flow.arms import recording
 from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, number_of, refuse
 from tintype.flow.growing import GrowingList, has_grown, holders_in, in_place_of, joined_rows
 from tintype.flow.iterators import LostIterator
