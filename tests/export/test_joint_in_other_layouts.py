@@ -44,6 +44,9 @@ MODELS = {
     ),
     "distances": (_Of(functional.pdist), (4, 5)),
     "an embedding": (_Of(_bag), (3, 4)),
+    "a determinant": (_Of(torch.linalg.det), (2, 3, 3)),
+    "the logarithm of a determinant": (_Of(lambda x: torch.linalg.slogdet(x)[1]), (3, 3)),
+    "a system of equations": (_Of(lambda x: torch.linalg.solve(x, x + 1)), (2, 3, 3)),
 }
 
 
@@ -64,7 +67,13 @@ def test_kernels_that_need_contiguous_arguments(name: str) -> None:
     model, sizes = MODELS[name]
     model = _WithLoss(model)
     torch.manual_seed(0)
-    example = (torch.randn(sizes, requires_grad=True),)
+    for example in (torch.randn(sizes), torch.randn(*sizes[:-2], sizes[-1], sizes[-2]).mT):
+        _check_gradients(model, example.requires_grad_(), sizes)
+
+
+def _check_gradients(model: torch.nn.Module, x: torch.Tensor, sizes: tuple[int, ...]) -> None:
+    """Gradients of joint programs with this example are those of eager mode, for inputs in any layout."""
+    example = (x,)
     joint = tintype.export_joint(model, example)
     programs = {
         "joint": joint,
@@ -101,6 +110,71 @@ def test_gradients_that_a_program_computes_itself(name: str) -> None:
     module = tintype.export(Inside(), (torch.randn(sizes),)).module()
     for layout, value in _layouts(*sizes).items():
         torch.testing.assert_close(module(value), Inside()(value), msg=layout)
+
+
+TRANSFORMED = {
+    "grad": lambda f, x: torch.func.grad(lambda x: f(x).sin().sum())(x),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x.cos(),))[1],
+    "vmap": lambda f, x: torch.vmap(f)(torch.stack([x, x + 1])),
+    "vmap of grad": lambda f, x: torch.vmap(torch.func.grad(lambda x: f(x).sin().sum()))(torch.stack([x, x * 2])),
+}
+TAKEN_APART = {
+    **{name: model for name, model in MODELS.items() if name not in ("distances", "an embedding")},  # without rules
+    "a reshape": (_Of(lambda x: x.reshape(-1).cumsum(0)), (3, 4)),
+    "pooling": (_Of(lambda x: functional.max_pool2d(x, 2)), (2, 4, 4, 6)),
+    "a norm of images": (_Of(functional.instance_norm), (2, 4, 3, 5)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::tintype.errors.TrainingModeWarning", "ignore:There is a performance drop")
+@pytest.mark.parametrize("name", TAKEN_APART)
+@pytest.mark.parametrize("transform", TRANSFORMED)
+def test_functions_that_torch_transforms(transform: str, name: str) -> None:
+    model, sizes = TAKEN_APART[name]
+    if transform == "jvp" and name == "attention":
+        return  # which has no derivative forwards
+
+    def transformed(x: torch.Tensor) -> torch.Tensor:
+        return TRANSFORMED[transform](model, x)
+
+    torch.manual_seed(0)
+    for example in (torch.randn(sizes), torch.randn(*sizes[:-2], sizes[-1], sizes[-2]).mT):
+        if _result(transformed, example) is None:
+            continue
+        program = tintype.export(transformed, (example,))
+        programs = {
+            "itself": program,
+            "decomposed": program.run_decompositions(),
+            "training": tintype.export_for_training(transformed, (example,)),
+            "captured again": tintype.export(program.module(), (example,)),
+        }
+        for layout, value in _layouts(*sizes).items():
+            expected = _result(transformed, value)
+            for kind, each in programs.items():
+                if expected is not None:
+                    torch.testing.assert_close(each.module()(value), expected, msg=f"{kind}, {layout}")
+
+
+def _result(function: Any, x: torch.Tensor) -> Any:
+    """None where eager mode does not take this layout: some of torch's rules want views, or know one format."""
+    try:
+        return function(x)
+    except RuntimeError as error:
+        assert "view size is not compatible" in str(error) or "is_contiguous inside of vmap" in str(error)
+        assert not x.is_contiguous()
+        return None
+
+
+@pytest.mark.parametrize("transform", [name for name in TRANSFORMED if "vmap" not in name])
+def test_transforms_of_what_looks_at_memory_are_right_or_refused(transform: str) -> None:
+    def transformed(x: torch.Tensor) -> torch.Tensor:
+        return TRANSFORMED[transform](lambda x: x.as_strided((2,), (1,)).square(), x)
+
+    x = torch.randn(3, 4)
+    module = tintype.export(transformed, (x,)).module()
+    torch.testing.assert_close(module(x), transformed(x))
+    with pytest.raises(tintype.InputMismatchError, match="strides"):
+        module(torch.randn(4, 3).t())
 
 
 def test_a_program_decomposed_twice_takes_other_layouts() -> None:

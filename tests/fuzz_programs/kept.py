@@ -463,6 +463,15 @@ KEPT = [
          "x0.relu_()\nv0 = torch.constant_pad_nd(x0, (1, 0), 2)\nv0.view(-1)[1:].sub_(1)\nv0"),
     Kept("rows that get another geometry after a map", static(), (x("x0", "4", "3"),),
          "v0 = torch.nn.functional.celu(x0)\nv1 = tintype.map(lambda a0: a0.clone(), v0)\nv0.t_()\nv1"),
+    # gradients in other layouts, and what torch's transforms take apart
+    Kept("a determinant", static(), (x("x0", "3", "3"),), "torch.linalg.det(x0)"),
+    Kept("the slope of a determinant", static(), (x("x0", "3", "3"),),
+         "torch.func.jvp(torch.linalg.det, (x0,), (x0.cos(),))[1]"),
+    Kept("attention of rows", static(), (x("x0", "2", "3", "4"),),
+         "torch.vmap(lambda a0: torch.nn.functional.scaled_dot_product_attention(a0[None], a0[None], a0[None]))(x0)"),
+    Kept("a product with a logarithm of nothing", dim(m=5), (x("x0", "m"),),
+         "v0 = torch.xlogy(x0.abs(), torch.zeros(1))\n"
+         "(v0.clamp(-5, 5), torch.special.xlog1py(x0.abs(), -1.0).clamp(-5, 5))"),
     # sizes that data decide
     Kept("a buffer takes what data select of fewer elements", static(), (x("x0", "1"),),
          "self.b0.copy_(x0[x0 > -9])\nself.b0 * 2", 'self.register_buffer("b0", torch.ones(3))'),

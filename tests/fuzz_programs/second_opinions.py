@@ -37,6 +37,8 @@ _LARGEST = re.compile(r"(nan_to_num\(([^()]*))\)")
 
 # conversions from and to less than single precision, which single precision is not: copies
 _CONVERSION = re.compile(r"\.to\(torch\.(?:float16|bfloat16|float64)\)|\.(?:half|bfloat16|double)\(\)")
+# those to the dtype of another value, which may be one of them
+_LIKE_ANOTHER = re.compile(r"\.(?:type_as|to)\((?:self\.)?[a-z]\d+(?:\.dtype)?\)")
 
 
 def in_double_precision(program: Program, copies: bool = False) -> Program:
@@ -45,7 +47,10 @@ def in_double_precision(program: Program, copies: bool = False) -> Program:
         dataclasses.replace(item, dtype=_WIDE.get(item.dtype, item.dtype)) if isinstance(item, Input) else item
         for item in program.inputs
     )
-    text = _CONVERSION.sub(".to(torch.float64, copy=True)", program.source()) if copies else program.source()
+    text = program.source()
+    if copies:
+        text = _CONVERSION.sub(".to(torch.float64, copy=True)", text)
+        text = _LIKE_ANOTHER.sub(lambda found: f"{found[0]}.clone()", text)
     text = _NARROW_TEXT.sub(lambda found: f"torch.{_WIDE[found[1]]}" if found[1] else ".double()", text)
     text = _LARGEST.sub(lambda found: f"{found[1]}{', ' if found[2] else ''}posinf=3.4e38, neginf=-3.4e38)", text)
     return dataclasses.replace(program, inputs=inputs, text=text)

@@ -49,6 +49,9 @@ def check(function: Callable[..., Any], *inputs: Any, example: tuple[Any, ...] |
         lambda x: torch.div(x, -0.7, rounding_mode="trunc"),
         lambda x: x % -0.7,
         lambda x: torch.fmod(x, 0.7),
+        lambda x: torch.xlogy(x[:, None], x),
+        lambda x: torch.special.xlog1py(x[:, None], x),
+        lambda x: (torch.xlogy(0, x), torch.xlogy(x, 0), torch.xlogy(2.5, x), torch.special.xlog1py(x, 3)),
     ],
 )
 def test_nan_and_infinite_numbers(function: Callable[..., Any]) -> None:

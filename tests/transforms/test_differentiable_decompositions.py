@@ -28,6 +28,13 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], list[Any]]] = {
     "mish": (F.mish, POINTS),
     "sinc": (torch.sinc, POINTS),
     "xlogy": (lambda x: torch.xlogy(x, torch.tensor([[0.0], [0.5], [-1.0], [2.0]])), [0.0, 1.0]),
+    "xlogy where nothing comes back": (lambda x: torch.xlogy(x, torch.zeros(3)).sigmoid(), [0.0, 1.0, 2.0]),
+    "xlog1py where nothing comes back": (
+        lambda x: torch.special.xlog1py(x, -torch.ones(3)).clamp(-5, 5), [0.0, 1.0, 2.0]
+    ),
+    "xlogy of the argument": (lambda x: torch.xlogy(torch.tensor([[0.0], [1.0]]), x), [0.0, 1.0]),
+    "xlogy by a number": (lambda x: torch.xlogy(x, 2.0), [0.0, 1.0]),
+    "xlogy by nothing": (lambda x: torch.xlogy(x, 0.0).sigmoid(), [0.0, 1.0]),
     "xlogy of a number": (lambda x: torch.xlogy(2.0, x), [0.5, 1.0]),
     "xlog1py": (lambda x: torch.special.xlog1py(x, torch.tensor([[-1.0], [-0.5], [-2.0], [2.0]])), [0.0, 1.0]),
     "xlog1py of a number": (lambda x: torch.special.xlog1py(x, 2.0), [0.0, 1.0]),

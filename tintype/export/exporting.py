@@ -57,6 +57,7 @@ from tintype.trace.wrapped_parts import given_parts, refuse_other_parts
 from tintype.transforms import rewrites as _rewrites  # noqa: F401
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.functionalize import functionalize
+from tintype.transforms.joint_layouts import settle_transformed
 from tintype.transforms.loop_copies import refuse_hidden_writes
 from tintype.transforms.regions import wrap_regions
 from tintype.tree.subclasses import with_parts, with_tensors
@@ -299,6 +300,7 @@ def _settle(captured: CapturedGraph, stage: Stage, tidy: Callable[[Graph], None]
     """Let a recorded graph be one of its stage. Before promises are checked: what functionalization decides about
     sizes is part of what the program needs."""
     functional = stage is Stage.FUNCTIONAL
+    settle_transformed(captured.graph)
     if settle_conversions(captured.conversions, _given_memory(captured), functional=functional):
         captured.output_specs = _renamed_outputs(captured)
     if functional:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
+import torch
+
 from tintype.ir.regions import Region
 from tintype.ir.sources import Source
 from tintype.symbolic.location import is_internal
@@ -124,6 +126,10 @@ class Origin:
                 yield from reversed(call.steps)
         yield from reversed(self.steps)
 
+    def is_of_a_transform(self) -> bool:
+        """Whether this happened inside of a function that torch transforms: ``vmap``, ``grad``, ``jvp``."""
+        return any(type(step) is tuple and step[0].co_filename.startswith(_TRANSFORMS) for step in self.stack())
+
     def user_line(self) -> tuple[str, int, str] | None:
         """File, line and function of the innermost frame that is neither torch's nor tintype's."""
         if self.text is not None:
@@ -140,6 +146,7 @@ class Origin:
 
 _WRITTEN_STEP = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 _TINTYPE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TRANSFORMS = os.path.join(os.path.dirname(torch.__file__), "_functorch") + os.sep
 _INTERNAL_FUNCTIONS = frozenset({"_call_impl", "_wrapped_call_impl", "call_wrapped", "__torch_dispatch__"})
 
 

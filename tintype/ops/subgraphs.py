@@ -37,6 +37,7 @@ from tintype.trace.inner import InnerRecorder, refuse_escaped_tensors
 from tintype.trace.plan import OPERATOR_OF
 from tintype.trace.recorder import Recorder, active_recorder
 from tintype.transforms.assertions import AssertionWriter
+from tintype.transforms.joint_layouts import settle_transformed
 from tintype.transforms.regions import dissolve_regions_inside
 
 aten = torch.ops.aten
@@ -171,6 +172,7 @@ class Body:
         graph = self.inner.graph
         graph.output(tuple(self.inner.result_node(leaf) for leaf in self.leaves)).meta = NodeMeta()
         settle_conversions(self.inner.conversions)
+        settle_transformed(graph)
         if not self.inner.outermost.below_autograd:  # whose gradients are recorded, from this graph too
             dissolve_regions_inside(graph, self.inner.context)
         eliminate_dead_code(graph)

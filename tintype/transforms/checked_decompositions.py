@@ -23,7 +23,8 @@ aten = torch.ops.aten
 
 Table = Mapping[Any, Callable[..., Any]]
 
-# Only data tell whether eager mode would raise; or gradients through the decomposition are others.
+# Only data tell whether eager mode would raise; or gradients through the decomposition are others: that of ``xlogy``
+# is 0 where nothing comes back, whatever the logarithm.
 _WHOLE = frozenset(
     {
         aten.bernoulli.default,
@@ -36,6 +37,7 @@ _WHOLE = frozenset(
         aten.max_unpool3d.default,
         aten.special_entr.default,
         aten.special_log_ndtr.default,
+        *(getattr(packet, name) for packet in (aten.xlogy, aten.special_xlog1py) for name in packet.overloads()),
     }
 )
 

@@ -18,7 +18,7 @@ from tintype.ir.graph import output_node
 from tintype.ir.operator_facts import RESHAPES, VIEWS_OR_COPIES
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import product
-from tintype.transforms.layouts import NEED_CONTIGUOUS, is_copy
+from tintype.transforms.layouts import is_copy, is_for_kernel
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
@@ -67,9 +67,7 @@ def told_apart(graph: Graph) -> set[Node]:
         chains.append(chain)
         roots[chain[-1]] = roots.get(chain[-1], 0) + 1
     for_kernels = {
-        node
-        for node in graph.find_nodes(op="call_function", target=aten.contiguous.default)
-        if any(user.target in NEED_CONTIGUOUS for user in node.users)
+        node for node in graph.find_nodes(op="call_function", target=aten.contiguous.default) if is_for_kernel(node)
     }
     seen_around = {
         base

@@ -78,21 +78,6 @@ def _sinc(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(is_zero, 1, torch.sin(angle) / torch.where(is_zero, 1, angle))
 
 
-def _times_log(logarithm: Callable[[torch.Tensor], torch.Tensor], lowest: float) -> Callable[..., torch.Tensor]:
-    """``x * log(y)``; 0 for an ``x`` of 0 also where the logarithm is infinite or there is none."""
-
-    @_elementwise("factor", "argument", floating=True)
-    def product(factor: Any, argument: Any) -> torch.Tensor:
-        if not isinstance(factor, torch.Tensor):
-            factor = torch.scalar_tensor(factor, dtype=argument.dtype, device=argument.device)
-        if not isinstance(argument, torch.Tensor):
-            argument = torch.scalar_tensor(argument, dtype=factor.dtype, device=factor.device)
-        is_nothing = (factor == 0) & ((argument <= lowest) | (argument == math.inf))
-        return factor * logarithm(torch.where(is_nothing, lowest + 1, argument))
-
-    return product
-
-
 # --- statistics ------------------------------------------------------------------------------------------------
 
 
@@ -224,15 +209,6 @@ DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.mish.default: _mish,
     aten._safe_softmax.default: _safe_softmax,
     aten.sinc.default: _sinc,
-    **dict.fromkeys((aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other), _times_log(torch.log, 0)),
-    **dict.fromkeys(
-        (
-            aten.special_xlog1py.default,
-            aten.special_xlog1py.self_scalar,
-            aten.special_xlog1py.other_scalar,
-        ),
-        _times_log(torch.log1p, -1),
-    ),
     aten.std.correction: _std,
     aten.std_mean.correction: _std_mean,
     aten.renorm.default: _renorm,

@@ -7,6 +7,7 @@ were contiguous, which composite operators and autograd's formulas see to, are g
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,10 +16,18 @@ from torch.fx import Graph, Node
 from tintype.errors import MutationError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
+from tintype.ir.graph import meta_of
 from tintype.trace.views_or_copies import ViewOrCopy
 from tintype.transforms.doubts import Doubt, doubt_between, may_share, write_doubts
 from tintype.transforms.emit import Emitter
-from tintype.transforms.layouts import NEED_CONTIGUOUS, KernelLayouts, Layouts
+from tintype.transforms.layouts import (
+    FACTORIZED_AS_THEY_LIE,
+    NEED_CONTIGUOUS,
+    KernelLayouts,
+    Layouts,
+    as_reshape,
+    may_need_copy,
+)
 from tintype.transforms.memory import storages_of, written_storages
 
 aten = torch.ops.aten
@@ -76,36 +85,81 @@ def _stands_for_itself(call: ViewOrCopy) -> bool:
 
 def settle_layouts(graph: Graph) -> None:
     """Let a functional joint graph be right, or refuse, in every layout of its inputs."""
-    _give_contiguous_arguments(graph)
-    _assert_what_gradients_rest_on(graph)
+    _give_contiguous_arguments(_calls_of(graph, NEED_CONTIGUOUS))
+    _let_matrices_lie_as_in_the_example(_calls_of(graph, FACTORIZED_AS_THEY_LIE))
+    looked_at = _calls_of(graph, (aten.as_strided.default,))
+    _assert_what_gradients_rest_on([node for node in looked_at if node.meta["val"].requires_grad])
 
 
-def _assert_what_gradients_rest_on(graph: Graph) -> None:
+def settle_transformed(graph: Graph) -> None:
+    """The same for what was recorded inside of functions that torch transforms (``vmap``, ``grad``, ``jvp``).
+
+    torch takes composite operators apart there, and computes gradients, before the recorder sees anything. Of a
+    ``view`` there is no telling who called it."""
+    concerned = (*NEED_CONTIGUOUS, *FACTORIZED_AS_THEY_LIE, aten.as_strided.default, aten.view.default)
+    nodes = [node for node in _calls_of(graph, concerned) if _is_of_a_transform(node)]
+    if not nodes:
+        return
+    layouts = Layouts()
+    for node in nodes:
+        if node.target is aten.view.default and may_need_copy(node, layouts):
+            node.target = aten.reshape.default
+            node.meta = as_reshape(meta_of(node))
+    _give_contiguous_arguments([node for node in nodes if node.target in NEED_CONTIGUOUS])
+    _let_matrices_lie_as_in_the_example([node for node in nodes if node.target in FACTORIZED_AS_THEY_LIE])
+    _assert_what_gradients_rest_on([node for node in nodes if node.target is aten.as_strided.default])
+
+
+def _calls_of(graph: Graph, targets: Iterable[Any]) -> list[Node]:
+    return [node for target in targets for node in graph.find_nodes(op="call_function", target=target, sort=False)]
+
+
+def _is_of_a_transform(node: Node) -> bool:
+    origin = meta_of(node).origin
+    return origin is not None and origin.is_of_a_transform()
+
+
+def _assert_what_gradients_rest_on(nodes: list[Node]) -> None:
     """Assert layouts where gradients flow through ``as_strided``: they go to the elements that lie in the memory that
     it looks at, which autograd's formula works out from the strides of the example."""
     layouts = Layouts()
-    for node in graph.find_nodes(op="call_function", target=aten.as_strided.default):
-        base, value = node.args[0], node.meta["val"]
-        if value.requires_grad:
-            doubt = Doubt(node, layouts.sources(base), [], "gradients go to the elements that lie there")
-            raise_all(write_doubts(graph, [doubt], value.context.environment))
+    for node in nodes:
+        base: Any = node.args[0]
+        doubt = Doubt(node, layouts.sources(base), [], "gradients go to the elements that lie there")
+        raise_all(write_doubts(node.graph, [doubt], node.meta["val"].context.environment))
 
 
-def _give_contiguous_arguments(graph: Graph) -> None:
+def _give_contiguous_arguments(nodes: list[Node]) -> None:
     """Let kernels that need contiguous arguments have them."""
     known = KernelLayouts(Layouts())
-    for target in NEED_CONTIGUOUS:
-        for node in graph.find_nodes(op="call_function", target=target):
-            nodes = [argument if _is_tensor(argument) else None for argument in node.args]
-            for position in known.uncertain(target, nodes):
-                _make_contiguous(graph, node, position)
+    for node in nodes:
+        arguments = [argument if _is_tensor(argument) else None for argument in node.args]
+        for position in known.uncertain(node.target, arguments):
+            _make_contiguous(node, position)
 
 
-def _make_contiguous(graph: Graph, node: Node, position: int) -> None:
+def _make_contiguous(node: Node, position: int) -> None:
     argument: Any = node.args[position]
-    emit = Emitter(graph, argument.meta["val"].context)
+    emit = Emitter(node.graph, argument.meta["val"].context)
     emit.at = node
     node.update_arg(position, emit.call(aten.contiguous.default, argument))
+
+
+def _let_matrices_lie_as_in_the_example(nodes: list[Node]) -> None:
+    """Let factorizations whose factors gradients are computed from be of the matrices that they are of there."""
+    layouts = Layouts()
+    for node in nodes:
+        matrix: Any = node.args[0]
+        info = matrix.meta["val"].info
+        if info.dtype.is_complex or layouts.is_certain(matrix):
+            continue
+        if info.is_contiguous():
+            _make_contiguous(node, 0)
+            continue
+        emit = Emitter(node.graph, matrix.meta["val"].context)
+        emit.at = node
+        rows_last = emit.call(aten.contiguous.default, emit.call(aten.transpose.int, matrix, -2, -1))
+        node.update_arg(0, emit.call(aten.transpose.int, rows_last, -2, -1))
 
 
 def _is_tensor(argument: Any) -> bool:

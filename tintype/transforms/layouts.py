@@ -85,6 +85,10 @@ NEED_CONTIGUOUS.update(
     )
 )  # fmt: skip
 
+# Determinants are computed from a factorization of the transposed matrix where that saves a copy, so where the matrix
+# is contiguous. Autograd's formulas take the factors for what they are in the example.
+FACTORIZED_AS_THEY_LIE = frozenset(_overloads("_linalg_det", "_linalg_slogdet"))
+
 _ONE_LAYOUT = frozenset({torch.contiguous_format, torch.channels_last, torch.channels_last_3d})
 
 
@@ -177,6 +181,20 @@ class KernelLayouts:
         ]
         # its gradient must lie as the image does
         return (0, 1) if found and target is aten.native_group_norm_backward.default else found
+
+
+def is_for_kernel(node: Node) -> bool:
+    """Whether a node lays a tensor out for a kernel, or for formulas that go with one."""
+
+    def is_factorized(user: Node) -> bool:
+        return user.target in FACTORIZED_AS_THEY_LIE
+
+    return any(
+        user.target in NEED_CONTIGUOUS
+        or is_factorized(user)
+        or (user.target in (aten.transpose.int, aten.permute.default) and any(map(is_factorized, user.users)))
+        for user in node.users
+    )
 
 
 def _deciding(node: Node) -> list[Node]:

@@ -126,6 +126,24 @@ def entr(op: Builder, tensor: Any) -> Any:
     return op.Where(op.IsNaN(tensor), tensor, value)
 
 
+@lowering(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+def xlogy(op: Builder, factor: Any, argument: Any) -> Any:
+    dtype = getattr(factor, "dtype", None) or argument.dtype  # one of them may be a number
+    factor, argument = (
+        op.constant(each, dtype) if type(each) in (int, float) else each for each in (factor, argument)
+    )
+    value = op.Mul(factor, op.Log(argument))
+    is_nothing = op.And(op.Equal(factor, _number(op, 0.0, factor)), op.Not(op.IsNaN(argument)))
+    return op.Where(is_nothing, _number(op, 0.0, value), value)
+
+
+@lowering(aten.special_xlog1py.default, aten.special_xlog1py.self_scalar, aten.special_xlog1py.other_scalar)
+def xlog1py(op: Builder, factor: Any, argument: Any) -> Any:
+    if type(argument) in (int, float):
+        return xlogy(op, factor, argument + 1.0)
+    return xlogy(op, factor, op.Add(argument, _number(op, 1.0, argument)))
+
+
 @lowering(aten.special_spherical_bessel_j0.default)
 def spherical_bessel_j0(op: Builder, tensor: Any) -> Any:
     is_zero = op.Equal(tensor, _number(op, 0.0, tensor))
