@@ -311,6 +311,9 @@ class Accesses(Looking):
         methods = frame.machine.setitem if value is not NULL else frame.machine.delitem
         if methods[type(owner)]:
             return  # what it writes is noted
+        if value is NULL and isinstance(owner, dict) and key not in owner:
+            self.on_read_item(frame, owner, key, NULL)
+            return
         if not isinstance(owner, CONTAINERS):
             capture.give_up(f"an item of a {type(owner).__name__} is written")
             return

@@ -159,14 +159,25 @@ class Capture(Reads):
         if not inline or (source.root.kind == "value" and id(tensor) not in self.unsettled):
             # what was done already has rested on the answer, and goes on to do so
             if given is None and read in SIZES and self._vary(tensor, source):
-                return self._sizes(read, arguments, tensor, source)
-        answer = given[0] if given else function(*args, **kwargs)
+                found = self._sizes(read, arguments, tensor, source)
+                if found is not NotImplemented:
+                    return found
+        try:
+            answer = given[0] if given else function(*args, **kwargs)
+        except Exception:
+            self._note_refused(tensor)
+            raise
         made = source.root.kind == "value" and id(tensor) not in self.unsettled
         if self.whole_graphs and made and self.follows and not (self.has_writes and read[1:] in known.HISTORY):
             self.guard("assumed", source, (read, arguments, answer, len(self.calls)))
         elif not self.whole_graphs or inline or self._is_untold(read.lstrip("."), source):  # else it is checked
             self.guard("answer", source, (read, arguments, answer), inline)
         return answer
+
+    def _note_refused(self, tensor: torch.Tensor) -> None:
+        """A question about a tensor raises an exception, as for all of so many dimensions and such a layout."""
+        self._metadata("dim", torch.Tensor.dim, (tensor,), {})
+        self._metadata(".layout", vars(torch._C.TensorBase)["layout"].__get__, (tensor,), {})
 
     def _vary(self, tensor: torch.Tensor, source: Source) -> bool:
         """Whether some sizes of a tensor may."""
@@ -180,12 +191,15 @@ class Capture(Reads):
         return read in known.NOT_DESCRIBED or (source.path in self.of_free_sizes and read in known.BY_SIZES)
 
     def _sizes(self, read: str, arguments: tuple[Any, ...], tensor: torch.Tensor, source: Source) -> Any:
-        """Sizes of a tensor, of which some vary."""
+        """Sizes of a tensor, of which some vary; NotImplemented: it has no such size."""
         place = Source("attribute", "shape", source)
         given = self.given_shapes.get(place.path) if len(self.calls) < len(self.given) else None
         shape = without_modes(getattr, (tensor, "shape"), {}) if given is None else given
         made = source.root.kind == "value"
         self.guard("length", place, len(shape))
+        asked = 0 if read == "__len__" else arguments[0] if arguments else -1
+        if (arguments or read == "__len__") and not -len(shape) <= asked < len(shape):
+            return NotImplemented
         sizes = []
         for dim, size in enumerate(shape):
             item = Source("item", dim, place)
@@ -429,6 +443,14 @@ class Capture(Reads):
             self.give_up(f"{error} is stored")
             return
         self.segments[-1].body.append(Effect(kind, place, named, made, deletes))
+        frame = None if self.machine is None else self.machine.frame
+        self.last_write = None if frame is None else (frame, frame.pc)
+
+    def nothing_is_written(self) -> None:
+        """The write that was noted last has raised an exception, as it will in every run with these guards."""
+        if self.reason is None:
+            self.segments[-1].body.pop()
+            self.last_write = None
 
     def is_set_in_context(self, variable: Any) -> bool:
         """Whether the program has set a context variable, and not set it back."""
@@ -488,6 +510,7 @@ class Capture(Reads):
             held.clear()
         for table in (self.sources, self.values, self.originals, self.shadows, self.known_reads):
             table.clear()
+        self.last_write = None
 
     def items(self) -> list[Any]:
         return flattened(self.segments)

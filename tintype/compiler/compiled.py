@@ -28,6 +28,7 @@ from tintype.compiler.making import NotMadeError
 from tintype.compiler.operators import prepare
 from tintype.compiler.policy import CapturePolicy, Hearing
 from tintype.compiler.program import GONE, Program
+from tintype.compiler.raising import CapturingMachine
 from tintype.compiler.sources import Guard, Source, said
 from tintype.compiler.stances import Stance, current_stance, follow
 from tintype.compiler.trace import QUIET_STEPS, Call, Eagerly, Item, Return
@@ -36,7 +37,6 @@ from tintype.compiler.undoing import take_back
 from tintype.compiler.varying import Varying
 from tintype.compiler.writing import sizes_asked
 from tintype.errors import CaptureError, InvalidRequestError, Location, RecompileError, RecompileWarning
-from tintype.interpret import Machine
 from tintype.ir.call_description import modes
 from tintype.ir.process_switches import collector_paused
 from tintype.symbolic.location import levels_to_the_user
@@ -275,7 +275,7 @@ class Engine:
         for listener in self.options.listeners if failed else ():
             listener([item.guard for item in failed])
         policy = WatchingPolicy(capture)
-        machine = capture.machine = Machine(policy)
+        machine = capture.machine = CapturingMachine(policy)
         prepare(machine)
         args, kwargs = self._read_arguments(capture)
         self.history.attempts += is_kept

@@ -202,7 +202,12 @@ class NativeCalls(Accesses):
             if capture.is_set_in_context(variable):
                 return callable(*arguments)
             place = Source("attribute", "get", Source("constant", variable))
-            return capture.read(Source("called", tuple(arguments), place), callable(*arguments))
+            try:
+                value = callable(*arguments)
+            except LookupError:
+                capture.give_up("a context variable has no value")
+                raise
+            return capture.read(Source("called", tuple(arguments), place), value)
         if name == "set":
             return capture.set_in_context(variable, *arguments)
         if name == "reset":
@@ -222,7 +227,11 @@ class NativeCalls(Accesses):
             capture.guard("is", source, value)
         if not all(type(value) in PLAIN for value in keywords.values()):
             return self._call_unknown(callable, None, arguments, keywords)
-        result = without_modes(callable, arguments, keywords)
+        try:
+            result = without_modes(callable, arguments, keywords)
+        except Exception as error:  # which is not remembered
+            capture.give_up(f"{callable.__qualname__}, which remembers its results, raises {type(error).__name__}")
+            raise
         function = Source("constant", functools.partial(callable, *arguments, **keywords) if keywords else callable)
         return capture.read(Source("called", tuple(arguments) if not keywords else (), function), result)
 
@@ -363,7 +372,12 @@ class NativeCalls(Accesses):
         capture.keep_original(owner)
         kind = "method" if base_method(type(owner), name) is None else "base_method"
         capture.effect(kind, owner, name, tuple(arguments))
-        return callable(*arguments, **keywords)
+        try:
+            return callable(*arguments, **keywords)
+        except (LookupError, ValueError):
+            if name in _WHOLE_OR_NOT_AT_ALL:
+                capture.nothing_is_written()
+            raise
 
     def _call_that_changes(self, callable: Any, arguments: list[Any]) -> Any:
         """A function that changes the first of its arguments, which was there before; NotImplemented: it doesn't."""
@@ -512,6 +526,8 @@ _TAKING_MANY = frozenset(
         *("difference_update", "intersection_update", "symmetric_difference_update"),
     ]
 )
+# methods that look for what they take, and change nothing where they raise an exception
+_WHOLE_OR_NOT_AT_ALL = frozenset(["pop", "popitem", "popleft", "remove", "move_to_end", "__delitem__", "__setitem__"])
 _CHANGED_INPLACE = (list, dict, set, collections.deque)
 _CACHED = (type(functools.lru_cache(len)),)
 _MAKERS = (object, list, dict, tuple, set, str, int, float, BaseException, Exception)

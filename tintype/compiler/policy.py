@@ -11,7 +11,6 @@ from torch.nn.modules import module as module_calls
 from torch.overrides import TorchFunctionMode
 
 from tintype.compiler import known
-from tintype.compiler.calls import without_modes
 from tintype.compiler.capture import Capture
 from tintype.compiler.markers import is_allowed, is_disabled
 from tintype.compiler.native_calls import NativeCalls
@@ -133,7 +132,7 @@ class CapturePolicy(NativeCalls):
 
     def call_len(self, frame: Frame, called: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
         tensor: Any = arguments[0] if len(arguments) == 1 else None
-        if self.capture.is_noting and type(tensor) in TENSORS and without_modes(torch.Tensor.dim, (tensor,), {}):
+        if self.capture.is_noting and type(tensor) in TENSORS:
             frame.stack.append(self.capture.length_of(tensor))
             return None
         return self._call_special(frame, called, "__len__", arguments, keywords)

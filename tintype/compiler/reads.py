@@ -93,6 +93,7 @@ class Reads:
         self._seen, self._classes = set[Any](), set[type]()
         self._looked_into, self._making, self._gone = set[int](), set[int](), list[int]()
         self._shares, self._tokens = False, dict[int, int]()
+        self.last_write: tuple[Frame, int] | None = None  # the operation that was told of a write last
         self._begin_handing_on()
 
     def _begin_handing_on(self) -> None:
