@@ -128,7 +128,8 @@ class Origin:
 
     def is_of_a_transform(self) -> bool:
         """Whether this happened inside of a function that torch transforms: ``vmap``, ``grad``, ``jvp``."""
-        return any(type(step) is tuple and step[0].co_filename.startswith(_TRANSFORMS) for step in self.stack())
+        files = (step.filename if isinstance(step, Frame) else step[0].co_filename for step in self.stack())
+        return any(file.startswith(_TRANSFORMS) for file in files)
 
     def user_line(self) -> tuple[str, int, str] | None:
         """File, line and function of the innermost frame that is neither torch's nor tintype's."""

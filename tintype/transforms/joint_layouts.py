@@ -133,7 +133,7 @@ def _give_contiguous_arguments(nodes: list[Node]) -> None:
     """Let kernels that need contiguous arguments have them."""
     known = KernelLayouts(Layouts())
     for node in nodes:
-        arguments = [argument if _is_tensor(argument) else None for argument in node.args]
+        arguments: list[Any] = [argument if _is_tensor(argument) else None for argument in node.args]
         for position in known.uncertain(node.target, arguments):
             _make_contiguous(node, position)
 
