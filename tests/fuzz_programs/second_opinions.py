@@ -93,6 +93,8 @@ def _with_tensors(outcome: Outcome, change: Callable[[torch.Tensor], torch.Tenso
 def _run_variant(runnable: Runnable, variant: str, case: Case) -> Outcome | None:
     """A variant of a program, exported and called anew; None if it is refused."""
     example_case = Case(runnable.program.sizes.example, gradients="leaf" if runnable.program.requires_grad else "")
+    if run(runnable.model(), runnable, example_case).error:
+        return None  # bits of wider numbers are viewed in other sizes
     try:
         if variant == JOINT:
             example, _ = runnable.arguments(Case(runnable.program.sizes.example, gradients="leaf"))
