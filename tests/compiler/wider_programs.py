@@ -25,7 +25,7 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -337,15 +337,21 @@ def difference(expected: Any, found: Any, place: str = "") -> Iterator[str]:
         yield f"  {place}\n    {expected}\n    {found}"
 
 
-def check(seed: int, backend: Any = "eager", count: int = CALLS) -> tuple[str | None, Any]:
+def check(seed: int, backend: Any = "eager") -> tuple[str | None, Any]:
     """None, or what differs; and the compiled function."""
     writer = Writer(seed)
-    source, changes = writer.write(), writer.between()
+    return check_source(writer.write(), writer.between(), seed, backend)
+
+
+def check_source(
+    source: str, changes: Sequence[Sequence[str]], seed: int, backend: Any = "eager"
+) -> tuple[str | None, Any]:
+    """The same of one program; the seed decides about its inputs."""
     dynamic = [None, None, None, True, False][seed % 5]
     eager, ours = module_of(source), module_of(source)
     compiled = tintype.compile(ours.program, backend=backend, dynamic=dynamic)
     try:
-        for call in range(count):
+        for call in range(CALLS):
             for change in changes[call]:
                 for module in (eager, ours):
                     with contextlib.suppress(Exception):
@@ -365,6 +371,40 @@ def check(seed: int, backend: Any = "eager", count: int = CALLS) -> tuple[str | 
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
     return None, compiled
+
+
+def shrunk(seed: int, backend: Any) -> str | None:
+    """What differs in a program, without the statements and changes that it takes no part of."""
+    writer = Writer(seed)
+    head, *lines, result = writer.write().rstrip("\n").split("\n")
+    changes = writer.between()
+
+    def problem(lines: list[str], changes: list[list[str]], result: str) -> str | None:
+        source = "\n".join([head, *lines, result]) + "\n"
+        with contextlib.suppress(SyntaxError):
+            return check_source(source, changes, seed, backend)[0]
+        return None
+
+    found, size = problem(lines, changes, result), len(lines)
+    if found is None:
+        return None
+    while size:
+        start = 0
+        while start < len(lines):
+            fewer = lines[:start] + lines[start + size :]
+            told = problem(fewer, changes, result)
+            if told is not None and "NameError" not in told and "UnboundLocalError" not in told:
+                lines, found = fewer, told
+            else:
+                start += size
+        size //= 2
+    for call, position in [(call, position) for call in range(CALLS) for position in range(2)]:
+        fewer_changes = [[*each] for each in changes]
+        del fewer_changes[call][position : position + 1]
+        told = problem(lines, fewer_changes, result)
+        if told is not None and fewer_changes != changes:
+            changes, found = fewer_changes, told
+    return found
 
 
 def calls_meanwhile(stop: threading.Event, wrong: list[str]) -> None:
@@ -407,8 +447,12 @@ def main() -> None:
     parser.add_argument("--stop", type=int, default=3)
     parser.add_argument("--beside", action="store_true")
     parser.add_argument("--only", type=int)
+    parser.add_argument("--shrink", type=int, help="the program of this seed, without what has no part in its fault")
     options = parser.parse_args()
     logging.getLogger("tintype").setLevel(logging.CRITICAL)
+    if options.shrink is not None:
+        print(shrunk(options.shrink, options.backend) or "nothing differs")
+        return
     seeds = range(options.seed, options.seed + options.count) if options.only is None else [options.only]
     wrong, tried = 0, 0
     reasons: dict[str, list[int]] = {}
