@@ -29,6 +29,7 @@ from tintype.compiler.operators import prepare
 from tintype.compiler.policy import CapturePolicy, Hearing
 from tintype.compiler.program import GONE, Program
 from tintype.compiler.raising import CapturingMachine
+from tintype.compiler.reads import TENSORS
 from tintype.compiler.sources import Guard, Source, said
 from tintype.compiler.stances import Stance, current_stance, follow
 from tintype.compiler.trace import QUIET_STEPS, Call, Eagerly, Item, Return
@@ -190,10 +191,11 @@ class Engine:
         if found.get("failed") is not None:  # a call raised what the program may catch
             given.append(found["failed"])
         gone = {position for position, value in enumerate(given) if value is GONE}
-        given = [torch.empty(0) if value is GONE else value for value in given]
         shapes = self._shapes(place.path, found)
         found.clear()
         for item in place.path:
+            if isinstance(item, Call) and item.number in gone:
+                given[item.number] = stand_in(item)
             if isinstance(item, Call) and item.same_as is not None and item.number < len(given):
                 if item.number in gone or item.same_as in gone:  # else they are what they are
                     given[item.number] = given[item.same_as]
@@ -377,6 +379,12 @@ class Engine:
             drop_unused(self.program, new)
         self.entry = self.program.compiled()
         return "kept" if capture.reason is None else f"such calls run eagerly: {capture.reason[0]}"
+
+
+def stand_in(call: Call) -> torch.Tensor:
+    """What takes the place of a result that is gone: nobody looks at its data, but code may ask for its class."""
+    made, tensor = call.function[1], torch.empty(0)
+    return made(tensor, requires_grad=False) if made in TENSORS[1:] else tensor
 
 
 class WatchingPolicy(CapturePolicy):

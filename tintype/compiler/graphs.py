@@ -23,6 +23,13 @@ from tintype.compiler.sources import Guard, Raised
 from tintype.compiler.trace import Call, Item, expressions_of
 
 
+class GraphOfCalls(GraphModule):
+    """A graph of calls. Hooks that somebody has registered for all modules do not hear it: it is none of theirs."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+
 class CallsAsGraph:
     """Calls that are one graph: what goes in, what comes out, and who runs it."""
 
@@ -206,7 +213,7 @@ def graph_of(
         keywords = {name: argument(value) for name, value in call.keywords.items()}
         nodes[("value", call.number)] = add_call(graph, call.function[1], arguments, keywords)
     graph.output(tuple(nodes[("value", number)] for number in outputs))
-    module = GraphModule(torch.nn.Module(), graph)
+    module = GraphOfCalls(torch.nn.Module(), graph)
     module.meta["unchecked_inputs"] = tuple(n for n, value in enumerate(inputs) if _is_unchecked(value, free))
     module.meta["sizes_vary"] = bool(free)
     module.meta["state_inputs"] = tuple(n for n, value in enumerate(inputs) if _is_state(value))

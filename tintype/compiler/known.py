@@ -335,6 +335,26 @@ NATIVE_OF_MODULES = frozenset(
 )
 
 
+# those that change what modules are made of, which was read before and is not put back where a run is taken over
+_REBUILDS_MODULES = frozenset(
+    [
+        *("register_buffer", "register_parameter", "register_module", "add_module", "register_forward_hook"),
+        *("register_forward_pre_hook", "register_full_backward_hook", "register_full_backward_pre_hook"),
+        *("register_backward_hook", "register_state_dict_post_hook", "register_state_dict_pre_hook"),
+        *("register_load_state_dict_post_hook", "register_load_state_dict_pre_hook"),
+    ]
+)
+_OF_HANDLES = ("RemovableHandle.remove", "RemovableHandle.__exit__")
+
+
+def rebuilds_modules(function: Any) -> bool:
+    """Whether a method of torch's changes what modules consist of: hooks, parameters, submodules."""
+    plain = getattr(function, "__func__", function)
+    if not isinstance(plain, types.FunctionType) or not plain.__code__.co_filename.startswith(_TORCH):
+        return False
+    return plain.__qualname__ in _OF_HANDLES or plain.__qualname__.removeprefix("Module.") in _REBUILDS_MODULES
+
+
 def is_native_of_modules(function: types.FunctionType) -> bool:
     """Whether it is a method of torch's modules that is called as it is. torch's own compiler replaces their
     ``__init__`` by one of its own when it is first used."""

@@ -458,7 +458,7 @@ class NativeCalls(Accesses):
             return self.step(callable, arguments, keywords, WARNS)
         if is_of_logging(callable):
             return self._log(callable, owner, arguments, keywords)
-        if known.is_trusted(callable):
+        if known.is_trusted(callable) and not known.rebuilds_modules(callable):
             return self.step(callable, arguments, keywords, f"{name} is called for real")
         self.capture.give_up(f"{name} is not interpreted, and may change anything")
         return self.capture.perform(callable, arguments, keywords)
