@@ -154,7 +154,7 @@ def asks_a_lazy_iterator(x):
 
 WRITING = [
     writes_to_its_object, writes_to_a_slot, writes_to_its_class, writes_to_a_container_outside, writes_to_a_global,
-    sorts_by_a_function, counts_in_a_closure, reads_a_property_natively, writes_in_a_loop, asks_a_lazy_iterator,
+    counts_in_a_closure, reads_a_property_natively, writes_in_a_loop, asks_a_lazy_iterator,
 ]  # fmt: skip
 
 
@@ -163,6 +163,12 @@ def test_what_is_written_unseen_is_refused_with_the_line(function: Any) -> None:
     with pytest.raises(tintype.CaptureError) as caught:
         tintype.export(function, (torch.ones(3),))
     assert caught.value.location is not None and caught.value.location.filename == __file__
+
+
+def test_what_a_function_appends_that_native_code_calls_is_captured_with_each_arm() -> None:
+    module = tintype.export(sorts_by_a_function, (torch.ones(3),)).module()
+    for given in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(module(given), sorts_by_a_function(given))
 
 
 # a class that has something else where the names of modules are

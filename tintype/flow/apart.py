@@ -18,14 +18,17 @@ class Apart:
     def __init__(self) -> None:
         self.within: set[BranchKey] = set()  # that go on by themselves
         self.across: set[BranchKey] = set()  # that do so beyond the end of their function
+        self.objects: set[BranchKey] = set()  # that do so where containers would be merged which others have, too
         self.failed: set[tuple[BranchKey, int]] = set()  # places where values could not be merged either
 
     def first_new(self, wanted: Sequence[Wanted]) -> Wanted | None:
         """The first one that does not do so yet."""
-        return next((one for one in wanted if one.branch not in (self.across if one.crosses else self.within)), None)
+        return next((one for one in wanted if one.branch not in getattr(self, one.how)), None)
 
     def add(self, wanted: Wanted) -> None:
-        (self.across if wanted.crosses else self.within).add(wanted.branch)
+        getattr(self, wanted.how).add(wanted.branch)
+        if wanted.how == "objects":
+            self.within.add(wanted.branch)
 
 
 def places_further_on(flow: Flow, start: int) -> list[int]:

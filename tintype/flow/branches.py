@@ -292,6 +292,7 @@ class Branch:
         self._check_sharing(first, second)
 
         frame, policy, location = self.frame, self.policy, self.location  # not the branch, which holds this function
+        key = self.key
 
         def build(results: Sequence[Any]) -> End:
             for pair, merged in zip(merger.pairs, results, strict=True):
@@ -306,6 +307,7 @@ class Branch:
                 frame.result = result(results)
             for built, one, other in merger.tuples:
                 policy.identities.note(built, (one, other))
+            policy.twins.note(merger.twins(), location, key)
             if len(labels) == 1:
                 modes[next(iter(labels))].restore(location)
                 return End(labels)
@@ -320,11 +322,13 @@ class Branch:
         live = [self._live(first.end), self._live(second.end)]
         missing = dict(self.frame.missing or {})
         for slot, (one, other) in enumerate(zip(first.frame.locals, second.frame.locals, strict=True)):
+            wanted = [bits >> slot & 1 for bits in live]
             if one is other:
                 if one is not self.frame.locals[slot]:
                     found[slot] = _always(one)
+                if any(wanted):
+                    self.merger.unchanged.append(one)
                 continue
-            wanted = [bits >> slot & 1 for bits in live]
             name = self.frame.decoded.names[slot]
             found[slot] = _always(NULL)
             if not any(wanted):
@@ -358,7 +362,8 @@ class Branch:
         if len(one) != len(other) and first.end.label == second.end.label:
             raise refuse("the arms of a branch leave different stacks behind", self.location)
         # at different places, one of them inside of a loop: what only that one has is looked at there alone
-        pairs = zip_longest(one, other, fillvalue=ABSENT)
+        pairs = list(zip_longest(one, other, fillvalue=ABSENT))
+        self.merger.unchanged += [a for a, b in pairs if a is b]
         return [self._merged_on_stack(a, b, first, second) for a, b in pairs]
 
     def _merged_on_stack(self, one: Any, other: Any, first: Arm, second: Arm) -> Builder:
@@ -416,6 +421,8 @@ class Branch:
             known += (arm.frame, arm.frame.locals, arm.frame.stack, *arm.notes.after.values(), arm.notes.after)
             known.append(arm.notes.made)
         shared = self.merger.held_elsewhere(known)
+        if shared is None and self.key in self.policy.apart.objects:
+            shared = next(iter(self.merger.twins()), None)
         if shared is not None:
             raise self._unmerged(
                 CaptureError(

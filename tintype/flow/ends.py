@@ -29,10 +29,11 @@ BranchKey = tuple[CodeType, int, int]
 
 
 class Wanted(NamedTuple):
-    """A branch whose arms would have to go on by themselves; ``crosses``: beyond the end of the function, too."""
+    """A branch whose arms would have to go on by themselves: ``within`` the function, ``across`` its end, or with the
+    ``objects`` that they have."""
 
     branch: BranchKey
-    crosses: bool
+    how: str
 
 
 class Refused(Interruption):

@@ -11,13 +11,15 @@ from tintype.errors import BranchMismatchError, CaptureError, TintypeError
 from tintype.flow.arms import Choice, Leave, Start, recording
 from tintype.flow.branches import Branch, write_merged
 from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, location_of, number_of, refuse
-from tintype.flow.forms import NOTHING, Form, described, put_together, take_apart
+from tintype.flow.forms import NOTHING, Form, containers_in, described, put_together, take_apart
 from tintype.flow.frames import copied_frame, let_go
 from tintype.flow.journal import Notes
 from tintype.flow.loop_exits import LoopExits
 from tintype.flow.memory import Memory
 from tintype.flow.merging import KINDS, like
 from tintype.flow.modes import Modes, ModesAt, joined
+from tintype.flow.plain_objects import is_plain_object
+from tintype.flow.twins import shared_after, shared_before, taken_apart
 from tintype.interpret import NULL, Frame
 from tintype.interpret.flow import END, Flow, Loop, flow_of
 from tintype.ops.while_loop import while_loop
@@ -52,6 +54,16 @@ class Variables:
         self.fillings: dict[Any, Callable[[], Any]] = {}
         # positions of leaves that no step changes
         self.fixed: set[Any] = set()
+        # those whose objects are other ones after a step, and so taken apart
+        self.opened: set[Any] = set()
+        # those whose containers and objects somebody else has, too
+        self.shared: set[Any] = set()
+
+    def open(self, key: Any) -> None:
+        """Let the objects of a variable be taken apart; what they hold is no place of its own then."""
+        self.opened.add(key)
+        mine = {id(found) for found in containers_in(self.initial()[key])}
+        self.places = {name: place for name, place in self.places.items() if id(place.owner) not in mine}
 
     def keys(self) -> list[Any]:
         return [*self.slots, *self.places, "result"]
@@ -176,8 +188,12 @@ class RecordedLoop:
 
     def _open(self) -> None:
         self.leaves, self.forms, self._missing = [], {}, {}
-        for key, value in self.variables.initial().items():
-            self.forms[key] = take_apart(value, self.leaves)
+        self._values, self._entered = {}, []  # which would hold what nobody else has
+        initial = self.variables.initial()
+        self.variables.shared |= shared_before(self.policy, self.frame, initial, self.variables.opened)
+        self._note_twins(initial)
+        for key, value in initial.items():
+            self.forms[key] = take_apart(value, self.leaves, key in self.variables.opened)
         self.positions = [p for p in range(len(self.leaves)) if p not in self.variables.fixed]
         self._undecided |= {p for p in self.positions if not is_laid_out(self.leaves[p])}
 
@@ -222,6 +238,7 @@ class RecordedLoop:
         step.result = NULL
         values = self._together(carried, step)
         self._note_entered()
+        self._note_twins(values)
         if stops is None:
             stops = frozenset({self.loop.header, *self.exits} - {END})
         self.policy.steps.append((step.code, step.depth))
@@ -230,6 +247,7 @@ class RecordedLoop:
             with self.policy.journal.taking_notes(self.frame, repeats=True) as notes:
                 for key, place in self.variables.places.items():
                     self.policy.journal.write(place, MISSING if values[key] is NULL else values[key])
+                self.note_own(values)
                 begin = self.prepare(step)
                 end = self.policy.run_region(step, begin if start is None else start, stops, again=True)
         finally:
@@ -245,7 +263,22 @@ class RecordedLoop:
             value = notes.after[key]
             after[key] = NULL if value is MISSING else value
         after["result"] = step.result if end.returns else NULL
-        return end, self._following(after, self._read_after(end))
+        following = self._following(after, self._read_after(end))
+        shared = shared_after(self.frame, after, self.variables.opened) - self.variables.shared
+        if shared:
+            self.variables.shared |= shared
+            raise AgainError
+        return end, following
+
+    def note_own(self, values: dict[Any, Any]) -> None:
+        """Note the containers and objects that a step has as its own, made of what the one before it left."""
+        for slot in self.variables.slots:
+            for container in taken_apart(values[slot], slot in self.variables.opened):
+                self.policy.note_made(container)
+
+    def _note_twins(self, values: dict[Any, Any]) -> None:
+        for key in self.variables.shared:
+            self.policy.twins.note(taken_apart(values[key], key in self.variables.opened), self.location)
 
     def _note_entered(self) -> None:
         entered = [self._entered[position] for position in self.positions]
@@ -316,7 +349,7 @@ class RecordedLoop:
         position = 0
         for key, form in self.forms.items():
             count = len(following)
-            found = take_apart(after[key], following)
+            found = take_apart(after[key], following, key in self.variables.opened)
             if found is NOTHING and form is not NOTHING:
                 is_read = key in self.variables.places or (key != "result" and read >> key & 1)
                 if is_read and key not in self.variables.fillings:
@@ -330,6 +363,9 @@ class RecordedLoop:
                 self.variables.fillings[key] = _filling(after[key])
                 news = True
             elif not found.is_like(form):
+                if key not in self.variables.opened and self._has_objects(key, after[key]):
+                    self.variables.open(key)
+                    raise AgainError
                 raise self.differs(self._differs(key, form, found, following[count:]))
             position += _count(form)
         if news:
@@ -362,6 +398,7 @@ class RecordedLoop:
             if _requires_gradient(before) is not _requires_gradient(result if self.policy.carries_tensors else after):
                 note_undecided_history(result)
         values = self._together(list(results), self.frame)
+        self._note_twins(values)
         missing = {**(self.frame.missing or {}), **self._missing}
         for slot in self.variables.dead:
             self.frame.locals[slot] = NULL
@@ -405,6 +442,14 @@ class RecordedLoop:
         return Leave(frame.result) if label == END else label
 
     # --- what can't be ---------------------------------------------------------------------------------------
+
+    def _has_objects(self, key: Any, after: Any) -> bool:
+        """Whether a variable holds objects before and after a step that are nothing but their attributes."""
+        for value in (self.variables.initial()[key], after):
+            found = containers_in(value)
+            if not any(is_plain_object(one) for one in found) or len(set(map(id, found))) < len(found):
+                return False
+        return True
 
     def _differs(self, key: Any, form: Form, found: Form, leaves: Sequence[Any]) -> Refused:
         first = sum(_count(known) for known in list(self.forms.values())[: list(self.forms).index(key)])

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tintype.fake.tensor import FakeTensor
+from tintype.flow.plain_objects import attributes_of, fill_object, is_plain_object
 from tintype.flow.references import has_unknown_holder
 from tintype.interpret.frame import Mark
 from tintype.ir.printing import describe_value
@@ -19,6 +20,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.interruptions import Word
 from tintype.symbolic.location import is_internal
+from tintype.trace.reachable import namespace_of
 from tintype.trace.users_code import MISSING
 from tintype.tree.sparse import SparseParts
 from tintype.tree.subclasses import SubclassParts, as_parts, is_whole
@@ -95,12 +97,13 @@ class Merger:
         self._made: dict[tuple[int, int], list[Any]] = {}
         self.mutable: list[Any] = []  # they must belong to nobody else
         self._same: list[Any] = []  # those that both arms have
+        self.unchanged: list[Any] = []  # what variables hold, in both arms
         self.tuples: list[tuple[Any, Any, Any]] = []  # that were made, of which two
 
     def merge(self, first: Any, second: Any) -> Builder:
         """How to make the merged value; raises :class:`NotMergedError`."""
         if first is second:
-            if type(first) in (list, dict):
+            if type(first) in (list, dict) or is_plain_object(first):
                 self._same.append(first)
             return lambda results: first
         if first is ABSENT or second is ABSENT:
@@ -120,7 +123,7 @@ class Merger:
         if type(first) is slice:
             parts = [self.merge(getattr(first, n), getattr(second, n)) for n in ("start", "stop", "step")]
             return lambda results: slice(*(part(results) for part in parts))
-        if type(first) in (list, dict):
+        if type(first) in (list, dict) or (is_plain_object(first) and is_plain_object(second)):
             return self._container(first, second)
         raise NotMergedError(first, second)
 
@@ -229,8 +232,10 @@ class Merger:
         if made is None:
             made = self._made[key] = []
             self.mutable += (first, second)
-            fill = self.content(first, second)
             kind = type(first)
+            if kind not in (list, dict):
+                return self._object(first, second, made)
+            fill = self.content(first, second)
 
             def build(results: Sequence[Any]) -> Any:
                 if not made:
@@ -240,6 +245,23 @@ class Merger:
 
             return build
         return lambda results: made[0]
+
+    def _object(self, first: Any, second: Any, made: list[Any]) -> Builder:
+        """An object of its own in either arm that is nothing but its attributes."""
+        one, other = attributes_of(first), attributes_of(second)
+        if one.keys() != other.keys():
+            raise NotMergedError(first, second, "let both have the same attributes")
+        self.mutable += (held for held in (namespace_of(first), namespace_of(second)) if type(held) is dict)
+        parts = {name: self.merge(value, other[name]) for name, value in one.items()}
+        kind = type(first)
+
+        def build(results: Sequence[Any]) -> Any:
+            if not made:
+                made.append(object.__new__(kind))
+                fill_object(made[0], {name: part(results) for name, part in parts.items()})
+            return made[0]
+
+        return build
 
     def content(self, first: Any, second: Any) -> Builder:
         """What a container holds, as a new one."""
@@ -258,6 +280,14 @@ class Merger:
             raise NotMergedError(first, second, remedy)
         items = [self.merge(one, other) for one, other in zip(first, second, strict=True)]
         return lambda results: [part(results) for part in items]
+
+    def twins(self) -> list[Any]:
+        """Containers that a variable holds which both arms have, and the new ones that took their place elsewhere."""
+        if not self._made:
+            return []
+        held = {id(value): value for value in self.unchanged}
+        pairs = [(pair, made) for pair, made in self._made.items() if pair[0] in held or pair[1] in held]
+        return [value for pair, made in pairs for value in (*(held[i] for i in pair if i in held), *made)]
 
     def held_elsewhere(self, known: Sequence[Any]) -> Any:
         """A container that somebody else holds too, who would see what the program writes to it later; None if there

@@ -30,6 +30,7 @@ from tintype.flow.merging import SYMBOLIC, is_decidable
 from tintype.flow.rows_loops import RecordedFor
 from tintype.flow.sequences import SEQUENCES, VaryingIterator, elements_of, varies
 from tintype.flow.truths import TRUTHS
+from tintype.flow.twins import Twins
 from tintype.flow.unseen import Watched
 from tintype.interpret import Frame
 from tintype.interpret.decode import Bound
@@ -91,6 +92,7 @@ class FlowPolicy(TorchPolicy):
         self._branches: list[Branch] = []  # that are open, from the outermost to the innermost
         self.journal = Journal()
         self.identities = Identities()
+        self.twins = Twins()
         self.classes = UsersClasses()
         self.root: Any = None  # the model
         # ends of frames that stand at one of several places
@@ -163,9 +165,9 @@ class FlowPolicy(TorchPolicy):
     def wanted_of(self, branches: Sequence[Branch]) -> list[Wanted]:
         """What would have to go on by itself where values can't be merged, in the order in which it is tried: the
         open branches of a frame, given innermost first, then the outermost one beyond its function."""
-        wanted = [Wanted(branch.key, False) for branch in branches if not (branch.is_crossing or branch.leaves)]
+        wanted = [Wanted(branch.key, "within") for branch in branches if not (branch.is_crossing or branch.leaves)]
         if branches and self.crossings.may_cross(branches[-1].frame):
-            wanted += [Wanted(branch.key, True) for branch in reversed(branches)]
+            wanted += [Wanted(branch.key, "across") for branch in reversed(branches)]
         return wanted
 
     @contextmanager
@@ -257,6 +259,8 @@ class FlowPolicy(TorchPolicy):
             for value in values:
                 take_from(self.journal, frame, value)
         self.identities.look(frame, operation, values)
+        if self.twins and operation == "is_operator":
+            self.twins.look_at_comparison(frame, *values)
         if self.journal and self.classes.any_in(values):
             self.watch(frame, values)
         return None
@@ -271,6 +275,7 @@ class FlowPolicy(TorchPolicy):
     # --- writes ----------------------------------------------------------------------------------------------
 
     def on_write_attribute(self, frame: Frame, owner: Any, name: str, value: Any) -> None:
+        self.twins.look_at_write(frame, owner)
         if self.journal and find_setter(frame, owner, name, "__setattr__", "fset") is None:
             self.note_attribute(frame, owner, name)
 
@@ -284,9 +289,12 @@ class FlowPolicy(TorchPolicy):
         self.journal.note(AttributePlace(owner, name, location_of(frame)))
 
     def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:
+        self.twins.look_at_write(frame, owner)
         self.note_content(frame, owner)
 
     def on_update(self, frame: Frame, owner: Any) -> None:
+        if not isinstance(owner, (tuple, *SYMBOLIC, torch.Tensor)):
+            self.twins.look_at_write(frame, owner)
         self.note_content(frame, owner)
 
     def note_content(self, frame: Frame, owner: Any) -> None:
@@ -320,6 +328,8 @@ class FlowPolicy(TorchPolicy):
             refuse_throwing(self.journal, frame, getattr(callable, "__self__", None))
         for value in (getattr(callable, "__self__", None), *values) if self.journal or self.journal.taken else ():
             take_from(self.journal, frame, value)
+        if self.twins:
+            self.twins.look_at_call(frame, callable, arguments)
         if not self.journal:
             return callable(*arguments, **keywords)
         if self.classes.are_called(callable, values):

@@ -147,6 +147,9 @@ class RecordedFor(RecordedLoop):
         originals = {id(self._values[slot]): self.frame.locals[slot] for slot in self.variables.slots}
         return self.lists.without(notes, self.variables.places, originals)
 
+    def note_own(self, values: dict[Any, Any]) -> None:
+        """Lists that a step may append to are told apart from those that it writes to when it has run."""
+
     def further_results(self) -> list[Any]:
         return self.lists.appended
 
