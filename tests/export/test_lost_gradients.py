@@ -174,3 +174,34 @@ def test_a_parameter_that_the_model_freezes(strict: bool) -> None:
     assert model.linear.weight.requires_grad
     model(X)  # frozen from here on
     assert not messages(tintype.export, model, X.clone())
+
+
+class FreezesItselfForAWhile(FreezesItself):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.switch(False)
+        first = self.linear(x)
+        self.switch(True)
+        return (first + self.linear(x)).sum()
+
+    def switch(self, flag: bool) -> None:
+        if self.how == "attribute":
+            self.linear.weight.requires_grad = flag
+        elif self.how == "method":
+            self.linear.weight.requires_grad_(flag)
+        else:
+            self.linear.requires_grad_(flag)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("how", ["attribute", "method", "module"])
+def test_a_parameter_that_the_model_freezes_for_a_while(how: str, strict: bool) -> None:
+    model = FreezesItselfForAWhile(how)
+    (text,) = messages(lambda *args: tintype.export(*args, strict=strict), model, X.clone())
+    assert "sets requires_grad to" in text and "'linear.weight'" in text
+    model(X).backward()
+    joint = tintype.export_joint(model, (X.clone(),)).module()
+    torch.testing.assert_close(joint(X.clone())[1]["linear.weight"], model.linear.weight.grad)

@@ -80,7 +80,7 @@ from tintype.trace.state import ModelState, identity, named_modules
 from tintype.trace.subclasses import refuse_whole
 from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.swallowed import nothing_swallowed
-from tintype.trace.tensor_questions import QUESTIONS, asked_of_any_tensor
+from tintype.trace.tensor_questions import HEARD, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
 from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
 from tintype.trace.wrapped_changes import changes_of_parts
@@ -346,11 +346,12 @@ class Capture:
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
             may_clear = bool(named_in(self._code.functions, ("zero_grad", "grad")))
-            assigned, flagged = self.state.put_back_gradients(may_clear=may_clear)
+            lost = self.recorder.modes.lost_gradients
+            assigned, flagged = self.state.put_back_gradients(lost.switched, may_clear=may_clear)
             self.recorder.problems += self.changed.gradient_refusals(assigned)
-            self.recorder.modes.lost_gradients.add_flags(flagged)
+            lost.add_flags(flagged)
             for hook in () if self.runs_in_eager_modes_place else self.state.take_back_hooks():
-                self.recorder.modes.lost_gradients.add_hook("a hook on the gradient of a parameter or buffer", hook)
+                lost.add_hook("a hook on the gradient of a parameter or buffer", hook)
         self._note_changes(changes, output_specs)
         if self.recorder.problems or self.runs_in_eager_modes_place:
             self.recorder.problems += [error for _, error in self.kept]
@@ -376,7 +377,7 @@ class Capture:
     ) -> tuple[list[OutputSpec], tree.TreeSpec]:
         """Run the program with the recorder on, and take its outputs."""
         self.recorder.observer.compares(self._comparisons)
-        asked = named_in(self._code.functions, QUESTIONS)
+        asked = named_in(self._code.functions, HEARD)
         with (
             caches_set_aside(self._code.caches),
             truths_compared(self._code.functions),

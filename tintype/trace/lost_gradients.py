@@ -24,6 +24,8 @@ class LostGradients:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], None] = {}
         self._classes: set[type] = set()
+        # parameters and buffers whose requires_grad the program changed, also where it changed it back
+        self.switched: list[torch.Tensor] = []
 
     def add_function(self, apply: FrameType) -> None:
         """A ``torch.autograd.Function`` is being applied; given is the frame of its ``apply``."""

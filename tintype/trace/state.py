@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -140,18 +140,21 @@ class ModelState:
             self.entries.append(entry)
             self.by_id[id(tensor)] = entry
 
-    def put_back_gradients(self, *, may_clear: bool) -> tuple[list[str], list[str]]:
+    def put_back_gradients(self, switched: Sequence[torch.Tensor], *, may_clear: bool) -> tuple[list[str], list[str]]:
         """Undo what a program did with ``grad`` and ``requires_grad_()``; returns where it assigned the former and
-        where it changed the latter. ``may_clear`` says whether its code may have dropped gradients (``zero_grad()``):
-        else another thread did."""
+        where it changed the latter, be it for a while (``switched``). ``may_clear`` says whether its code may have
+        dropped gradients (``zero_grad()``): else another thread did."""
         assigned: list[str] = []
         flagged: list[str] = []
+        changed = set(map(id, switched))
         for entry in self.entries:
             # what autograd gave a history is put back by the capture that ran with autograd on
             if not entry.value.is_leaf:
                 continue
             if entry.value.requires_grad is not entry.requires_grad:
                 entry.value.requires_grad_(entry.requires_grad)
+                changed.add(id(entry.value))
+            if id(entry.value) in changed:
                 flagged.append(entry.target)
             if type(entry.value.grad) is FakeTensor:
                 entry.value.grad = entry.grad

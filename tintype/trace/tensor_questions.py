@@ -53,10 +53,33 @@ def _attribute(name: str, descriptor: Any) -> Any:
     def ask(tensor: Any) -> Any:
         return _heard(tensor, name, (), descriptor.__get__(tensor))
 
-    return property(standing_in(ask), descriptor.__set__, descriptor.__delete__)
+    write = _set_flag if name == "requires_grad" else descriptor.__set__
+    return property(standing_in(ask), write, descriptor.__delete__)
 
 
+def _set_flag(tensor: Any, value: Any) -> None:
+    """``requires_grad = value``."""
+    before = _requires_grad.__get__(tensor)
+    _requires_grad.__set__(tensor, value)
+    recorder = active_recorder()
+    if type(tensor) is not FakeTensor and recorder is not None and _requires_grad.__get__(tensor) is not before:
+        recorder.modes.lost_gradients.switched.append(tensor)
+
+
+def _switch_flag(tensor: Any, requires_grad: bool = True) -> Any:
+    """``requires_grad_()``."""
+    if type(tensor) is FakeTensor or active_recorder() is None:
+        return _requires_grad_(tensor, requires_grad)
+    _set_flag(tensor, requires_grad)
+    return tensor
+
+
+_requires_grad: Any = torch._C.TensorBase.requires_grad
+_requires_grad_: Any = torch.Tensor.requires_grad_
 _STAND_INS = {name: (_method if FACTS[name] else _attribute)(name, there) for name, there in QUESTIONS.items()}
+_STAND_INS["requires_grad_"] = standing_in(_switch_flag)
+# what a program names where tensors with data have to hear it
+HEARD = frozenset(_STAND_INS)
 
 
 @contextmanager
