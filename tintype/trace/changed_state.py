@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from tintype.errors import CaptureError, Location, StateChangedError, TintypeError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import location_of
+from tintype.trace.hidden_state import ENVIRONMENT
 from tintype.trace.snapshot import Change
 from tintype.trace.users_code import CONTAINERS, UsersCode
 
@@ -119,6 +121,8 @@ class ChangedState:
             place = f"the attribute {name!r} of the class {owner.__name__}"
         elif is_global:
             place = f"the global {name!r}"
+        elif isinstance(owner, torch.Tensor):
+            remedy = "return the tensor instead, or write it to a registered buffer"
         elif not isinstance(owner, torch.nn.Module):
             remedy = (
                 f"make the {type(owner).__name__} anew in every call of forward, or take it as an argument and "
@@ -150,9 +154,15 @@ def backward_called() -> CaptureError:
 def in_words(change: Change) -> str:
     """A change, with what was there before and afterwards."""
     owner, name = change.owner, change.name
+    if type(owner) is ENVIRONMENT:
+        before, after = change.before.state, change.after.state
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        return ", ".join(f"os.environ[{name!r}]: {before.get(name)!r} became {after.get(name)!r}" for name in names)
     what = f"a {type(owner).__name__}" if name is None else f"{name!r} of a {type(owner).__name__}"
     if isinstance(owner, CellType):
         what = "a variable of a closure"
+    elif isinstance(owner, ContextVar):
+        what = f"the context variable {owner.name!r}"
     elif isinstance(owner, (type, FunctionType, ModuleType)):
         what = f"{name!r} of {owner.__name__}"
     elif isinstance(owner, dict) and "__builtins__" in owner:

@@ -1,4 +1,5 @@
-"""State of objects that no dictionary shows: slots, generators of random numbers, buffers of text and bytes.
+"""State of objects that no dictionary shows: slots, generators of random numbers, buffers of text and bytes, context
+variables, the environment.
 
 A model may hold such objects, and draw from them or write to them while it is captured. A snapshot
 (:mod:`tintype.trace.snapshot`) treats them as it treats attributes and arrays: they are put back, and a warning says
@@ -7,10 +8,12 @@ if later calls would be other programs.
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import functools
 import io
 import mmap
+import os
 import pickle
 import random
 import sys
@@ -22,10 +25,23 @@ from tintype.symbolic.location import is_internal
 from tintype.trace.places import Place
 from tintype.trace.users_code import CONTAINERS, MISSING, contents_of, home_of
 
+ENVIRONMENT = type(os.environ)
 _NOT_THE_USERS = sys.stdlib_module_names | {"torch", "numpy", "builtins"}
 
 
 _slots: dict[type, tuple[str, ...]] = {}
+
+
+_bases: dict[type, tuple[type, ...]] = {}
+
+
+def users_bases(kind: type) -> tuple[type, ...]:
+    """The class and those that it derives from, as far as they are the user's."""
+    if kind not in _bases:
+        _bases[kind] = tuple(
+            base for base in kind.__mro__ if home_of(base).partition(".")[0] not in (*_NOT_THE_USERS, "tintype")
+        )
+    return _bases[kind]
 
 
 def _slots_of(kind: type) -> tuple[str, ...]:
@@ -122,6 +138,40 @@ class StatePlace(Place):
         access[1](self.owner, value.state)
 
 
+class ContextContent(StateContent):
+    """What a context variable is, which is the same as long as it is one object."""
+
+    def __repr__(self) -> str:
+        return repr(self.state)
+
+
+class ContextPlace(StatePlace):
+    """The value of a context variable in the context of this thread."""
+
+    def read(self) -> ContextContent:
+        value = self.owner.get(MISSING)
+        content = ContextContent(str(id(value)).encode())
+        content.state = value
+        return content
+
+    def write(self, value: Any) -> None:
+        state = value.state
+        if state is MISSING:  # nobody can take a value away but who has put it there
+            try:
+                state = contextvars.Context().run(self.owner.get)
+            except LookupError:  # it has no default either
+                return
+        if self.owner.get(MISSING) is not state:
+            self.owner.set(state)
+
+
+def place_of_state(value: Any) -> StatePlace | None:
+    """What reads and writes the state of an object that keeps it to itself; None for others."""
+    if isinstance(value, contextvars.ContextVar):
+        return ContextPlace(value, None, None)
+    return StatePlace(value, None, None) if keeps_state(value) else None
+
+
 def keeps_state(value: Any) -> bool:
     """Whether a value is an object whose state a :class:`StatePlace` reads."""
     return _access(type(value)) is not None and not (isinstance(value, memoryview) and value.readonly)
@@ -149,6 +199,8 @@ def _found_access(kind: type) -> _Access | None:
         return lambda value: value[:], lambda value, state: value.__setitem__(slice(None), state)
     if issubclass(kind, (ctypes.Array, ctypes.Structure, ctypes.Union)):
         return bytes, _write_c
+    if kind is ENVIRONMENT:
+        return dict, _write_environment
     return _access_to_numpys(kind) if home_of(kind).startswith("numpy.random") else None
 
 
@@ -160,6 +212,12 @@ def _access_to_numpys(kind: type) -> _Access | None:
     if issubclass(kind, numpy.random.RandomState):
         return lambda value: value.get_state(legacy=False), lambda value, state: value.set_state(state)
     return None
+
+
+def _write_environment(value: Any, state: dict[str, str]) -> None:
+    for name in [name for name in value if name not in state]:
+        del value[name]
+    value.update((name, text) for name, text in state.items() if value.get(name) != text)
 
 
 def _write_generator(value: Any, state: Any) -> None:

@@ -28,7 +28,8 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.expression import Expr
 from tintype.symbolic.location import is_run_by_another_thread
-from tintype.trace.hidden_state import Slots, StatePlace, keeps_state, parts_of, slots_of
+from tintype.trace.attributes_elsewhere import SavedClasses, is_plain_tensor, tables_of_tensors
+from tintype.trace.hidden_state import Slots, parts_of, place_of_state, slots_of
 from tintype.trace.iterators import Progress, is_iterator
 from tintype.trace.places import MemoryPlace, Place, is_written_memory
 from tintype.trace.users_code import CONTAINERS, MISSING, home_of
@@ -121,6 +122,7 @@ class Snapshot:
         self._memories: list[tuple[Place, Any]] = []  # arrays and the like, with their contents
         self.iterators: list[Progress] = []
         self._seen: set[int] = set()
+        self._kinds: set[type] = set()  # of what the model consists of
         self._noted: set[tuple[int, Any]] = set()  # changes outside that others have told of
         self._assigned_elsewhere: set[tuple[int, str]] = set()
         # to change a class that others derive from costs more than a small capture: only where others may assign
@@ -130,6 +132,8 @@ class Snapshot:
         if home_of(type(root)).partition(".")[0] == "tintype":  # around a function: what that one has is outside
             self._seen.update(id(value) for value in vars(root).values() if type(value) in _HOLDING_CODE)
         self._save([root])
+        self._bare = self._save_attributes_of_tensors()
+        self._classes = SavedClasses(self._kinds)
         memories = {id(value): place_of_memory(value) for _, _, value in places if id(value) not in self._seen}
         if others_tell:  # of each call that draws from a generator
             memories = {key: place for key, place in memories.items() if type(place) is MemoryPlace}
@@ -145,6 +149,7 @@ class Snapshot:
         # what else was put there, and stays
         self.outside_others: list[Change] = []
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
+        outside.update((id(value), value) for value in self._classes.containers())
         self._outside = [
             (value, value.copy())
             for value in outside.values()
@@ -176,11 +181,23 @@ class Snapshot:
             pending += filter(None, tables)
             pending += itertools.compress(items, map(_KNOWN_TYPES.get, kinds, itertools.repeat(True)))
 
+    def _save_attributes_of_tensors(self) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+        """Save what somebody has put on parameters, buffers and tensors in dictionaries; returns those without such
+        attributes, with the tables in which they would be."""
+        tables = [copy for owner, held, copy in self._saved if owner is held and type(copy) is dict]
+        attributes = tables_of_tensors(tables)
+        for tensor, table in attributes:
+            if table:
+                self._saved.append((tensor, table, table.copy()))
+                self._save(list(table.values()))
+        return [pair for pair in attributes if not pair[1]]
+
     def _copied(self, value: Any) -> tuple[Any, Any]:
         """What holds the contents of a value, and a copy of it; None and what it is made of for a value that never
         changes, None and None for one without contents."""
         if isinstance(value, torch.nn.Module):
             container: Any = vars(value)
+            self._kinds.add(type(value))
             return container, container.copy()
         if isinstance(value, dict):
             return value, dict(value)
@@ -199,6 +216,7 @@ class Snapshot:
             return None, parts
         container = _attributes(value)
         if container is not None:
+            self._kinds.add(type(value))
             return container, container.copy()
         if is_iterator(value):
             self.iterators.append(Progress(value))
@@ -263,6 +281,10 @@ class Snapshot:
             elif not all(map(stays, found)):
                 changes += found
                 container.clear()
+        for tensor, table in self._bare:
+            if table:
+                found = [Change(tensor, key, MISSING, value) for key, value in table.items()]
+                changes += self._take_back(table, [change for change in found if not stays(change)])
         for owner, container, copy in self._saved:
             if isinstance(container, (dict, Slots)):
                 if (
@@ -295,7 +317,12 @@ class Snapshot:
         for owner, name, before in self._places:
             after = contents(owner, name)
             if after is not before and (id(owner), name) not in self._noted:
+                self._noted.add((id(owner), name))
                 self._outside_change(Change(owner, name, before, after), stays)
+        for found in list(self._classes.changes()):
+            change = Change(*found)
+            if (id(change.owner), change.name) not in self._noted:
+                self._outside_change(change, stays)
         for container, copy in self._outside:
             if _has_new(container, copy) and (id(container), None) not in self._noted:
                 self._outside_change(Change(container, None, copy, container.copy()), stays)
@@ -306,7 +333,7 @@ class Snapshot:
 
     def _outside_change(self, change: Change, stays: Callable[[Change], bool]) -> None:
         change = with_plain_sizes(change)
-        if holds_fake(change.after):
+        if holds_fake(getattr(change.after, "state", change.after)):
             self.outside_tensors.append(change)
         elif not stays(change) and any(map(is_of_data, contained(change.after))):
             self.outside_numbers.append(change)
@@ -351,7 +378,7 @@ def place_of_memory(value: Any) -> Place | None:
     """What reads and writes all that is in memory, or the state that an object keeps to itself; else None."""
     if is_written_memory(value):
         return MemoryPlace(value, None, None)
-    return StatePlace(value, None, None) if keeps_state(value) else None
+    return place_of_state(value)
 
 
 def is_of_memory(change: Change) -> bool:
@@ -369,7 +396,7 @@ def put_outside(owner: Any, name: str | None, value: Any) -> None:
     if name is None and (place := place_of_memory(owner)) is not None:
         place.write(value)
     elif name is None:
-        values = list(value.items()) if isinstance(value, dict) else list(value)
+        values = dict(value) if isinstance(value, dict) else list(value)
         owner.clear()
         (owner.update if isinstance(owner, (dict, set)) else owner.extend)(values)
     elif isinstance(owner, dict):
@@ -396,7 +423,7 @@ def make_again(change: Change) -> None:
         values = after if name is None else [after]
         owner.update(values) if isinstance(owner, set) else owner.extend(values)
         return
-    table: Any = owner if isinstance(owner, dict) else _attributes(owner)
+    table: Any = owner if isinstance(owner, dict) else vars(owner) if is_plain_tensor(owner) else _attributes(owner)
     if after is MISSING:
         table.pop(name, None)
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
+import contextvars
 import ctypes
 import dataclasses
 import dis
@@ -16,7 +17,9 @@ import functools
 import io
 import itertools
 import operator
+import os
 import random
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -34,7 +37,9 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<nothing>"})()
 # the name in it, and what is there; an object or function and the name of its attribute; or a container without name.
 Place = tuple[Any, str, Any]
 
-CONTAINERS = frozenset({list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict})
+CONTAINERS = frozenset(
+    {list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter}
+)
 _Cache = functools._lru_cache_wrapper
 _STORED_FUNCTIONS = frozenset({FunctionType, MethodType})
 _NAMED = CONTAINERS | {FunctionType, _Cache}
@@ -42,6 +47,8 @@ _NAMED = CONTAINERS | {FunctionType, _Cache}
 _UNNOTED = frozenset(
     {type, ModuleType, BuiltinFunctionType, str, int, float, bool, type(None), tuple, frozenset, type(MISSING)}
 )
+
+_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "tintype", "builtins"}
 
 # code of ours between a capture and the user's, which is interpreted where that is
 CALLING_THE_USERS: set[CodeType] = set()
@@ -161,6 +168,7 @@ class _Search:
         self._functions: dict[FunctionType, None] = {}
         self._places: list[Place] = []
         self._caches: dict[tuple[int, str], Place] = {}
+        self._objects: list[Any] = []  # that classes and modules hold
         self._tables: dict[
             type, list[tuple[type, Any]]
         ] = {}  # the user's part of a class and of those it derives from
@@ -168,7 +176,7 @@ class _Search:
     def add_class(self, kind: type) -> None:
         """The modules of a class are called."""
         if kind not in self._tables:
-            self._tables[kind] = [(part, vars(part)) for part in kind.__mro__ if _is_users(part)]
+            self._tables_of(kind)
             self.pending.append((getattr(kind, "forward", None), kind))
 
     def run(self) -> UsersCode:
@@ -182,6 +190,8 @@ class _Search:
             if not is_internal(function.__code__.co_filename):
                 self._functions[function] = None
                 self._look_at(function, owner)
+        if self._objects:
+            self._add_objects()
         return UsersCode(list(self._functions), self._places, list(self._caches.values()))
 
     def _look_at(self, function: FunctionType, owner: type | None) -> None:
@@ -190,11 +200,16 @@ class _Search:
             self._add(cell, "cell_contents", contents_of(cell), owner)
         names = names_in(code)
         # without a step of Python's for each: most are names of attributes, or of modules and functions of torch's
-        kinds = map(type, map(surroundings.get, names, itertools.repeat(MISSING)))
+        kinds = list(map(type, map(surroundings.get, names, itertools.repeat(MISSING))))
         for name in itertools.compress(names, map(operator.not_, map(_UNNOTED.__contains__, kinds))):
             value = surroundings[name]
             if type(value) in _NAMED or is_iterator(value) or _is_state(value):
                 self._add(surroundings, name, value, None)
+        for name in itertools.compress(names, map(_NAMESPACES.__contains__, kinds)):
+            if is_users_namespace(surroundings[name]):
+                self._look_into(surroundings[name], names)
+        if "environ" in names and not _CHANGES_OF_ENVIRONMENT.isdisjoint((*names, *_item_writes(code))):
+            self._places.append((os, "environ", os.environ))
         assigned = _assigned_globals(code)
         if assigned:
             self._places += [(surroundings, name, surroundings[name]) for name in assigned if name in surroundings]
@@ -214,6 +229,35 @@ class _Search:
                 for name in filter(table.__contains__, names):
                     self._add(kind, name, table[name], owner)
 
+    def _look_into(self, namespace: Any, names: Iterable[str]) -> None:
+        """What a function finds in a module or a class of the user's that is one of its globals."""
+        if isinstance(namespace, ModuleType):
+            table = vars(namespace)
+            for name in filter(table.__contains__, names):
+                value = table[name]
+                if type(value) in _NAMED or _is_state(value):
+                    self._add(table, name, value, None)
+                elif type(value) not in _UNNOTED:
+                    self._objects.append(value)
+            return
+        for kind, table in self._tables_of(namespace):
+            for name in filter(table.__contains__, names):
+                if isinstance(table[name], (classmethod, staticmethod)):
+                    self._add(kind, name, table[name], namespace)
+
+    def _tables_of(self, kind: type) -> list[tuple[type, Any]]:
+        if kind not in self._tables:
+            self._tables[kind] = [(part, vars(part)) for part in kind.__mro__ if _is_users(part)]
+        return self._tables[kind]
+
+    def _add_objects(self) -> None:
+        """Places of objects that functions find in classes and modules, by the attributes that functions assign."""
+        assigned = frozenset().union(*(_assigned_attributes(function.__code__) for function in self._functions))
+        for value in {id(value): value for value in self._objects}.values():
+            table = _attributes_of(value) if assigned else None
+            if table is not None:
+                self._places += [(value, name, table.get(name, MISSING)) for name in assigned]
+
     def _add(self, place: Any, name: str, value: Any, owner: type | None) -> None:
         """What a function finds in a place under a name."""
         if isinstance(value, _KINDS_OF_FUNCTIONS):
@@ -223,9 +267,30 @@ class _Search:
             self.pending.append((value.__wrapped__, owner))
         if not isinstance(value, (*_KINDS_OF_FUNCTIONS, _Cache)) or isinstance(place, CellType):
             self._places.append((place, name, value))
+            if isinstance(place, type) and type(value) not in _UNNOTED and type(value) not in _NAMED:
+                self._objects.append(value)
 
 
-_STATES = (array.array, bytearray, ctypes.Array, ctypes.Structure, io.BytesIO, io.StringIO, memoryview, random.Random)
+_STATES = (
+    array.array, bytearray, contextvars.ContextVar, ctypes.Array, ctypes.Structure, io.BytesIO, io.StringIO,
+    memoryview, random.Random,
+)  # fmt: skip
+
+
+_NAMESPACES = frozenset({ModuleType, type})
+_users_namespaces: dict[int, tuple[Any, bool]] = {}  # what is held keeps its address to itself
+
+
+def is_users_namespace(value: Any) -> bool:
+    """Whether a module or a class is the user's, and no library's that keeps to itself what it remembers."""
+    found = _users_namespaces.get(id(value))
+    if found is None:
+        if len(_users_namespaces) >= _MOST_CODE:
+            _users_namespaces.clear()
+        home = value.__name__ if isinstance(value, ModuleType) else home_of(value)
+        is_users = home.partition(".")[0] not in _LIBRARIES
+        found = _users_namespaces[id(value)] = (value, is_users)
+    return found[1]
 
 
 def _is_state(value: Any) -> bool:
@@ -294,6 +359,19 @@ def _assigned_globals(code: CodeType) -> frozenset[str]:
     found = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
     inner = [_assigned_globals(value) for value in code.co_consts if isinstance(value, CodeType)]
     return frozenset(found).union(*inner)
+
+
+@found_once
+def _item_writes(code: CodeType) -> frozenset[str]:
+    """The operations of code that write to items, those of the functions in it too."""
+    found = {i.opname for i in dis.get_instructions(code)}.intersection(("STORE_SUBSCR", "DELETE_SUBSCR"))
+    inner = [_item_writes(value) for value in code.co_consts if isinstance(value, CodeType)]
+    return frozenset(found).union(*inner)
+
+
+_CHANGES_OF_ENVIRONMENT = frozenset(
+    {"STORE_SUBSCR", "DELETE_SUBSCR", "clear", "pop", "popitem", "setdefault", "update"}
+)
 
 
 @found_once
