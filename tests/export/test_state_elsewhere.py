@@ -1,5 +1,6 @@
-"""State that calls change and that lies elsewhere than in a model's own attributes: on its tensors, in classes, modules,
-the environment, context variables. A warning names it where the second call would be another program."""
+"""State that calls change and that lies elsewhere than in a model's own attributes: on its tensors, in classes and
+modules, in the environment, in context variables. A warning names it where the second call would be another
+program."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Settings:
     """An object that models hold, with state in its class."""
 
     count = 0
-    seen: list[int] = []  # noqa: RUF012
+    seen: list[int] = []
     only = None
 
     def next(self):
@@ -246,7 +247,8 @@ def reads_the_environment(model):
 
 
 NOTES = [
-    notes_on_a_parameter, notes_in_a_class, notes_in_the_environment, sets_for_the_time_of_a_call, reads_the_environment,
+    notes_on_a_parameter, notes_in_a_class, notes_in_the_environment, sets_for_the_time_of_a_call,
+    reads_the_environment,
 ]  # fmt: skip
 
 
