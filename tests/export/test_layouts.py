@@ -443,3 +443,31 @@ def test_a_layout_that_nobody_observes_is_no_guard() -> None:
     program = tintype.export(loss, (torch.randn(2, 4, 5),), dynamic_shapes=({1: tintype.Dim("s", min=2)},))
     for length in (2, 3, 7):
         assert_like_eager(loss, program.module(), torch.randn(2, length, 5))
+
+
+@pytest.mark.parametrize("example", ["contiguous", "with gaps"])
+def test_normal_numbers_are_drawn_into_an_input_as_in_eager_mode_or_not_at_all(example: str) -> None:
+    """The kernel draws in one way or another, by whether there are gaps, from 16 elements on."""
+
+    def draw(x: torch.Tensor) -> torch.Tensor:
+        x.normal_()
+        return x * 2
+
+    for sizes in ((4, 8), (3, 5)):
+        module = tintype.export(draw, (layouts(*sizes)[example],)).module()
+        for name, value in layouts(*sizes).items():
+            mine, theirs = copied(value), copied(value)
+            torch.manual_seed(0)
+            expected = draw(theirs)
+            torch.manual_seed(0)
+            if sizes == (4, 8) and name != example:
+                with pytest.raises(InputMismatchError, match="strides"):
+                    module(mine)
+            elif name in ("contiguous", "with gaps"):
+                torch.testing.assert_close((module(mine), mine), (expected, theirs))
+
+
+def test_normal_numbers_are_drawn_into_copies_in_any_layout() -> None:
+    module = tintype.export(lambda x: x.clone().normal_() + x, (torch.zeros(4, 8),)).module()
+    for value in layouts(4, 8).values():
+        assert module(value).shape == (4, 8)

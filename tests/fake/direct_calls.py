@@ -104,6 +104,7 @@ def arithmetic() -> Iterator[Call]:
 def factories() -> Iterator[Call]:
     """Operators that make tensors from numbers."""
     generator = torch.Generator()
+    yield call("_new_zeros_with_same_feature_meta", real(3, 4), real(4, 4).t()[1:])
     for name in ("rand", "randn"):
         yield call(f"{name}.generator", [3, 4], generator=generator)
         yield call(name, [3, 4], dtype=torch.float64)

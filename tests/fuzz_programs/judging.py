@@ -43,6 +43,8 @@ ROUNDING, OF_BRANCHES = "rounding", "of branches"
 _DRAWS = (
     "dropout|Dropout|rand|normal|uniform_|bernoulli|multinomial|rrelu|RReLU|Fractional|gumbel|exponential_|poisson"
 )
+# control flow on data, in operators or in Python's words
+_FLOW = re.compile(r"tintype\.|arm_f\d|while ")
 # What assertions that are part of a program say.
 ASSERTIONS = re.compile("untime assertion failed|Tensor strides mismatch|at other sizes")
 # A size that only data decide is asserted to be what operators need, and not to be 1, which broadcasting would take
@@ -378,7 +380,7 @@ def judge_call(program: Program, variant: str, case: Case, eager: Outcome, outco
 
 def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseException) -> Remark:
     text = f"eager mode answers: {message(error)}"
-    if _is_autograds(program, text):
+    if _is_autograds(program, case, text):
         return Remark(NARROW, variant, text, case)
     if "dimension with size 0" in text:
         return Remark(NARROW, variant, text, case)  # an index into nothing, which eager mode does not look at
@@ -407,7 +409,7 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
     return Remark(NARROW, variant, text, case)
 
 
-def _is_autograds(program: Program, text: str) -> bool:
+def _is_autograds(program: Program, case: Case, text: str) -> bool:
     """Whether autograd refuses what it refuses in eager mode, too, as soon as somebody uses the tensor (an integer
     that something with a gradient was written to) or it has elements (a leaf that is written to, a tensor that is
     written to after it was saved), or notices a write that it does not notice there."""
@@ -415,6 +417,10 @@ def _is_autograds(program: Program, text: str) -> bool:
         return True
     if re.search(r"modified by an inplace operation: \[torch\.\w+ \[(\d+, )*0[],]", text):
         return True
+    if "derivative for aten::" in text and case.sizes != program.sizes.example:
+        return True  # of one element, vander has no history, and autograd asks for no derivative of what follows
+    if "more than one element of the written-to tensor" in text and "expanded" in case.layouts:
+        return writes(program)  # eager mode does not look where out= of a product goes, and leaves it open
     if "output of a function that returns multiple views" in text and "tintype.cond(" in program.source():
         return True  # what a branch returns has a gradient if that of the other one has
     return bool(re.search("modified by an inplace operation|modified inplace", text)) and hides_writes(program)
@@ -425,7 +431,7 @@ def _lies_otherwise(program: Program, case: Case) -> bool:
     tell the order that a layout means at other sizes."""
     usual = all(item.layout == "contiguous" for item in program.inputs if isinstance(item, Input))
     # what a loop or a branch of a program returns is contiguous
-    moved = case.sizes != program.sizes.example or "tintype." in program.source()
+    moved = case.sizes != program.sizes.example or bool(_FLOW.search(program.source()))
     return bool(case.layouts) or (moved and not usual)
 
 
@@ -497,7 +503,7 @@ def _judge_joint(runnable: Runnable, cases: list[Case], eager: dict[int, Outcome
         return
     except Exception as error:
         trace = traceback.format_exc()[-3000:]
-        verdict = VARIANT_REFUSED if _is_autograds(runnable.program, message(error)) else VARIANT
+        verdict = VARIANT_REFUSED if _is_autograds(runnable.program, example, message(error)) else VARIANT
         judgement.remarks.append(Remark(verdict, JOINT, f"can't be made: {message(error)}", None, trace))
         return
     state = State(module)

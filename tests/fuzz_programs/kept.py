@@ -469,6 +469,31 @@ KEPT = [
          "torch.func.jvp(torch.linalg.det, (x0,), (x0.cos(),))[1]"),
     Kept("attention of rows", static(), (x("x0", "2", "3", "4"),),
          "torch.vmap(lambda a0: torch.nn.functional.scaled_dot_product_attention(a0[None], a0[None], a0[None]))(x0)"),
+    Kept("slopes of nothing", dim(n=0), (N3,), "torch.func.jvp(torch.sin, (x0,), (x0 * 2,))[1]"),
+    Kept("slopes of a part of memory", static(), (x("x0", "3", layout="offset"),),
+         "torch.func.jvp(lambda a0: a0[-2:] * 1, (x0,), (x0.cos(),))[1]"),
+    Kept("slopes of a part of memory that varies", dim(n=3), (x("x0", "n", "3", layout="strided"),),
+         "torch.func.jvp(lambda a0: a0[-2:] * 1, (x0,), (x0.cos(),))[1]"),
+    Kept("whole numbers are written to in one branch, and kept for a gradient in the other", static(),
+         (x("x0", "3"), x("x1", "3", dtype="int64")),
+         "def f0(a0):\n    x1[::2] *= 2\n    return a0.clone()\n"
+         "tintype.cond(x0.sum() > 99, f0, lambda a0: torch.maximum(a0, x1) * 1, (x0,))"),
+    Kept("slopes of nothing in a loop", dim(n=0), (x("x0", "3"), x("x1", "n")),
+         "def step(a0, a1):\n    v0 = torch.func.jvp(torch.sin, (x1,), (x1,))[1]\n"
+         "    return a0 + v0.sum(), a1.clone()\n"
+         "tintype.scan(step, x0[0], x0)[0]"),
+    Kept("a gradient that looks for zeros in the data", static(), (x("x0", "3", "4"),),
+         "torch.func.grad(lambda a0: torch.scatter_reduce(a0, 0, torch.zeros_like(a0, dtype=torch.int64), a0 * 2, "
+         "'prod').sin().sum())(x0)", may_refuse=True),
+    Kept("a size of one is squeezed in a branch", dim(n=1), (N,),
+         "def f0(a0):\n    v0 = a0.cummin(-1)[0]\n    v0.squeeze_(0)\n    return a0 * 2\n"
+         "tintype.cond((x0 > 0.5).any(), f0, lambda a0: a0.clone(), (x0,))", may_refuse=True),
+    Kept("a size of one is squeezed in a branch, with an example of two", dim(n=2), (N,),
+         "def f0(a0):\n    v0 = a0 * 2\n    v0.squeeze_(0)\n    return a0 * 2\n"
+         "tintype.cond((x0 > 0.5).any(), f0, lambda a0: a0.clone(), (x0,))"),
+    Kept("what a loop makes without what has a gradient", static(), (x("x0", "4"),),
+         "v0 = tintype.scan(lambda a0, a1: (a0.clone(), a1.clone()), self.p0, x0)[1]\n"
+         "v0.split([1, 3], 0)[1].add_(1)\nv0", "self.p0 = torch.nn.Parameter(torch.randn(4))"),
     Kept("a product with a logarithm of nothing", dim(m=5), (x("x0", "m"),),
          "v0 = torch.xlogy(x0.abs(), torch.zeros(1))\n"
          "(v0.clamp(-5, 5), torch.special.xlog1py(x0.abs(), -1.0).clamp(-5, 5))"),

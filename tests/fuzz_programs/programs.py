@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import tintype
-from tests.fuzz_programs import operators
+from tests.fuzz_programs import forms, operators
 from tests.fuzz_programs.inputs import Case, input_lines
 from tests.fuzz_programs.language import Input, Number, Program, Sizes, Statement, names_in
 from tests.fuzz_programs.structured import structured_statement
@@ -58,7 +58,7 @@ def _write(writer: Writer, most_statements: int) -> Program:
 
 def starting_namespace(program: Program, sizes: dict[str, int]) -> dict[str, Any]:
     """Names that a program starts with, at some sizes."""
-    namespace: dict[str, Any] = {"torch": torch, "tintype": tintype, "self": torch.nn.Module()}
+    namespace: dict[str, Any] = {"torch": torch, "tintype": tintype, "forms": forms, "self": torch.nn.Module()}
     operators.register()
     torch.default_generator.manual_seed(1)
     exec("\n".join(input_lines(program, Case(sizes))[1:]), namespace)
@@ -112,6 +112,8 @@ def write_result(writer: Writer, scope: Scope, statements: list[Statement]) -> s
     form = chance.random()
     if form < 0.2:
         return chosen[0]
+    if form < 0.23:
+        return f"forms.Pair({chosen[0]}, {chosen[-1]})"
     if form < 0.7:
         return f"({', '.join(chosen)},)"
     if form < 0.8:

@@ -13,7 +13,7 @@ import torch.overrides
 import torch.utils._pytree as pytree
 
 import tintype
-from tests.fuzz_programs import operators
+from tests.fuzz_programs import forms, operators
 from tests.fuzz_programs.inputs import Case, dimension_lines, dynamic_shapes, input_lines
 from tests.fuzz_programs.language import Program
 
@@ -48,7 +48,9 @@ class Runnable:
         file = f"<random program {program.seed}: {id(self)}>"
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         self._file = file
-        self.namespace: dict[str, Any] = {"torch": torch, "tintype": tintype, "__name__": "random_program"}
+        self.namespace: dict[str, Any] = {
+            "torch": torch, "tintype": tintype, "forms": forms, "__name__": "random_program",
+        }  # fmt: skip
         exec(compile(source, file, "exec"), self.namespace)
 
     def close(self) -> None:
@@ -125,6 +127,8 @@ class _Forget(torch.autograd.Function):
         return None
 
 
+# Those whose decomposition passes nothing on where there was no number: autograd multiplies by 0 there.
+_REPLACES = {torch.nan_to_num, torch.Tensor.nan_to_num}
 # Those for which autograd keeps a tensor that they fill afterwards: the noise.
 _FILLS_WHAT_IS_KEPT = {torch.rrelu, torch.nn.functional.rrelu}
 
@@ -154,6 +158,9 @@ class _AsWritten(torch.overrides.TorchFunctionMode):
                     kept[0] = kept[0].clone()
                 self._kept = None
         tensor = args[0] if args else None
+        if func in _REPLACES:
+            replaced = func(tensor.detach(), *args[1:], **(kwargs or {}))
+            return torch.where(tensor.isfinite(), tensor, replaced) if tensor.requires_grad else replaced
         if func in _GEOMETRY and tensor.requires_grad:
             with torch.enable_grad():
                 return func(*args, **(kwargs or {}))

@@ -272,7 +272,7 @@ def script(found: Found) -> str:
     lines = [
         f"# seed {program.seed}; {remark.verdict}; {remark.variant}; {case.name}",
         *(f"# {line}" for line in remark.text.splitlines()[:6]),
-        "import torch, tintype",
+        "import torch, tintype\nfrom tests.fuzz_programs import forms",
         *(repro_lines() if "fuzz_programs." in source else []),
         "",
         source.rstrip(),

@@ -14,8 +14,16 @@ PURE = {"elementwise": 8, "conversion": 2, "view": 5, "reduction": 4, "gather": 
 WRITING = {**PURE, "write": 4, "state in place": 1, "effect": 0.5, "structured": 0.7}
 KINDS = {
     "cond": 5, "torch.cond": 0.1, "map": 2, "while_loop": 2, "scan": 2, "helper": 3, "submodule": 4,
-    "cond on a size": 1,
+    "cond on a size": 1, "if": 1.5, "for": 0.8, "while": 0.5, "vmap": 1.5, "grad": 0.8, "jvp": 0.8, "checkpoint": 0.5,
+    "autocast": 0.5,
 }  # fmt: skip
+TRANSFORMS = {
+    "vmap": 'torch.vmap({function}, randomness="same")({operand})',
+    "grad": "torch.func.grad({function})({operand})",
+    "jvp": "torch.func.jvp({function}, ({operand},), ({operand}.cos(),))[1]",
+    "checkpoint": "torch.utils.checkpoint.checkpoint({function}, {operand}, use_reentrant=False)",
+    "autocast": "forms.in_bfloat16(lambda: {function}({operand}))",
+}
 
 
 def structured_statement(writer: Writer, scope: Scope, depth: int) -> Statement:
@@ -24,8 +32,13 @@ def structured_statement(writer: Writer, scope: Scope, depth: int) -> Statement:
         raise Refused
     chance = writer.chance
     kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
-    makers = {"map": _map, "while_loop": _while, "scan": _scan, "helper": _helper, "submodule": _submodule}
+    if kind in TRANSFORMS:
+        return _transformed(writer, scope, depth, kind)
+    makers = {"map": _map, "while_loop": _while, "scan": _scan, "helper": _helper, "submodule": _submodule,
+              "if": _if, "for": _python_loop, "while": _python_loop}  # fmt: skip
     maker = makers.get(kind)
+    if maker is _python_loop:
+        return _python_loop(writer, scope, depth, kind == "while")
     return maker(writer, scope, depth) if maker else _cond(writer, scope, depth, kind)
 
 
@@ -184,3 +197,48 @@ def _submodule(writer: Writer, scope: Scope, depth: int) -> Statement:
     call = f"self.{name}({', '.join(operands.values())})"
     text = f"{call}\n" if twice else ""
     return Statement(f"{text}{writer.name('v')} = {call}", "submodule", (block,))
+
+
+def _transformed(writer: Writer, scope: Scope, depth: int, kind: str) -> Statement:
+    """A function that one of torch's gets."""
+    operand = _choose(writer, scope, "f", 1 if kind == "vmap" else 0)
+    if kind == "vmap" and any(scope.value(operand, at).shape[0] == 0 for at in range(len(scope.namespaces))):
+        raise Refused
+    parameter = writer.name("a")
+    given = f"{operand}[0]" if kind == "vmap" else operand
+    families = WRITING if kind in ("checkpoint", "autocast") else PURE
+    statements, inner = _body(writer, scope, {parameter: given}, depth, families)
+    result = f"{inner.names[-1]}.sum()" if kind == "grad" else f"{inner.names[-1]} * 1"
+    block = Block(f"{kind}_{writer.name('f')}", (parameter,), statements, result)
+    call = TRANSFORMS[kind].format(function=block.name, operand=operand)
+    return Statement(f"{writer.name('v')} = {call}", kind, (block,))
+
+
+def _if(writer: Writer, scope: Scope, depth: int) -> Statement:
+    """Python's own branch on data."""
+    operand = _choose(writer, scope)
+    parameter = writer.name("a")
+    blocks = []
+    for _ in range(2):
+        statements, inner = _body(writer, scope, {parameter: operand}, depth, WRITING)
+        result = _result(writer, inner, parameter)
+        blocks.append(Block(f"arm_{writer.name('f')}", (parameter,), statements, result))
+    first, second = (f"{block.name}({operand})" for block in blocks)
+    text = f"{writer.name('v')} = {first} if {_predicate(writer, scope, 'if')} else {second}"
+    return Statement(text, "if", tuple(blocks))
+
+
+def _python_loop(writer: Writer, scope: Scope, depth: int, on_data: bool) -> Statement:
+    """Python's own loop, a few times or as the data decide."""
+    operand, parameter, value = _choose(writer, scope), writer.name("a"), writer.name("v")
+    statements, inner = _body(writer, scope, {parameter: operand}, depth, PURE)
+    block = Block(f"step_{writer.name('f')}", (parameter,), statements, _result(writer, inner, parameter))
+    if not on_data:
+        count = writer.chance.choice(["1", "2", "3"])
+        return Statement(
+            f"{value} = {operand}\nfor _ in range({count}):\n    {value} = {block.name}({value})", "for", (block,)
+        )
+    counter = writer.name("i")
+    condition = f"{counter} < 3 and {value}.abs().sum() < 20"
+    step = f"    {value} = {block.name}({value})\n    {counter} += 1"
+    return Statement(f"{value} = {operand} * 1\n{counter} = 0\nwhile {condition}:\n{step}", "while", (block,))

@@ -9,7 +9,7 @@ template is tried in eager mode when it is filled in, so it may be one that fits
 
 from __future__ import annotations
 
-from tests.fuzz_programs import more_templates
+from tests.fuzz_programs import more_templates, user_templates
 
 ELEMENTWISE = """
 {a} + {a_b}
@@ -576,7 +576,11 @@ _TABLES = {
     "module": MODULES,
 }
 
-FAMILIES = {family: lines(table + more_templates.TABLES.get(family, "")) for family, table in _TABLES.items()}
+_MORE = (more_templates.TABLES, user_templates.TABLES)
+FAMILIES = {
+    family: [line for each in (table, *(more.get(family, "") for more in _MORE)) for line in lines(each)]
+    for family, table in _TABLES.items()
+}
 FAMILIES["state in place"] = [line for line in FAMILIES["state"] if not line.startswith("self.{b} = ")]
 
 # Capture has to decide about sizes in these, by what they are.
@@ -584,7 +588,8 @@ NARROWING = (
     " if ", " for ", "assert ", "chunk(", "unbind(", "split(", "range(", "max({z}", "min({a1}", "or 5", "bool({z}",
     "torch._check(", "stride(", "storage_offset(", "int(", ".numel() >", "hsplit(", "len(", "trapezoid(",
     "for row", "vsplit(", "sum({a}.shape)", "in (1, 2)", ".count(3)", "zip(", "stack(tuple(", "torch.diff(",
-    "] * {a1}.shape",
+    "] * {a1}.shape", "forms.padded_to_even(", "forms.added_in_pairs(", "forms.accumulated(", "forms.viewed_if",
+    "forms.triangle(", ".shape[0] & 3", ".shape[0] << 1", "divmod(", "(2 ** ", "{w1}.unbind(0)); ", "*others",
 )  # fmt: skip
 
 

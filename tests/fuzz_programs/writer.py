@@ -289,7 +289,7 @@ def cuts_by_another(text: str) -> bool:
 
 def squeezes_what_varies(scope: Scope, text: str) -> bool:
     """Whether a dimension is squeezed that is one element long at some of the sizes: then capture must know."""
-    if not re.search(r"\bsqueeze\(", text):
+    if not re.search(r"\bsqueeze_?\(", text):
         return False
     for name in names_in(text):
         values = [scope.value(name, at) for at in range(len(scope.namespaces))]

@@ -75,12 +75,13 @@ def check_constraints(
     Guards that no ``Dim`` can express fix sizes to those of the example, which is an error for named ones.
     With ``complex_as_assertions`` they are no problem: ``complex_guards`` lists them for the program to check.
     """
-    if not environment.guards:
+    if not environment.guards and not environment.fixed_inside:
         return
     names = SizeNames(sizes)
     if not any(standing > Standing.AUTO for standing in names.standing.values()):
         return
-    solution = Solution(environment, names.standing)
+    # a branch on data, or a loop, that fixes a size breaks a promise about it as the program does
+    solution = Solution(environment, names.standing, environment.fixed_inside)
     solution.solve(force=not complex_as_assertions)
     report = _Report(names, solution)
     if report.fixes:

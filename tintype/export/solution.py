@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -131,9 +131,14 @@ def inverse_range(bounds: Range, scale: int, offset: int) -> Range:
 
 
 class Solution:
-    """The values that the guards of an environment allow; ``steps`` says which guard did what."""
+    """The values that the guards of an environment allow; ``steps`` says which guard did what.
 
-    def __init__(self, environment: Environment, standing: Mapping[Symbol, Standing]) -> None:
+    ``inside`` are guards that functions of operators have for themselves.
+    """
+
+    def __init__(
+        self, environment: Environment, standing: Mapping[Symbol, Standing], inside: Sequence[Guard] = ()
+    ) -> None:
         self.standing = standing
         self.steps: list[Step] = []
         self.pending: list[tuple[Guard, Condition]] = []
@@ -151,7 +156,8 @@ class Solution:
                 self.members[parameter] = [symbol]
         known = {symbol: value for symbol, value in environment.replacements.items() if symbol.hint is None}
         # what only rules out sizes of 0 and 1 breaks no promise: the program asserts it, and its contract says so
-        guards = [guard for guard in environment.guards if not environment.holds_from_two(guard.condition)]
+        guards = [*environment.guards, *inside]
+        guards = [guard for guard in guards if not environment.holds_from_two(guard.condition)]
         conditions = [(guard, substitute(guard.condition, known)) for guard in guards]
         # What is left over data is asserted when the program runs, not promised by inputs.
         backed = [(guard, rest) for guard, rest in conditions if isinstance(rest, Expr) and not rest.has_unbacked]

@@ -22,6 +22,7 @@ from tintype.export.stage import Stage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import add_placeholder, meta_of, output_node, placeholders
 from tintype.ir.names import free_name, identifier
+from tintype.ir.operators import OPERATORS
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import (
     MUTATION_KINDS,
@@ -123,7 +124,9 @@ def _read_before_written(
     targets: dict[Node, Node] = {}
     for node, spec in inputs:
         is_input = spec.kind is InputKind.USER_INPUT
-        if (is_input, spec.arg.name if is_input else spec.target) not in written or not _may_have_gradients(node):
+        if (is_input, spec.arg.name if is_input else spec.target) not in written:
+            continue
+        if not _may_have_gradients(node) and not _is_given_to_functions(node):
             continue
         if not (saved := _may_be_saved(node)) and not is_input:
             continue
@@ -132,6 +135,12 @@ def _read_before_written(
         values[node] = graph.create_node("call_function", value_before_write, read, name="before")
         values[node].meta = meta_of(node).copy()
     return targets
+
+
+def _is_given_to_functions(node: Node) -> bool:
+    """Whether functions of an operator get a value: of a branch, one may write to it, and the other keep it for a
+    gradient."""
+    return any(user.target in OPERATORS for user in node.users)
 
 
 def _may_be_saved(node: Node) -> bool:

@@ -115,10 +115,11 @@ def run(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], op
 def capture(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> Any:
     leaves, spec = tree.flatten(tuple(operands))
     answer, other = True, false_fn
+    by_sizes = not isinstance(pred, torch.Tensor)
     try:
-        first = _record_branch(recorder, "true_fn", true_fn, leaves, spec, ())
+        first = _record_branch(recorder, "true_fn", true_fn, leaves, spec, (), by_sizes)
         answer, other = False, true_fn
-        second = _record_branch(recorder, "false_fn", false_fn, leaves, spec, first.inner.operands)
+        second = _record_branch(recorder, "false_fn", false_fn, leaves, spec, first.inner.operands, by_sizes)
     except FailingFunctionError:
         if not is_decided_against(recorder, pred, answer):
             raise
@@ -165,12 +166,13 @@ def _record(recorder: Recorder, pred: Any, first: Body, second: Body) -> list[An
     (predicate,) = operand_nodes(recorder, (pred,))
     branches = first.finish(), second.finish()
     wanted = having_effect(wanted, branches)
-    differing = _of_different_history(first, second, branches, wanted)
+    histories = _histories(first, second, branches, wanted)
+    differing = {index for index, (one, other) in enumerate(histories) if one is not other}
 
     values = _record_call(recorder, predicate, branches, operand_nodes(recorder, operands), results)
     if any(wanted):
         rule = _gradient(recorder, predicate, branches, operands, wanted, results)
-        values = with_gradient(recorder, values, rule, operands, wanted)
+        values = with_gradient(recorder, values, rule, operands, wanted, histories=[*map(any, histories)])
     for index, value in enumerate(values):
         if index in first.copied | second.copied:
             note_undecided_layout(value)
@@ -179,14 +181,14 @@ def _record(recorder: Recorder, pred: Any, first: Body, second: Body) -> list[An
     return values
 
 
-def _of_different_history(first: Body, second: Body, branches: Any, wanted: Sequence[bool]) -> set[int]:
-    """The positions of results that require a gradient in one branch alone."""
+def _histories(first: Body, second: Body, branches: Any, wanted: Sequence[bool]) -> list[tuple[bool, bool]]:
+    """Which results require a gradient, in the one branch and in the other."""
     pairs: Any = (
         (type(leaf) is FakeTensor and leaf.info.requires_grad for leaf in body.leaves) for body in (first, second)
     )
     if any(wanted):
         pairs = (results_with_history(branch, wanted) for branch in branches)
-    return {index for index, (one, other) in enumerate(zip(*pairs, strict=False)) if one is not other}
+    return list(zip(*pairs, strict=False))
 
 
 def _returned_operands(body: Body) -> list[Any]:
@@ -218,12 +220,18 @@ def _gradient(
 
 
 def _record_branch(
-    recorder: Recorder, title: str, function: Any, leaves: list[Any], spec: Any, known: Sequence[Any]
+    recorder: Recorder,
+    title: str,
+    function: Any,
+    leaves: list[Any],
+    spec: Any,
+    known: Sequence[Any],
+    by_sizes: bool,
 ) -> Body:
     body = Body(recorder, title)
     values = [body.operand(leaf) for leaf in leaves]
     body.take(known[len(body.inner.operands) :])
-    body.run(function, tree.unflatten(values, spec))
+    body.run(function, tree.unflatten(values, spec), by_sizes=by_sizes)
     return body
 
 

@@ -95,6 +95,17 @@ def results_with_history(module: GraphModule, wanted: Sequence[bool]) -> list[bo
     return [result in tracked for result in output_node(module.graph).args[0]]  # type: ignore[union-attr]
 
 
+def histories_after_steps(module: GraphModule, wanted: Sequence[bool], carried: int) -> list[bool]:
+    """The same of the graph of a loop, whose first so many results are the inputs of the next step."""
+    tracked = list(wanted)
+    while True:
+        found = results_with_history(module, tracked)
+        found[:carried] = [before or after for before, after in zip(tracked, found[:carried], strict=False)]
+        if found[:carried] == tracked[:carried]:
+            return found
+        tracked[:carried] = found[:carried]
+
+
 def is_real(value: Any) -> bool:
     """Whether a tensor, or the description of one, can have a gradient."""
     return isinstance(value, (torch.Tensor, TensorInfo)) and (value.dtype.is_floating_point or value.dtype.is_complex)
@@ -104,9 +115,16 @@ class _Recorded:
     """A recorded call: its results, how many of them the program sees, and the rule of its gradient."""
 
     def __init__(
-        self, recorder: Recorder, values: list[Any], visible: int, rule: Rule, operands: Sequence[Any]
+        self,
+        recorder: Recorder,
+        values: list[Any],
+        visible: int,
+        rule: Rule,
+        operands: Sequence[Any],
+        histories: Sequence[bool] | None,
     ) -> None:
         self.recorder, self.values, self.visible, self.rule = recorder, values, visible, rule
+        self.histories = [True] * visible if histories is None else histories
         self.last: Node = recorder.graph._root._prev
         self.geometry = Geometry(value for value in (*values, *operands) if type(value) is FakeTensor)
 
@@ -155,12 +173,13 @@ class _Call(torch.autograd.Function):
     def forward(ctx: Any, call: weakref.ref[_Recorded], *operands: Any) -> Any:
         recorded = call()
         assert recorded is not None
-        tensors = [value for value in recorded.values[: recorded.visible] if type(value) is FakeTensor]
+        visible = zip(recorded.values[: recorded.visible], recorded.histories, strict=False)
+        tensors = [(value, has_history) for value, has_history in visible if type(value) is FakeTensor]
         ctx.call = call
-        ctx.real = [is_real(tensor) for tensor in tensors]
+        ctx.real = [is_real(tensor) for tensor, _ in tensors]
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(tensor for tensor in tensors if not is_real(tensor)))
-        return tuple(tensors)
+        ctx.mark_non_differentiable(*(tensor for tensor, has in tensors if not has or not is_real(tensor)))
+        return tuple(tensor for tensor, _ in tensors)
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
@@ -178,14 +197,16 @@ def with_gradient(
     operands: Sequence[Any],
     wanted: Sequence[bool],
     visible: int | None = None,
+    histories: Sequence[bool] | None = None,
 ) -> list[Any]:
     """The results of a recorded call, to autograd the results of a function of the operands that gradients are wanted
     of.
 
-    Results from ``visible`` on are for the rule alone."""
+    Results from ``visible`` on are for the rule alone. ``histories`` says which of the others depend on these
+    operands; all, unless given."""
     visible = len(values) if visible is None else visible
     sources = [recorder.source_of(operand) for operand in chosen(operands, wanted)]
-    recorded = _Recorded(recorder, values, visible, rule, operands)
+    recorded = _Recorded(recorder, values, visible, rule, operands, histories)
     recorder.kept.append(recorded)
     results = iter(_Call.apply(weakref.ref(recorded), *sources) or ())
     return [next(results) if type(value) is FakeTensor else value for value in values[:visible]]

@@ -17,7 +17,7 @@ from tintype.errors import BranchMismatchError
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.functional import functional_graphs, functionalizes, refuse_writes
-from tintype.ops.gradients import differentiable, having_effect, with_gradient
+from tintype.ops.gradients import differentiable, having_effect, results_with_history, with_gradient
 from tintype.ops.rows import as_fakes, check_rows, empty_results, name_of, row_of, stack, stacked
 from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import Body, captured, graph_node, mark_writes, operand_nodes, record_call
@@ -101,7 +101,9 @@ def capture(recorder: Recorder, function: Any, xs: Sequence[Any], args: Sequence
     wanted = having_effect(differentiable(recorder, [*mapped, *operands]), [module])
     if any(wanted) and mapped[0].info.sizes[0] != 0:  # of no rows nothing depends on anything
         steps = Steps(recorder, module, 0, mapped, operands, wanted)
-        values = with_gradient(recorder, values, steps.gradient(len(values)), [*mapped, *operands], wanted)
+        histories = results_with_history(module, wanted)
+        inputs = [*mapped, *operands]
+        values = with_gradient(recorder, values, steps.gradient(len(values)), inputs, wanted, histories=histories)
     return tree.unflatten(values, body.spec)
 
 

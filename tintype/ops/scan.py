@@ -36,6 +36,7 @@ from tintype.ops.gradients import (
     chosen,
     differentiable,
     having_effect,
+    histories_after_steps,
     is_real,
     refuse_lost_histories,
     there,
@@ -191,17 +192,17 @@ def capture(
     module = body.finish()
     wanted = having_effect(wanted, [module], first=len(carry))
 
-    graph = graph_node(recorder, "scan_combine_graph", module)
     arguments = (
-        graph,
+        graph_node(recorder, "scan_combine_graph", module),
         list(operand_nodes(recorder, carry.initial)),
         list(operand_nodes(recorder, mapped)),
         operand_nodes(recorder, additional),
     )
     results = record_call(recorder, target, arguments, [*carry.results(), *outputs])
     if any(wanted):
-        steps = Steps(recorder, without_results(module, count), len(carry), mapped, additional, wanted)
-        results = with_gradient(recorder, results, steps.gradient(count), values, wanted, visible=count)
+        rule = Steps(recorder, without_results(module, count), len(carry), mapped, additional, wanted).gradient(count)
+        histories = histories_after_steps(module, wanted, len(carry))
+        results = with_gradient(recorder, results, rule, values, wanted, count, histories)
     # What comes after them is for gradients. torch's scan is given the next carry and the outputs as its function
     # returns them.
     return tree.unflatten(list(results[:count]), body.spec)

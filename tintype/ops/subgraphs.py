@@ -73,18 +73,21 @@ class Body:
         )
         return self.inner.add_operand(value) if is_value else value
 
-    def run(self, function: Callable[..., Any], args: Sequence[Any], *, always: bool = False) -> None:
+    def run(
+        self, function: Callable[..., Any], args: Sequence[Any], *, always: bool = False, by_sizes: bool = False
+    ) -> None:
         """Call the function. What it decides about sizes is asserted in its own graph and forgotten outside.
 
         Where the program ``always`` calls the function, what it decides about sizes of the program is decided for the
-        program.
+        program. Where it is called ``by_sizes``, those that the function is for are nobody's promise.
         """
-        before = len(self.environment.symbols)
+        before, fixed_before = len(self.environment.symbols), len(self.environment.fixed_inside)
         kept: list[Guard | Assertion] = []
         with self.environment.branch():
             try:
                 self.leaves, self.spec = self.inner.call_function(function, args)
             except Exception as error:
+                del self.environment.fixed_inside[fixed_before:]
                 if always or isinstance(error, (TintypeError, Word)):
                     raise
                 # in eager mode it may never have been called
@@ -111,6 +114,8 @@ class Body:
                 conditions = [entry for entry in self.environment.conditions_of_branch() if entry[0] not in known]
                 AssertionWriter(self.inner.graph, self.environment).write(conditions)
                 self._note_private(new)
+        if always or by_sizes:
+            del self.environment.fixed_inside[fixed_before:]
         for fact in kept:
             self.environment.expect(fact.condition, fact.message, location=fact.location)
 

@@ -20,7 +20,14 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.operators import HigherOrderOperator, declare
 from tintype.ops.carry import Carry, check_carry
 from tintype.ops.functional import add_new_values, functional_graphs, functionalizes, refuse_writes, reorder_inputs
-from tintype.ops.gradients import LEFT_AS_IT_IS, differentiable, having_effect, refuse_lost_histories, with_gradient
+from tintype.ops.gradients import (
+    LEFT_AS_IT_IS,
+    differentiable,
+    having_effect,
+    histories_after_steps,
+    refuse_lost_histories,
+    with_gradient,
+)
 from tintype.ops.rows import laid_out, own, stack
 from tintype.ops.scan import Steps
 from tintype.ops.subgraphs import (
@@ -148,7 +155,8 @@ def capture(
     results = record_call(recorder, while_loop_with_steps, arguments, results)
     if any(wanted):
         rule = Steps(recorder, modules[1], len(carry), (), operands, wanted).gradient(len(carry))
-        results = with_gradient(recorder, results, rule, values, wanted, visible=len(carry))
+        histories = histories_after_steps(modules[1], wanted, len(carry))
+        results = with_gradient(recorder, results, rule, values, wanted, len(carry), histories)
     return tuple(results)
 
 

@@ -383,6 +383,10 @@ class SymbolNode:
 
     def guard_bool(self, file: builtins.str = "", line: int = 0) -> bool:
         value = self.value
+        if file and self.environment.denied_next is not None and isinstance(value, Expr):
+            denied, self.environment.denied_next = self.environment.denied_next, None
+            if value == denied and self.environment.known(value) is None:
+                return False
         if file and isinstance(value, Expr) and value.operation in ("and", "or"):
             # C++ joins conditions only to ask for a memory layout or whether a tensor is empty.
             # That is answered for sizes in general, as in the layout module.

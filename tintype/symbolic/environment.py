@@ -70,7 +70,7 @@ class Mark:
     """What an environment knew at one time: its facts, and how many symbols and decisions there were."""
 
     facts: Facts
-    counts: tuple[int, int, int, int]
+    counts: tuple[int, ...]
 
 
 class Environment(Table):
@@ -96,6 +96,8 @@ class Environment(Table):
         self.specializations: list[Specialization] = []
         # what did not hold for the example where the program needed it: a guard if the program goes on all the same
         self.failures: list[Guard] = []
+        # values of sizes that functions of operators rest on, though they need not: each asserts that for itself
+        self.fixed_inside: list[Guard] = []
         # what layouts were worked out from; guards once the program looks at a layout
         self.assumptions: list[Guard] = []
         # what was asserted of sizes that only the data decide where eager mode would take a size of 1, too
@@ -118,6 +120,8 @@ class Environment(Table):
         self.by_example: Callable[[Expr, Location | None], Any] | None = None
         # whether what is asked now may be denied, whatever the data: what follows holds in either case
         self.may_deny: Callable[[], bool] | None = None
+        # what a library asks next, of which "no" is right in every case
+        self.denied_next: Expr | None = None
         # whether the program that has these symbols is running: then it may look at the text of a number
         self.has_running_program = False
         self._next_number: dict[str, int] = {}
@@ -292,7 +296,7 @@ class Environment(Table):
                 return self._answered_by_example(condition, location or user_location())
             self.require(condition if needed.answer else not_(condition), needed.message, location=location)
             return needed.answer
-        self._record_guard(condition if hint else not_(condition), location)
+        self._decide(condition if hint else not_(condition), location)
         return bool(hint)
 
     def guard_or(self, condition: Condition, default: bool) -> bool:
@@ -312,7 +316,7 @@ class Environment(Table):
             return default
         if self.asks_nothing or (not self.follows_hints and self.general_answer(condition) is not None):
             return default
-        self._record_guard(condition if hint else not_(condition), None)
+        self._decide(condition if hint else not_(condition), None)
         return bool(hint)
 
     def general_answer(self, condition: Condition) -> bool | None:
@@ -368,7 +372,8 @@ class Environment(Table):
 
     def mark(self) -> Mark:
         """The state to which :meth:`take_back` returns."""
-        counts = (len(self.symbols), len(self.guards), len(self.assertions), len(self.specializations))
+        lists = (self.symbols, self.guards, self.assertions, self.specializations, self.fixed_inside)
+        counts = tuple(map(len, lists))
         return Mark(self.facts.copy(), counts)
 
     def has_learned(self, mark: Mark) -> bool:
@@ -380,10 +385,11 @@ class Environment(Table):
         version = self.facts.version
         self.facts = mark.facts
         self.facts.version = version + 1  # answers that were given meanwhile must not look valid
-        symbols, guards, assertions, specializations = mark.counts
+        symbols, guards, assertions, specializations, fixed = mark.counts
         for name in list(self.symbols)[symbols:]:
             del self.symbols[name]
         del self.guards[guards:], self.assertions[assertions:], self.specializations[specializations:]
+        del self.fixed_inside[fixed:]
 
     def conditions_of_branch(self) -> list[tuple[Expr, str]]:
         """What the branch that is being recorded rests on: its guards and assertions."""
@@ -470,7 +476,7 @@ class Environment(Table):
         condition = eq(reduced, hint)
         before = len(self.specializations)
         if isinstance(condition, Expr):
-            self._record_guard(condition, location)
+            self._decide(condition, location)
         if len(self.specializations) == before:
             self.specializations.append(Specialization(reduced, hint, location))
         return hint
@@ -485,6 +491,13 @@ class Environment(Table):
         held = (asked if answer else not_(asked)) if asked.kind == "bool" else eq(asked, answer)
         self.require(held, f"a draft rests on the example, for which {held} held", location=location)
         return answer
+
+    def _decide(self, condition: Condition, location: Location | None) -> None:
+        """A guard for what the program would do otherwise where the condition does not hold."""
+        self._record_guard(condition, location)
+        guard = self.guards[-1]
+        if not self.hints_hold and guard.condition.operation == "eq":
+            self.fixed_inside.append(guard)
 
     def _record_guard(self, condition: Condition, location: Location | None, message: str | None = None) -> None:
         assert isinstance(condition, Expr)

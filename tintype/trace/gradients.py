@@ -40,6 +40,8 @@ def _run_unless_captured(run: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         )
     _, _, _, _, inputs, *_ = args
     recorder.asks_for_gradients(inputs)
+    # now: the engine leaves the stack of modes as it was, without one for symbols that turned up inside
+    recorder.watch_functions()
     return run(*args, **kwargs)
 
 

@@ -16,10 +16,10 @@ from tintype.fake.tensor import QUESTIONS, FakeTensor, answer, make_fake
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operator_facts import DROPOUTS
-from tintype.symbolic import Expr, ge, le, maximum, minimum
+from tintype.symbolic import Expr, eq, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
-from tintype.symbolic.sizes import decided_same
+from tintype.symbolic.sizes import decided_same, product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.conversions import one_in_eager_mode, unchanged
 from tintype.trace.plan import handle_by, plan_for
@@ -310,6 +310,16 @@ def _question(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """What torch asks of tensors with symbolic sizes."""
     tensor = recorder.as_fake(args[0])
     return answer(func, (tensor, *args[1:], *kwargs.values()))
+
+
+@intercept(aten._has_same_storage_numel.default)
+def _is_about_to_compare(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """What autograd asks, forwards, before it compares how a tensor and its tangent lie in memory. It goes on to ask
+    whether there are elements at all, since it need not compare any further if there are none."""
+    numel = product(_info_of(recorder, args[0]).sizes)
+    condition = eq(numel, 0) if isinstance(numel, Expr) else None
+    recorder.context.environment.denied_next = condition if isinstance(condition, Expr) else None
+    return NOT_HANDLED
 
 
 # --- promises about numbers ------------------------------------------------------------------------------

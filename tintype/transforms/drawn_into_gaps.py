@@ -15,10 +15,22 @@ from torch.fx import Node
 from tintype.fake.info import TensorInfo, is_dense, memory_order
 from tintype.symbolic.sizes import certainly_same, product
 from tintype.transforms.emit import Emitter
+from tintype.transforms.handles import Handle
 
 aten = torch.ops.aten
 
 _DRAWN_AT_ONCE = 16
+
+
+def may_have_gaps(handle: Handle) -> bool:
+    """Whether it is up to a caller if there are gaps: a tensor that was given, or a view of one, of 16 elements or
+    more."""
+    elements = product(handle.info.sizes)
+    if handle.info.device.type != "cpu" or (type(elements) is int and elements < _DRAWN_AT_ONCE):
+        return False
+    while handle.parent is not None:
+        handle = handle.parent
+    return handle.source.op == "placeholder"
 
 
 def has_gaps(info: TensorInfo) -> bool:

@@ -41,7 +41,7 @@ from tintype.transforms import moved_values, refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.drawn_again import draws
 from tintype.transforms.drawn_in_order import drawn_as_it_lies
-from tintype.transforms.drawn_into_gaps import has_gaps, normal_with_gaps
+from tintype.transforms.drawn_into_gaps import has_gaps, may_have_gaps, normal_with_gaps
 from tintype.transforms.emit import Emitter, info_of, location_of
 from tintype.transforms.functional_outputs import expose, mutation_outputs
 from tintype.transforms.handles import Handle, differs, is_cut_between, memory_of, with_storage
@@ -456,6 +456,8 @@ class Functionalization:
         """What a write leaves in the tensors it writes to."""
         if counterpart is aten.copy.default:
             return [self._copied(handles[0], node)]
+        if counterpart is aten.normal_functional.default and may_have_gaps(handles[0]):
+            self.rely_on_layout(handles[0].source, node)
         if counterpart is aten.normal_functional.default and has_gaps(handles[0].info):
             return [normal_with_gaps(self.emit, handles[0].info, *node.args[1:], **options)]
         if counterpart in _DRAWN_ANEW:

@@ -38,7 +38,7 @@ def _overloads(*names: str) -> Iterator[Any]:
 _ONE_WAY_ONLY = frozenset(
     _overloads(
         "mm", "addmm", "bmm", "baddbmm", "linear", "embedding", "layer_norm", "native_layer_norm",
-        "contiguous", "ravel", "new_empty", "new_zeros", "new_ones", "new_full",
+        "contiguous", "ravel", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided",
     )
 )  # fmt: skip
 

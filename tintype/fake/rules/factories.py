@@ -305,6 +305,14 @@ def new_empty_strided(self: TensorInfo, size: Sequence[Size], stride: Sequence[S
     return info
 
 
+@rule("_new_zeros_with_same_feature_meta")
+def tangent_like(self: TensorInfo, other: TensorInfo, *, self_num_batch_dims: int = 0) -> TensorInfo:
+    """A tangent that lies in memory as the tensor does that it is of, where its storage begins and all."""
+    if self_num_batch_dims:
+        raise NotImplementedError("tangents of several directions at once")
+    return TensorInfo(other.sizes, other.strides, self.dtype, self.device, other.offset)
+
+
 @rule("tril", "triu")
 def triangle(self: TensorInfo, diagonal: int = 0) -> TensorInfo:
     if self.dim < 2:
