@@ -52,7 +52,7 @@ class Accesses(Looking):
 
     def _know(self, owner: Any, name: str, value: Any) -> None:
         """From now on, reading this value there is nothing new."""
-        if type(value) not in (int, float):  # which may be numbers that vary, made for each read
+        if type(value) not in (int, float) and not self.capture.again.given:  # else it is asked for each read
             self.capture.known_reads[id(owner), name] = value
             self.capture.kept.append(owner)
 
@@ -184,6 +184,10 @@ class Accesses(Looking):
                 capture.register(Source("attribute", "__self__", method), value.__self__)
             if isinstance(value, types.BuiltinFunctionType) and id(value) not in capture.sources:
                 capture.register(Source("item", name, Source("constant", owner.__dict__)), value)
+            if callable(value) and not isinstance(value, type) and name in owner.__dict__:
+                # somebody may put another function there: tests, and those who know a quicker attention
+                capture.guard("is", Source("item", name, Source("constant", owner.__dict__)), value)
+                self._know(owner, name, value)
             return
         source = Source("constant", owner.__dict__)
         if (id(owner), name) in capture.written or (id(owner.__dict__), name) in capture.written:
@@ -220,7 +224,8 @@ class Accesses(Looking):
             found = base.__dict__.get(name, NULL)
             if found is NULL:
                 continue
-            if not is_library(base.__module__) and (id(base), name) not in capture.written:
+            is_layer = issubclass(base, torch.nn.Module) and base is not torch.nn.Module
+            if (is_layer or not is_library(base.__module__)) and (id(base), name) not in capture.written:
                 table = Source("constant", base).table
                 if isinstance(found, FunctionType):
                     capture.guard("is", Source("item", name, table), found)

@@ -191,7 +191,7 @@ class Engine:
         if found.get("failed") is not None:  # a call raised what the program may catch
             given.append(found["failed"])
         gone = {position for position, value in enumerate(given) if value is GONE}
-        shapes = self._shapes(place.path, found)
+        shapes, numbers = self._shapes(place.path, found), self._numbers(place.path, found)
         found.clear()
         for item in place.path:
             if isinstance(item, Call) and item.number in gone:
@@ -223,7 +223,9 @@ class Engine:
                     varying=self.varying,
                 )
                 try:
-                    return self._capture(capture, place.path, shapes, failed, is_kept)
+                    capture.given_shapes = shapes
+                    capture.again.take(place.path if given else [], numbers)
+                    return self._capture(capture, place.path, failed, is_kept)
                 finally:
                     capture.let_go()
         return self.run(args, kwargs)  # another thread has captured meanwhile
@@ -233,6 +235,12 @@ class Engine:
         asked = sizes_asked(path)
         names = {source.path: self.program.name_of(source) for source in asked}
         return {path: found[name] for path, name in names.items() if type(found.get(name)) is torch.Size}
+
+    def _numbers(self, path: list[Item], found: dict[str, Any]) -> dict[Any, Any]:
+        """Numbers that vary and that the program has read: a step may have changed what is there."""
+        guards = [item for item in path if isinstance(item, Guard) and item.kind == "type"]
+        names = {item.source.path: self.program.name_of(item.source) for item in guards}
+        return {path: found[name] for path, name in names.items() if type(found.get(name)) in (int, float)}
 
     def _waits(self) -> bool:
         """Whether this call is the first one, in a stance that lets it pass."""
@@ -269,10 +277,7 @@ class Engine:
 
     # --- capturing -------------------------------------------------------------------------------------------------
 
-    def _capture(
-        self, capture: Capture, path: list[Item], shapes: dict[Any, Any], failed: list[Failed], is_kept: bool
-    ) -> Any:
-        capture.given_shapes = shapes
+    def _capture(self, capture: Capture, path: list[Item], failed: list[Failed], is_kept: bool) -> Any:
         capture.note_given(path)
         for listener in self.options.listeners if failed else ():
             listener([item.guard for item in failed])

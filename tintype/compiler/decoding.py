@@ -20,7 +20,7 @@ from tintype.compiler.trace import Call, Effect, Item
 from tintype.errors import FileFormatError, Location
 
 _SOURCES = frozenset(
-    {"argument", "keyword", "constant", "value", "attribute", "item", "dict_item", "called", "cell", "now"}
+    {"argument", "keyword", "constant", "value", "attribute", "item", "dict_item", "called", "cell", "now", "again"}
 )
 _METHODS = ("method", "base_method")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

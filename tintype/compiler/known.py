@@ -355,6 +355,11 @@ def rebuilds_modules(function: Any) -> bool:
     return plain.__qualname__ in _OF_HANDLES or plain.__qualname__.removeprefix("Module.") in _REBUILDS_MODULES
 
 
+def is_pythons_of_torch(function: types.FunctionType) -> bool:
+    """Whether a function of torch's is written in Python, as an optimizer's ``step`` is, which writes to objects."""
+    return function.__code__.co_filename.startswith(_TORCH)
+
+
 def is_native_of_modules(function: types.FunctionType) -> bool:
     """Whether it is a method of torch's modules that is called as it is. torch's own compiler replaces their
     ``__init__`` by one of its own when it is first used."""

@@ -448,12 +448,11 @@ class NativeCalls(Accesses):
         name = getattr(callable, "__qualname__", None) or getattr(callable, "__name__", str(callable))
         if is_graph_break(callable):
             return self.step(_nothing, [], {}, "graph_break()")
-        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
-            return self.step(callable, arguments, keywords, f"{name}, a torch.autograd.Function")
-        if isinstance(callable, FunctionType) and is_allowed(callable):
-            return self.step(callable, arguments, keywords, f"{name} is called as it is")
-        if isinstance(callable, FunctionType) and is_disabled(callable):
-            return self.step(callable, arguments, keywords, f"{name} is disabled")
+        why = _why_as_it_is(callable, owner, name)
+        if why is not None:
+            result = self.step(callable, arguments, keywords, why)
+            self.capture.may_have_written()
+            return result
         if callable is warn_at:
             return self.step(callable, arguments, keywords, WARNS)
         if is_of_logging(callable):
@@ -497,6 +496,20 @@ def function_of(kind: Any) -> Any:
 
     apply.__name__ = apply.__qualname__ = kind.__name__
     return apply
+
+
+def _why_as_it_is(callable: Any, owner: Any, name: str) -> str | None:
+    """Why a function is called as it is, which may write to anything; None: it is none of those."""
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        return f"{name}, a torch.autograd.Function"
+    plain = callable.__func__ if isinstance(callable, types.MethodType) else callable
+    if isinstance(callable, FunctionType) and is_allowed(callable):
+        return f"{name} is called as it is"
+    if isinstance(callable, FunctionType) and is_disabled(callable):
+        return f"{name} is disabled"
+    if isinstance(plain, FunctionType) and known.is_pythons_of_torch(plain) and not known.rebuilds_modules(plain):
+        return f"{name} is called for real"
+    return None
 
 
 def _nothing() -> None:

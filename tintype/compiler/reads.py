@@ -19,6 +19,7 @@ from tintype.compiler.expressions import Expression, sources_in
 from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
 from tintype.compiler.plain_again import PlainAgain
+from tintype.compiler.reading_again import ReadingAgain
 from tintype.compiler.sources import Guard, Source, contiguous_strides, description, item_of, said, with_free_sizes
 from tintype.compiler.trace import Call, Item, Segment
 from tintype.compiler.varying import Varying, promised_ranges, promised_sizes
@@ -93,6 +94,7 @@ class Reads:
         self._seen, self._classes = set[Any](), set[type]()
         self._looked_into, self._making, self._gone = set[int](), set[int](), list[int]()
         self._shares, self._tokens = False, dict[int, int]()
+        self.again = ReadingAgain()
         self.last_write: tuple[Frame, int] | None = None  # the operation that was told of a write last
         self._begin_handing_on()
 
@@ -202,6 +204,8 @@ class Reads:
         """Let the recorded program rest on an answer."""
         if self.reason is not None:
             return
+        if self.again.step:
+            source = self.again.place(source, kind)
         guard = Guard(kind, source, expected, inline or source.root.kind == "value" or source.is_now)
         if kind == "assumed":
             self.segments[-1].body.append(guard)
@@ -219,6 +223,8 @@ class Reads:
         """A value that the program got from a place; gives it back."""
         if self.reason is not None:
             return value
+        if self.again.step:
+            source = self.again.place(source)
         kind = type(value)
         if kind in PLAIN or value is ... or value is NotImplemented:
             if kind in PLAIN:
@@ -240,10 +246,24 @@ class Reads:
 
     def read_number(self, source: Source, value: Any) -> Any:
         """The same where the program can be given another object: a number may vary."""
+        if self.again.step:
+            source = self.again.place(source)
+        if self.again.given and type(value) in PLAIN and len(self.calls) < len(self.given):
+            value = self.again.given.get(source.path, value)
         if self.reason is None and type(value) in (int, float) and self.varying.number(source):
             self.guard("type", source, type(value))
             return number(self, value, ("source", source))
         return self.read(source, value)
+
+    def may_have_written(self) -> None:
+        """The last call may have changed whatever the program has read."""
+        if self.reason is None:
+            self.again.note(len(self.calls), self.segments)
+            for known_before in (self.known_reads, self.written, self.originals, self.shadows):
+                known_before.clear()
+            self._looked_into.clear()
+            self._state_set.clear()
+            self.has_writes = True
 
     def relate(self, function: Any, operands: tuple[Expression, ...], answer: Any) -> None:
         """Let the recorded program rest on an answer about numbers that vary."""

@@ -115,7 +115,7 @@ class Source:
                 return f"{parent}.{self.key}" if self.key.isidentifier() else f"getattr({parent}, {self.key!r})"
             case "item":
                 return f"{parent}[{literal(self.key, bind)}]"
-            case "now":
+            case "now" | "again":
                 return parent
             case "dict_item":
                 return f"{bind(dict.__getitem__)}({parent}, {literal(self.key, bind)})"
@@ -142,7 +142,7 @@ class Source:
                 return getattr(parent, self.key)
             case "item":
                 return parent[self.key]
-            case "now":
+            case "now" | "again":
                 return parent
             case "dict_item":
                 return dict.__getitem__(parent, self.key)
