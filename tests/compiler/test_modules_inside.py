@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.modules import module as hooks_of_all
+from torch.utils.checkpoint import checkpoint
 
 import tintype
 
@@ -91,3 +92,17 @@ def test_hooks_of_all_modules_hear_the_users(name: str, first: int) -> None:
     finally:
         if handle is not None:
             handle.remove()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_checkpoint_around_a_compiled_module(backend: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2), nn.Linear(4, 4))
+    compiled = tintype.compile(model, backend=backend)
+    for _ in range(4):
+        gradients = []
+        for module in (model, compiled):
+            torch.manual_seed(0)
+            x = torch.ones(2, 4, requires_grad=True)
+            checkpoint(module, x, use_reentrant=False).square().sum().backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)

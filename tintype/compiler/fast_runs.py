@@ -30,6 +30,8 @@ from tintype.ir.signature import StateWrite
 MOST_KINDS = 64
 # how many graphs with symbols for sizes are made, and calls remembered to find out which sizes vary
 MOST_SIZES = 4
+# the hooks that hear what autograd keeps
+_hooks_of_kept = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 class FastRun:
@@ -76,6 +78,8 @@ class FastRun:
         run = self._known.get(key)
         if run is None:
             run = self._run_for_sizes(key, inputs) or self._found(inputs)
+            if _records_history(inputs):
+                run = unless_hooks(run, self.one_by_one)
             if len(self._known) >= MOST_KINDS:
                 self._known.clear()
             self._known[key] = run
@@ -211,6 +215,16 @@ def simple_run(function: Any, entry: CachedGraphs, inputs: Sequence[Any]) -> Cal
             return "writes that autograd sees, or to what is no plain tensor"
         return WritingRun(function, compiled, inputs)
     return _outputs_of(compiled, recording, has_backward, inputs)
+
+
+def unless_hooks(run: Callable[..., Any], one_by_one: Callable[..., Any]) -> Callable[..., Any]:
+    """Graphs keep other tensors for their backward than the calls that they are made of. Where somebody hears what is
+    kept, as a checkpoint that computes all of it again and compares, the calls are done."""
+
+    def minding(*inputs: Any) -> Any:
+        return run(*inputs) if _hooks_of_kept(False) is None else one_by_one(*inputs)
+
+    return minding
 
 
 def _whole_run(compiled: CompiledGraphs, inputs: Sequence[Any]) -> Callable[..., Any] | None:

@@ -448,7 +448,7 @@ class NativeCalls(Accesses):
         name = getattr(callable, "__qualname__", None) or getattr(callable, "__name__", str(callable))
         if is_graph_break(callable):
             return self.step(_nothing, [], {}, "graph_break()")
-        why = _why_as_it_is(callable, owner, name)
+        why = _why_as_it_is(callable, owner, str(name))
         if why is not None:
             result = self.step(callable, arguments, keywords, why)
             self.capture.may_have_written()

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from torch.utils import checkpoint
+
 from tintype.compiler import undoing
 from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Raised, Source
 from tintype.compiler.trace import SETS_MODE, Call, Item
@@ -67,6 +69,8 @@ class Program:
             "_gone": GONE,
             "_other": OTHER,
             "_TintypeError": TintypeError,
+            # what torch's checkpoints raise where they have computed all that they need
+            "_StopsRecomputing": checkpoint._StopRecomputationError,
             "_Raised": Raised,
             "_modes": ThreadState.now,
             "_used": self.used.add,

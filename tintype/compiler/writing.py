@@ -435,8 +435,8 @@ class Writer:
             name = self.program.bind(graph)
             self.emit("try:")
             self.emit(line, 1)
-            if not graph.falls_back:
-                self.emit("except _TintypeError: raise")
+            passed_on = "_StopsRecomputing" if graph.falls_back else "(_StopsRecomputing, _TintypeError)"
+            self.emit(f"except {passed_on}: raise")
             self.emit(f"except Exception: again = {name}")
             self.emit("if again is not None:")
             self.emit(f"done, results = again.one_by_one({given})", 1)
