@@ -9,6 +9,7 @@ from tintype.compiler.sources import Guard, Source, said
 from tintype.compiler.trace import Eagerly, Item
 from tintype.compiler.tree_of_runs import Node
 from tintype.compiler.writing import INFIX
+from tintype.ir.call_values import is_library
 
 if TYPE_CHECKING:
     from tintype.compiler.compiled import Engine
@@ -44,9 +45,11 @@ def _lines_of_run(number: int, items: list[Item]) -> list[str]:
     guards = [item for item in items if isinstance(item, Guard) and item.kind not in ("assumed", "returned")]
     of_arguments: dict[str, list[str]] = {}
     around: dict[str, None] = {}
-    later = 0
+    later = of_libraries = 0
     for guard in guards:
-        if guard.inline and guard.source.root.kind == "value":
+        if is_about_library(guard):
+            of_libraries += 1
+        elif guard.inline and guard.source.root.kind == "value":
             later += 1
         elif guard.source.root.kind in _ARGUMENTS:
             of_arguments.setdefault(said(guard.source.root), []).append(words_of(guard))
@@ -60,9 +63,18 @@ def _lines_of_run(number: int, items: list[Item]) -> list[str]:
     lines += [f"    rests on: {words}" for words in shown]
     if len(around) > len(shown):
         lines.append(f"    rests on {len(around) - len(shown)} more attributes, globals and modes")
+    if of_libraries:
+        lines.append(f"    rests on {of_libraries} function{'' if of_libraries == 1 else 's'} of libraries")
     if later:
         lines.append(f"    rests on {later} answer{'' if later == 1 else 's'} to questions about what it computes")
     return lines
+
+
+def is_about_library(guard: Guard) -> bool:
+    """Whether a guard asks that a function of torch's, numpy's or Python's modules is what it was."""
+    owner = guard.source.root.key
+    name = owner.get("__name__") if isinstance(owner, dict) else getattr(owner, "__module__", None)
+    return guard.kind == "is" and guard.source.root.kind == "constant" and is_library(name)
 
 
 def words_of(guard: Guard) -> str:
