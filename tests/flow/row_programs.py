@@ -358,5 +358,5 @@ def leaves_a_loop_that_collects(x):
 
 
 @refused("a generator yields")
-def sums_a_generator(x):
-    return sum(row.exp() for row in x)
+def asks_a_generator(x):
+    return x if any(row.sum() > 0 for row in x) else -x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import CellType
 
 from tintype.flow.iterators import NotCopiedError, copied_iterator
 from tintype.interpret import Frame
@@ -26,6 +27,8 @@ def copied_frame(frame: Frame) -> Frame:
 def let_go(frame: Frame) -> None:
     """Let a frame that has run hold nothing: somebody may keep it, as who remembers which module was called does."""
     frame.locals, frame.stack, frame.result = [], [], None
+    if type(frame.note) is CellType:
+        frame.note = None
 
 
 def drop_above(frame: Frame, labels: Iterable[int]) -> None:

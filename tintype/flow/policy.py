@@ -29,6 +29,7 @@ from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
 from tintype.flow.rows_loops import RecordedFor
 from tintype.flow.sequences import SEQUENCES, VaryingIterator, elements_of, varies
+from tintype.flow.sums import SUMS
 from tintype.flow.truths import TRUTHS
 from tintype.flow.twins import Twins
 from tintype.flow.unseen import Watched
@@ -357,7 +358,7 @@ class FlowPolicy(TorchPolicy):
         return value
 
     def stand_ins(self) -> Mapping[Any, Caller]:
-        return {bool: make_bool, **SEQUENCES, **EXTREMES, **TRUTHS}
+        return {bool: make_bool, **SEQUENCES, **EXTREMES, **SUMS, **TRUTHS}
 
 
 def is_made_anew(kind: Any) -> bool:

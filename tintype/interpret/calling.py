@@ -109,7 +109,8 @@ def call_function(
     found = machine.plans.get(id(function.__code__))
     plan = machine.plan(function) if found is None else found[1]
     if plan is None:
-        return machine.call_native(frame, function, arguments, keywords)
+        stand_in = machine.stand_ins.get(id(function), machine.call_native)
+        return stand_in(frame, function, arguments, keywords)
     return new_frame(machine, plan, function, arguments, keywords, frame)
 
 

@@ -37,9 +37,17 @@ def extreme_of(builtin: Any, numbers: Sequence[Any]) -> Any:
         return reduce(whole, numbers)
     if kinds.issubset(_FLOATS):
         return reduce(best, numbers)
-    if any(map(_is_up_to_the_data, numbers)):
+    if is_mixed(numbers):
         raise _mixed(builtin.__name__)
     return NotImplemented
+
+
+def is_mixed(numbers: Sequence[Any]) -> bool:
+    """Whether some of the numbers are whole and some are not, and only the data decide which one is the smallest."""
+    kinds = set(map(type, numbers))
+    if not kinds.issubset((*_WHOLE, *_FLOATS)) or kinds.issubset(_WHOLE) or kinds.issubset(_FLOATS):
+        return False
+    return any(map(_is_up_to_the_data, numbers))
 
 
 def _is_up_to_the_data(number: Any) -> bool:
