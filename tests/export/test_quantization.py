@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -231,6 +232,83 @@ def learned(change: str) -> nn.Module:
     return module
 
 
+def rounding(observer: Any, *, signed: bool = False, **options: Any) -> nn.Module:
+    """What rounds as an observer says, which gives a zero in 32 bits, and in 64 where it has seen nothing."""
+    bounds = {"quant_min": -128, "quant_max": 127} if signed else {"quant_min": 0, "quant_max": 255}
+    kind = torch.qint8 if signed else torch.quint8
+    return quantization.FakeQuantize(observer=observer, dtype=kind, **bounds, **options)
+
+
+def unfused(weight: Any, scheme: torch.qscheme) -> nn.Module:
+    """A model in training, with rounding and observing in modules of their own."""
+    torch.manual_seed(0)
+    model = Images().train()
+    model.qconfig = quantization.QConfig(
+        activation=functools.partial(rounding, quantization.MovingAverageMinMaxObserver),
+        weight=functools.partial(rounding, weight, signed=True, qscheme=scheme),
+    )
+    return after_a_call(quantization.prepare_qat(quantization.fuse_modules_qat(model, LAYERS)))
+
+
+UNFUSED = {
+    "per tensor": (quantization.MovingAverageMinMaxObserver, torch.per_tensor_affine),
+    "per tensor, symmetric": (quantization.MinMaxObserver, torch.per_tensor_symmetric),
+    "per channel": (quantization.PerChannelMinMaxObserver, torch.per_channel_affine),
+}
+IN_TRAINING: dict[str, Callable[..., nn.Module]] = {
+    "training": lambda model, x: tintype.export_for_training(model, (x,)).module(),
+    "functional": lambda model, x: tintype.export(model, (x,)).module(),
+    "decomposed": lambda model, x: tintype.export(model, (x,)).run_decompositions().module(),
+    "saved": lambda model, x: saved(tintype.export_for_training(model, (x,))).module(),
+    "unflattened": lambda model, x: tintype.unflatten(tintype.export_for_training(model, (x,))),
+    "strict": lambda model, x: tintype.export(model, (x,), strict=True).module(),
+}
+
+
+def switched(module: nn.Module, *, observing: bool, rounding: bool) -> nn.Module:
+    """The module with its switches so, as ``torch.ao.quantization.disable_observer`` and its kin put them."""
+    for path, switch in module.named_buffers():
+        if path.endswith(("observer_enabled", "fake_quant_enabled")):
+            switch.fill_(observing if path.endswith("observer_enabled") else rounding)
+    return module
+
+
+@pytest.mark.parametrize("form", IN_TRAINING)
+@pytest.mark.parametrize("name", UNFUSED)
+def test_rounding_and_observing_in_modules_of_their_own(name: str, form: str) -> None:
+    """Also where observers and rounding are switched on and off, which are buffers of the program."""
+    model = unfused(*UNFUSED[name])
+    eager = copy.deepcopy(model)
+    module = IN_TRAINING[form](model, torch.randn(3, 4))
+    for observing, rounds in ((True, True), (False, True), (True, False), (False, False), (True, True)):
+        switched(module, observing=observing, rounding=rounds)
+        switched(eager, observing=observing, rounding=rounds)
+        x = torch.randn(3, 4) * (2 + observing + rounds)
+        torch.testing.assert_close(module(x), eager(x))
+    found = module.state_dict()
+    for path, value in eager.state_dict().items():
+        torch.testing.assert_close(found[path], value)
+
+
+@pytest.mark.parametrize("name", UNFUSED)
+def test_gradients_of_rounding_in_modules_of_their_own(name: str) -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = unfused(*UNFUSED[name])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(x).square().mean()
+
+    x = torch.randn(3, 4)
+    model = Loss()
+    loss, found, *_ = tintype.export_joint(model, (x,)).module()(x)
+    expected = model(x)
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(found, {name: parameter.grad for name, parameter in model.named_parameters()})
+
+
 by_channel = quantization.PerChannelMinMaxObserver
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "minimum and maximum": quantization.MinMaxObserver,
@@ -252,6 +330,12 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "rounding weights": quantization.default_weight_fake_quant,
     "rounding by channel": lambda: after_a_call(quantization.default_per_channel_weight_fake_quant()),
     "rounding, fused": quantization.default_fused_act_fake_quant,
+    "rounding, by bounds": lambda: rounding(quantization.MinMaxObserver),
+    "rounding, by a moving average": lambda: rounding(quantization.MovingAverageMinMaxObserver),
+    "rounding, by a histogram": lambda: rounding(quantization.HistogramObserver),
+    "rounding, by channel, affine": lambda: after_a_call(
+        rounding(quantization.MovingAveragePerChannelMinMaxObserver, qscheme=torch.per_channel_affine)
+    ),
     "rounding, fixed": quantization.FixedQParamsFakeQuantize.with_args(
         observer=quantization.FixedQParamsObserver.with_args(scale=1 / 256, zero_point=0)
     ),

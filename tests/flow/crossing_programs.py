@@ -346,3 +346,62 @@ def found_for(x):
 def calls_what_makes_an_object(x):
     found = found_for(x)
     return found.value * found.weight
+
+
+def one_or_none(x):
+    if x.max() > 4:
+        return None
+    return x * 2
+
+
+def none_or_what_a_helper_finds(x):
+    if x.sum() > 5:
+        return None
+    return one_or_none(x)
+
+
+def passes_on_what_may_be_none(x):
+    return none_or_what_a_helper_finds(x)
+
+
+@program
+def has_helpers_that_pass_on_what_a_branch_and_its_helper_return(x):
+    y = passes_on_what_may_be_none(x)
+    if y is None:
+        return x - 1
+    return y + 1
+
+
+@program
+def calls_such_helpers_in_a_branch(x):
+    total = torch.zeros(3)
+    if x.min() > -5:
+        y = passes_on_what_may_be_none(x)
+        z = passes_on_what_may_be_none(-x)
+        total = total + (1 if y is None else y) + (3 if z is None else z)
+    return total
+
+
+def numbers_of_a_dtype(x):
+    if x.sum() > 5:
+        return torch.tensor([1]), x
+    return numbers_of_another(x)
+
+
+def numbers_of_another(x):
+    if x.max() > 4:
+        return torch.tensor([2]), x - 1
+    return x.sum().to(torch.int32).reshape(1), x + 1
+
+
+def passes_on_numbers(x):
+    return numbers_of_a_dtype(x)
+
+
+@program
+def copies_numbers_of_some_dtype(x):
+    kept = torch.zeros(1, dtype=torch.int32)
+    if x.min() > -5:
+        number, x = passes_on_numbers(x)
+        kept.copy_(number)
+    return kept, x

@@ -351,3 +351,72 @@ def test_branches_reshape_and_write_to_what_is_around_them(reshaped):
         result, *_, gradient = torch.utils._pytree.tree_leaves(joint(torch.ones(0), y))
         assert result.item() == expected.item()
         torch.testing.assert_close(gradient, torch.autograd.grad(expected, y)[0])
+
+
+class Seeing(torch.nn.Module):
+    """A loss of a function of a product, the model and whether the data say so, which may write to a buffer."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.weight
+        return self.function(self, y, x.sum() > 0)
+
+
+def notes_what_is_detached(model: Any, y: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+    if holds:
+        model.seen.copy_(y.detach() * 2)
+    return (y * model.seen).sum()
+
+
+def notes_it_in_a_branch_of_a_branch(model: Any, y: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+    if holds:
+        least = y.detach().min()
+        if least > 1:
+            model.seen.add_(least)
+        else:
+            model.seen.sub_(1)
+    return (y * (model.seen + 1)).sum()
+
+
+@pytest.mark.parametrize("function", [notes_what_is_detached, notes_it_in_a_branch_of_a_branch])
+def test_branches_note_what_has_no_history(function: Any) -> None:
+    """Observers do: what goes into the buffer has no gradient, and nobody asks the branch for one."""
+    for x in (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 3.0, 4.0]), torch.tensor([-1.0, -2.0, -3.0])):
+        model = Seeing(function)
+        module = tintype.export_joint(Seeing(function), (torch.tensor([1.0, 2.0, 3.0]),)).module()
+        loss, gradients, *_ = module(x)
+        expected = model(x)
+        expected.backward()
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(gradients["weight"], model.weight.grad)
+        torch.testing.assert_close(module.seen, model.seen)
+
+
+def writes_through_detach(model: Any, y: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+    if holds:
+        y.detach().mul_(3)
+    return (y * 2).sum()
+
+
+def writes_through_a_view_of_it(model: Any, y: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+    z = y * 1
+    if holds:
+        z.detach().view(3).copy_(y.detach())
+    return (z * z).sum()
+
+
+def notes_what_has_a_history(model: Any, y: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+    if holds:
+        model.seen.copy_(y)
+    return (y * model.seen.detach()).sum()
+
+
+@pytest.mark.parametrize("function", [writes_through_detach, writes_through_a_view_of_it, notes_what_has_a_history])
+def test_branches_that_write_where_a_gradient_goes_are_refused(function: Any) -> None:
+    with pytest.raises(tintype.CaptureError, match="has no gradient in a joint graph"):
+        tintype.export_joint(Seeing(function), (torch.tensor([1.0, 2.0, 3.0]),))

@@ -71,6 +71,7 @@ class Arm:
     def run(self) -> list[Any]:
         """Run it; gives values that may become results."""
         self.frame = arm = copied_frame(self.original)
+        arm.is_entry = True  # what an arm calls can't go on in who called the function: that is no part of the arm
         begun = [(value, progress_of(value)) for value in arm.stack]
         before = Modes()
         if isinstance(self.start, int) and self.start in self.modes_at:

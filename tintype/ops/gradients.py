@@ -79,11 +79,18 @@ def having_effect(wanted: Sequence[bool], modules: Sequence[GraphModule], first:
     for module in modules:
         needed: set[Node] = set()
         for node in reversed(module.graph.nodes):
+            if _ends_history(node):
+                continue
             if node in needed or node.op == "output" or (node.op == "call_function" and not is_removable(node)):
                 needed.update(node.all_input_nodes)
         for position, node in enumerate(placeholders(module.graph)):
             used[position] |= node in needed
     return [is_wanted and (position < first or used[position]) for position, is_wanted in enumerate(wanted)]
+
+
+def _ends_history(node: Node) -> bool:
+    """Whether no gradient goes back through a node: it detaches, and nobody writes to its argument through it."""
+    return node.target is aten.detach.default and not any(storage.written for storage in storages_of(node))
 
 
 def results_with_history(module: GraphModule, wanted: Sequence[bool]) -> list[bool]:
