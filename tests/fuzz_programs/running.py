@@ -281,11 +281,12 @@ class State:
         self._module = module
         self._values = {
             name: (value, value.detach().clone())
-            for name, value in [*module.named_buffers(), *module.named_parameters()]
+            for name, value in [*module.named_buffers(remove_duplicate=False), *module.named_parameters()]
         }
 
     def put_back(self) -> None:
         """Make the state what it was."""
+        copies: dict[int, torch.Tensor] = {}  # a tensor may have several names
         for name, (tensor, value) in self._values.items():
             path, _, leaf = name.rpartition(".")
             owner = self._module.get_submodule(path) if path else self._module
@@ -293,6 +294,8 @@ class State:
                 if isinstance(tensor, torch.nn.Parameter):
                     tensor.data.copy_(value)
                 elif leaf in owner._buffers:
-                    owner._buffers[leaf] = value.clone()
+                    if id(tensor) not in copies:
+                        copies[id(tensor)] = value.clone()
+                    owner._buffers[leaf] = copies[id(tensor)]
                 else:
                     getattr(owner, leaf).data.copy_(value)

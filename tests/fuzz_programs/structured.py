@@ -32,6 +32,8 @@ def structured_statement(writer: Writer, scope: Scope, depth: int) -> Statement:
         raise Refused
     chance = writer.chance
     kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
+    if depth and kind in ("if", "while"):
+        raise Refused  # what operators are given is captured natively
     if kind in TRANSFORMS:
         return _transformed(writer, scope, depth, kind)
     makers = {"map": _map, "while_loop": _while, "scan": _scan, "helper": _helper, "submodule": _submodule,

@@ -146,7 +146,7 @@ torch.func.vmap(torch.func.vmap(torch.sin))({f2})
 torch.func.vmap(lambda row: row[0] + row.shape[0])({f2})
 torch.func.vmap(lambda row: torch.where(row > 0, row, row.mean()))({f2})
 torch.func.jvp(lambda value: value.softmax(-1), ({f1},), ({f1}.cos(),))[1]
-torch.func.jvp(lambda value: torch.nn.functional.layer_norm(value, value.shape[-1:]), ({f1},), ({f1},))[1]
+torch.func.jvp(lambda value: torch.nn.functional.rms_norm(value, value.shape[-1:]), ({f1},), ({f1},))[1]
 torch.func.jvp(lambda value: value.t().reshape(-1), ({f2},), ({f2}.sin(),))[1]
 torch.func.functional_call(torch.nn.Linear(3, 2), {"weight": torch.ones(2, 3), "bias": torch.ones(2)}, ({f1},))
 """
