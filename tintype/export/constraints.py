@@ -8,7 +8,7 @@ break them; all of them are reported in one error, with definitions that would k
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Literal
@@ -119,9 +119,28 @@ def complex_guards(environment: Environment, sizes: Sequence[DynamicSize]) -> li
         symbols = guard.condition.symbols
         if any(symbol.hint is None for symbol in symbols):
             return False
-        return is_implied(substitute(guard.condition, {symbol: checked(symbol) for symbol in symbols}))
+        return _is_same_by(checked, guard.condition) or is_implied(
+            substitute(guard.condition, {symbol: checked(symbol) for symbol in symbols})
+        )
 
     return [guard for guard in environment.guards if not is_covered(guard)]
+
+
+def _is_same_by(checked: Callable[[Symbol], Size], condition: Expr) -> bool:
+    """Whether a condition asks for two symbols that are one thing to the checks, or for the one value that a symbol
+    has there: most conditions do."""
+    if condition.operation != "eq":
+        return False
+    difference: Expr = condition.arguments[0]
+    symbols = list(difference.terms)
+    if len(symbols) > 2 or not all(type(symbol) is Symbol for symbol in symbols):
+        return False
+    if len(symbols) == 1:
+        value = checked(symbols[0])  # type: ignore[arg-type]
+        return type(value) is int and difference.terms[symbols[0]] * value + difference.constant == 0
+    first, second = symbols
+    opposite = difference.constant == 0 == difference.terms[first] + difference.terms[second]
+    return opposite and checked(first) is checked(second)  # type: ignore[arg-type]
 
 
 def narrowing(

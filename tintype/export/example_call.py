@@ -73,7 +73,8 @@ class ExampleCall:
         self._decisions = decisions
         self._watches_functions = False
         names = argument_names(module, args, kwargs)
-        self._sources = [named_input(path, names) for path, _ in tree.flatten_with_paths((args, kwargs))[0]]
+        self._flat = tree.flatten_with_paths((args, kwargs))
+        self._sources = [named_input(path, names) for path, _ in self._flat[0]]
         self._pretended: frozenset[tuple[str, tuple[Any, ...]]] = frozenset()
         self._flags = PlainFlags()  # those that the first capture asks for, others of the same call will, too
 
@@ -259,6 +260,8 @@ class ExampleCall:
             is_for_training=self._is_for_training,
             watches_functions=self._watches_functions,
         )
+        if kwargs is self.kwargs:  # the call itself, not one with its keys in another order
+            capture.flat = self._flat
         capture.recorder.stops_at_branches = self._may_flow
         capture.recorder.observer.pretended = self._pretended
         answers = None if self._decisions is None else self._answered_by_example(capture, self._decisions)

@@ -273,6 +273,9 @@ def with_signatures(
     for entry in entries:
         if "@" in entry.fqn:
             continue
-        result.append(ModuleCallEntry(entry.fqn, signatures.get(entry.fqn), entry.same_as))
-        result += [ModuleCallEntry(call, signatures[call]) for call in calls.get(entry.fqn, ()) if "@" in call]
+        signature = signatures.get(entry.fqn)
+        is_same = signature is entry.signature  # there is one for few
+        result.append(entry if is_same else ModuleCallEntry(entry.fqn, signature, entry.same_as))
+        if entry.fqn in calls:
+            result += [ModuleCallEntry(call, signatures[call]) for call in calls[entry.fqn] if "@" in call]
     return result

@@ -136,10 +136,9 @@ def leaf_entries(
 ) -> list[list[Entry] | None]:
     """For every leaf of ``(args, kwargs)``, in their order, an entry per dimension, one for a number; None for a
     static leaf."""
-    leaves = tree.leaves((args, kwargs))
     if dynamic_shapes is None:
         if not holds_sparse((args, kwargs)):
-            return [None] * len(leaves)
+            return [None] * len(tree.leaves((args, kwargs)))
         dynamic_shapes = {}
     if isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)

@@ -24,6 +24,8 @@ class Session(Protocol):
     below_autograd: bool
     problems: list[TintypeError]
     rows: list[Any]
+    # what hears the functions that the program calls, where something does
+    function_mode: Any
 
     def known_value(self, fake: FakeTensor, purpose: str) -> torch.Tensor: ...
 

@@ -164,8 +164,9 @@ class TensorInfo:
     def use_equalities(self, facts: Facts) -> None:
         """Write a new description in the symbols that others are known to be equal to: then what is equal is the same
         object, and nobody has to work it out."""
-        self.sizes = facts.replace_sizes(self.sizes)
-        self.strides = facts.replace_sizes(self.strides)
+        known = facts.replaced_sizes
+        self.sizes = known.get(self.sizes) or facts.replace_sizes(self.sizes)
+        self.strides = known.get(self.strides) or facts.replace_sizes(self.strides)
         if type(self.offset) is not int:
             self.offset = facts.replace(self.offset)
 
@@ -199,14 +200,17 @@ def has_contiguous_strides(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -
     if strides == contiguous_strides(sizes):
         return True
     expected: Size = 1
+    outer = len(sizes)
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        outer -= 1
         if is_one(size):
             continue
         if is_zero(size):
             return True
         if not same(stride, expected):
             return False
-        expected = expected * size
+        if outer:
+            expected = expected * size
     return True
 
 
@@ -232,10 +236,13 @@ def strides_in_order(sizes: Sequence[Size], order: Sequence[int]) -> tuple[Size,
     """Strides of a dense tensor whose dimensions lie in memory in the given order, outermost first."""
     strides: list[Size] = [1] * len(sizes)
     step: Size = 1
-    for dimension in reversed(order):
+    for place in range(len(order) - 1, 0, -1):  # the product of all sizes is no stride
+        dimension = order[place]
         strides[dimension] = step
         size = sizes[dimension]
         step = step * (1 if is_zero(size) else size)
+    if order:
+        strides[order[0]] = step
     return tuple(strides)
 
 
@@ -293,8 +300,9 @@ def _is_dense_symbolically(
     while pairs:
         for pair in pairs:
             if equal(pair[1], expected):
-                expected = expected * pair[0]
                 pairs.remove(pair)
+                if pairs:
+                    expected = expected * pair[0]
                 break
         else:
             return False

@@ -26,6 +26,26 @@ _set_conjugate = torch._C._set_conj
 _set_negative = torch._C._set_neg
 
 
+def _told_at_once(descriptor: Any, tell: Callable[[TensorInfo], Any]) -> Any:
+    """An attribute that a fake has. Where functions are heard by its own session alone, torch would ask that, which
+    has nothing to add, in a call from C++ into Python."""
+    own = descriptor.__get__
+
+    def get(tensor: Any) -> Any:
+        session = tensor.context.session if _modes_see_functions() == 1 else None
+        is_alone = session is not None and _mode_at(0) is session.function_mode
+        return tell(tensor.info) if is_alone else own(tensor)
+
+    return property(get)
+
+
+# Such a mode, which may have its own idea of a position, gets to see the index as the program wrote it.
+_modes_see_functions = torch._C._len_torch_function_stack
+_mode_at = torch._C._get_function_stack_at
+_pop_mode = torch._C._pop_torch_function_stack
+_push_mode = torch._C._push_on_torch_function_stack
+
+
 class FakeTensor(ObservedTensor):
     """A tensor with everything but data: user code may ask it for its size, dtype or device as usual.
 
@@ -56,6 +76,10 @@ class FakeTensor(ObservedTensor):
             if isinstance(fake, FakeTensor):
                 fake.context.used_outside(error)
         raise error
+
+    device = _told_at_once(_own.device, lambda info: info.device)
+    dtype = _told_at_once(_own.dtype, lambda info: info.dtype)
+    shape = _told_at_once(_own.shape, lambda info: torch.Size(map(to_torch, info.sizes)))
 
     @property
     def fake_mode(self) -> FakeContext:
@@ -107,7 +131,14 @@ class FakeTensor(ObservedTensor):
     def __getitem__(self, index: Any) -> Any:
         if _is_single_flag(index):
             return super().unsqueeze(0)[index.reshape(1)]
-        return _own.__getitem__(self, index if _modes_see_functions() else with_numbers(index))
+        modes = _modes_see_functions()
+        if modes == 1 and self.context.session is not None and _mode_at(0) is self.context.session.function_mode:
+            mode = _pop_mode()  # as torch does it, without its way there
+            try:
+                return mode.__torch_function__(_own.__getitem__, (), (self, index))
+            finally:
+                _push_mode(mode)
+        return _own.__getitem__(self, index if modes else with_numbers(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if _is_single_flag(index):
@@ -166,8 +197,6 @@ def with_numbers(index: Any) -> Any:
     return index
 
 
-# Such a mode, which may have its own idea of a position, gets to see the index as the program wrote it.
-_modes_see_functions = torch._C._len_torch_function_stack
 _INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 
 
@@ -187,7 +216,7 @@ def make_fake(info: TensorInfo, context: FakeContext, node: Any = None) -> FakeT
             FakeTensor,
             info.sizes,  # type: ignore[arg-type]
             info.strides,  # type: ignore[arg-type]
-            info.offset,  # type: ignore[arg-type]
+            info.offset or None,  # type: ignore[arg-type]  # to parse a number takes torch longer than to find none
             None,
             info.dtype,
             torch.strided,
@@ -227,7 +256,7 @@ def _make_symbolic(info: TensorInfo) -> FakeTensor:
         FakeTensor,
         dummies,
         dummies,
-        0,
+        None,
         None,
         info.dtype,
         torch.strided,

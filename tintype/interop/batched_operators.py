@@ -25,25 +25,36 @@ _OTHERS = (functorch.TransformType.Grad, functorch.TransformType.Jvp)
 _MISSING = object()
 
 
-def take_over() -> dict[Any, Any]:
+def take_over() -> list[Any]:
     """Put our rules into torch's tables; returns what was there."""
-    before = {}
-    for operator, rule in _RULES.items():
-        table = operator.functorch_table
-        for transform in (_VMAP, *_OTHERS):
-            ours = rule if transform == _VMAP else functools.partial(_refuse, operator)
-            theirs = before[operator, transform] = table.get(transform, _MISSING)
-            table[transform] = functools.partial(_dispatched, transform, ours, theirs)
+    before = []
+    for table, transform, stand_in_for in _places():
+        theirs = table.get(transform, _MISSING)
+        before.append(theirs)
+        table[transform] = stand_in_for(theirs)
     return before
 
 
-def give_back(before: dict[Any, Any]) -> None:
+def give_back(before: list[Any]) -> None:
     """Undo :func:`take_over`."""
-    for (operator, transform), rule in before.items():
+    for (table, transform, _), rule in zip(_places(), before, strict=True):
         if rule is _MISSING:
-            operator.functorch_table.pop(transform, None)
+            table.pop(transform, None)
         else:
-            operator.functorch_table[transform] = rule
+            table[transform] = rule
+
+
+@functools.cache
+def _places() -> list[tuple[dict[Any, Any], Any, Callable[[Any], Any]]]:
+    """The tables, the places in them, and what makes the stand-in for a rule of torch's: exports of small models are
+    quick, and make none twice."""
+    found: list[tuple[dict[Any, Any], Any, Callable[[Any], Any]]] = []
+    for operator, rule in _RULES.items():
+        for transform in (_VMAP, *_OTHERS):
+            ours = rule if transform == _VMAP else functools.partial(_refuse, operator)
+            stand_in_for = functools.cache(functools.partial(functools.partial, _dispatched, transform, ours))
+            found.append((operator.functorch_table, transform, stand_in_for))
+    return found
 
 
 def _dispatched(

@@ -79,6 +79,8 @@ class InputKind(enum.Enum):
     CUSTOM_OBJ = enum.auto()
     TOKEN = enum.auto()
 
+    __hash__ = object.__hash__  # each is one object, and tables of state are asked for every parameter
+
 
 class OutputKind(enum.Enum):
     """What a graph output stands for.

@@ -108,8 +108,7 @@ class Expr:
         """The symbols that occur in it."""
         found = self._symbols
         if found is None:
-            found = frozenset().union(*(part.symbols for part in self.parts()))
-            self._symbols = found
+            found = self._symbols = frozenset().union(*[part.symbols for part in self.parts()])
         return found
 
     @property

@@ -79,7 +79,8 @@ class Facts:
         self._ranges: dict[Expr, Range] = {}
         self._replaced: dict[Expr, Any] = {}
         self._substituted: dict[Expr, Any] = {}
-        self._replaced_sizes: dict[tuple[Size, ...], tuple[Size, ...]] = {}
+        # By sizes or strides what :meth:`replace_sizes` gives for them, for whoever looks there first.
+        self.replaced_sizes: dict[tuple[Size, ...], tuple[Size, ...]] = {}
         self._reduced: dict[Expr, Any] = {}
         # Where each symbol occurs, so that a replacement costs what it changes.
         self._truths_with: dict[Symbol, list[Expr]] = {}
@@ -145,10 +146,10 @@ class Facts:
 
     def replace_sizes(self, sizes: tuple[Size, ...]) -> tuple[Size, ...]:
         """The same for the sizes or strides of a tensor, of which many have the same."""
-        found = self._replaced_sizes.get(sizes)
+        found = self.replaced_sizes.get(sizes)
         if found is None:
             found = tuple([size if type(size) is int else self.replace(size) for size in sizes])
-            self._replaced_sizes[sizes] = found
+            self.replaced_sizes[sizes] = found
         return found
 
     def reduce(self, expression: Any) -> Any:
@@ -406,7 +407,8 @@ class Facts:
                 self._learn_same(*symbols)
                 return
         self.narrow(difference, point(0))
-        self._learn_congruences(difference)
+        if len(symbols) != 1 or len(difference.terms) > 1:
+            self._learn_congruences(difference)
         if len(difference.terms) > 1:
             self._propagate(difference)
             self._propagate(-difference)
@@ -482,10 +484,11 @@ class Facts:
         self.inequalities = [kept for kept in self.inequalities if symbol not in kept.symbols]
         self._learned_of((symbol,))
         self._replaced.clear()
-        self._replaced_sizes.clear()
+        self.replaced_sizes.clear()
         self._carry_over(value, bounds, congruence)
         for truth in self._truths_with.pop(symbol, ()):
-            self.learn(truth)
+            if not _says_same(truth, symbol, value):
+                self.learn(truth)
 
     def _set_replacement(self, symbol: Symbol, value: Size) -> None:
         self.replacements[symbol] = value
@@ -509,6 +512,17 @@ class Facts:
             return
         assert isinstance(value, Expr)
         self._learn_modulus(value, congruence.modulus, congruence.remainder)
+
+
+def _says_same(truth: Expr, symbol: Symbol, value: Size) -> bool:
+    """Whether a condition says that a symbol is equal to a number or to another symbol, and nothing else."""
+    if truth.operation != "eq":
+        return False
+    difference: Expr = truth.arguments[0]
+    scale, count = difference.terms.get(symbol, 0), len(difference.terms)
+    if type(value) is int:
+        return count == 1 and scale * value + difference.constant == 0 != scale
+    return count == 2 and difference.constant == 0 and difference.terms.get(value, 0) == -scale != 0  # type: ignore[arg-type]
 
 
 def _gives_way(symbol: Symbol) -> tuple[bool, int]:

@@ -51,11 +51,7 @@ def _structural(expression: Expr, of: Callable[[Any], Range]) -> Range:
         assert isinstance(expression, Symbol)
         return expression.declared
     if operation == "sum":
-        total = point(expression.constant)
-        for monomial, coefficient in expression.terms.items():
-            part = of(monomial)
-            total = ranges.add(total, part if coefficient == 1 else ranges.scale(part, coefficient))
-        return total
+        return ranges.sum_of(expression.constant, [(of(part), factor) for part, factor in expression.terms.items()])
     if operation == "product":
         return _product(expression, of)
     rule = _RULES.get(operation)

@@ -52,7 +52,8 @@ def line_outside_of_libraries(frame: FrameType | None) -> Location | None:
         filename = code.co_filename
         if not is_internal(filename):
             return Location(filename, frame.f_lineno, code.co_name)
-        frame = caller_of(frame)
+        # without a call for each of the many that there are below an operator's rule
+        frame = frame.f_back if _stack is NATIVE else caller_of(frame)
     return None
 
 
@@ -91,6 +92,15 @@ def program_runs_on(stack: CallStack) -> Iterator[None]:
         yield
     finally:
         _stack = before
+
+
+def frames_running(code: CodeType, frame: FrameType | None) -> Iterator[tuple[FrameType, FrameType | None]]:
+    """Those of a frame and its callers that run some code, each with the frame that it called."""
+    inner: FrameType | None = None
+    while frame is not None:
+        if frame.f_code is code:
+            yield frame, inner
+        inner, frame = frame, frame.f_back if _stack is NATIVE else caller_of(frame)
 
 
 def caller_of(frame: FrameType) -> FrameType | None:

@@ -9,7 +9,7 @@ large.  Division takes operands as Python does (floor; the divisor is never 0).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 Bound: TypeAlias = int | float
@@ -69,9 +69,9 @@ def _infinite(bound: Bound) -> bool:
 def _plus(left: Bound, right: Bound) -> Bound:
     if type(left) is int and type(right) is int:
         return left + right
-    if _infinite(left):
+    if left == INFINITY or left == -INFINITY:
         return left
-    if _infinite(right):
+    if right == INFINITY or right == -INFINITY:
         return right
     return _finite(lambda: left + right, left, right)
 
@@ -118,6 +118,19 @@ def add(left: Range, right: Range) -> Range:
 def subtract(left: Range, right: Range) -> Range:
     """The range of ``x - y``."""
     return add(left, negative(right))
+
+
+def sum_of(constant: int, parts: Iterable[tuple[Range, int]]) -> Range:
+    """The range of ``constant + factor * x + ...``, from the range of each ``x`` and its factor."""
+    lower: Bound = constant
+    upper: Bound = constant
+    for (low, high), factor in parts:
+        if factor != 1:
+            low, high = _times(low, factor), _times(high, factor)
+            if factor < 0:
+                low, high = high, low
+        lower, upper = _plus(lower, low), _plus(upper, high)
+    return Range(lower, upper)
 
 
 def scale(operand: Range, factor: int) -> Range:

@@ -37,14 +37,16 @@ def is_one(size: Size) -> bool:
     """Whether a size is certainly 1; a symbol is taken as general."""
     if type(size) is int:
         return size == 1
-    return _is_certainly(size, 1)
+    hint = size._hint  # type: ignore[union-attr]
+    return not (type(hint) is int and hint != 1 and size.environment.hints_hold) and _is_certainly(size, 1)  # type: ignore[union-attr]
 
 
 def is_zero(size: Size) -> bool:
     """Whether a size is certainly 0; a symbol is taken as general."""
     if type(size) is int:
         return size == 0
-    return _is_certainly(size, 0)
+    hint = size._hint  # type: ignore[union-attr]
+    return not (type(hint) is int and hint != 0 and size.environment.hints_hold) and _is_certainly(size, 0)  # type: ignore[union-attr]
 
 
 def decided_one(size: Size, message: Message) -> bool:
@@ -279,16 +281,13 @@ _MOST_STRIDES = 10_000
 
 
 def _contiguous_strides(sizes: tuple[Size, ...]) -> tuple[Size, ...]:
-    strides: list[Any] = []
+    strides: list[Any] = [1] * len(sizes)
     step: Any = 1
-    for size in reversed(sizes):
-        strides.append(step)
-        if type(size) is int:
-            if size > 1:
-                step = step * size
-        else:
+    for dimension in range(len(sizes) - 1, 0, -1):  # the product of all sizes is no stride
+        size = sizes[dimension]
+        if type(size) is not int or size > 1:
             step = step * size
-    strides.reverse()
+        strides[dimension - 1] = step
     return tuple(strides)
 
 
@@ -300,10 +299,13 @@ def unguarded(numbers: Iterable[Size]) -> AbstractContextManager[None]:
 
 def _differs(left: Size, right: Size) -> bool:
     """Whether two numbers differ in the example, so that nobody needs to ask whether they are certainly the same."""
-    environment = left.environment if isinstance(left, Expr) else right.environment  # type: ignore[union-attr]
+    environment = right.environment if type(left) is int else left.environment  # type: ignore[union-attr]
     if not environment.hints_hold:
         return False
-    one, other = environment.hint(left), environment.hint(right)
+    one = left if type(left) is int else left._hint  # type: ignore[union-attr]
+    other = right if type(right) is int else right._hint  # type: ignore[union-attr]
+    if type(one) is not int or type(other) is not int:
+        one, other = environment.hint(left), environment.hint(right)
     return one is not None and other is not None and one != other
 
 

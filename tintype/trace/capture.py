@@ -82,7 +82,7 @@ from tintype.trace.surroundings import refuse_changed_gradient_mode
 from tintype.trace.swallowed import nothing_swallowed
 from tintype.trace.tensor_questions import HEARD, asked_of_any_tensor
 from tintype.trace.tensor_rows import without_rows
-from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, named_in, users_code
+from tintype.trace.users_code import MISSING, UsersCode, caches_set_aside, functions_of_torch, users_code
 from tintype.trace.wrapped_changes import changes_of_parts
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Capture:
     # whether the capture is a call too, and what it does besides computing stays done: gradients that it leaves
     # switched on or off, iterators that it advances
     runs_in_eager_modes_place = False
+    flat: tuple[list[tuple[tree.KeyPath, Any]], tree.TreeSpec] | None = None  # the arguments, where they are known
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class Capture:
         self._code = self._users_code()
         self.changed = ChangedState(self._code, self.modules)
         # where the program may compare inputs with "is": then one tensor that is given twice is one to the program
-        self._comparisons = comparisons_in(self._code.functions)
+        self._comparisons = comparisons_in(self._code)
         self.recorder.will_compare(self._comparisons)
 
     def _users_code(self) -> UsersCode:
@@ -178,7 +179,7 @@ class Capture:
 
     def make_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Placeholders for state and user inputs, and the fakes to call the program with."""
-        leaves, self.in_spec = tree.flatten_with_paths((self.args, self.kwargs))
+        leaves, self.in_spec = self.flat or tree.flatten_with_paths((self.args, self.kwargs))
         self.argument_names = argument_names(self.root, self.args, self.kwargs)
         # the user's names come first: state makes way for them
         names = [self._reserve(name) for name in self._leaf_names(leaves)]
@@ -345,9 +346,8 @@ class Capture:
             self.recorder.problems += snapshot.judged(changes, self.judge_change)
             if not self.runs_in_eager_modes_place:
                 snapshot.put_back_iterators()
-            may_clear = bool(named_in(self._code.functions, ("zero_grad", "grad")))
-            lost = self.recorder.modes.lost_gradients
-            assigned, flagged = self.state.put_back_gradients(lost.switched, may_clear=may_clear)
+            lost, clearing = self.recorder.modes.lost_gradients, self._code.named(("zero_grad", "grad"))
+            assigned, flagged = self.state.put_back_gradients(lost.switched, may_clear=bool(clearing))
             self.recorder.problems += self.changed.gradient_refusals(assigned)
             lost.add_flags(flagged)
             for hook in () if self.runs_in_eager_modes_place else self.state.take_back_hooks():
@@ -377,11 +377,11 @@ class Capture:
     ) -> tuple[list[OutputSpec], tree.TreeSpec]:
         """Run the program with the recorder on, and take its outputs."""
         self.recorder.observer.compares(self._comparisons)
-        asked = named_in(self._code.functions, HEARD)
+        asked = self._code.named(HEARD)
         with (
             caches_set_aside(self._code.caches),
-            truths_compared(self._code.functions),
-            questions_heard([*self._code.functions, *functions_of_torch(self.modules)]),
+            truths_compared(self._code),
+            questions_heard(self._code, functions_of_torch(self.modules)),
             self.recording,
             asked_of_any_tensor(asked),
         ):
@@ -398,7 +398,7 @@ class Capture:
         compared = self._comparisons.of_variables is not None
         same_objects = self._given.observation(changed, compared=compared)
         self.of_containers = [] if same_objects is None else [same_objects]
-        if named_in(self._code.functions, ("vars", "__dict__")):
+        if self._code.named(("vars", "__dict__")):
             self.of_containers += self._given.attribute_orders()
         with tree.containers_of_users():
             self.returned = self._given.paths_among(outputs)

@@ -143,12 +143,16 @@ def _has_symbolic_slice(index: Any, given: Any) -> bool:
 def _get_item(tensor: torch.Tensor, index: Any) -> Any:
     if type(tensor) is FakeTensor and not is_symbolic(tensor.info) and _is_plain_index(index):
         return NotImplemented
+    if type(index) is tuple and type(tensor) is FakeTensor and _is_simple(index):
+        return _sliced(tensor, index)
     given, index = index, with_numbers(index)
     if _has_symbol(index):
         return _select(tensor, index)
     if _has_symbolic_slice(index, given):
         return torch._C.TensorBase.__getitem__(tensor, index)
-    return _sliced(tensor, index) if type(index) is tuple and type(tensor) is FakeTensor else NotImplemented
+    if type(index) is tuple and type(tensor) is FakeTensor and _is_simple(index):
+        return _sliced(tensor, index)
+    return NotImplemented
 
 
 def _is_plain_index(index: Any) -> bool:
@@ -167,13 +171,18 @@ def _is_plain_index(index: Any) -> bool:
 _PLAIN_ENDS = frozenset({int, type(None)})
 
 
+def _is_simple(index: tuple[Any, ...]) -> bool:
+    """Whether an index has slices and new dimensions alone."""
+    return all(entry is None or entry is Ellipsis or _is_plain_slice(entry) for entry in index)
+
+
 def _sliced(tensor: FakeTensor, index: tuple[Any, ...]) -> Any:
-    """Indexing with slices and new dimensions alone, as torch does it; NotImplemented for any other.
+    """Indexing with slices and new dimensions alone, as torch does it; NotImplemented for what torch refuses.
 
     torch would ask for all sizes again before every step, and each question is a call from C++ into Python."""
-    simple = all(entry is None or entry is Ellipsis or _is_plain_slice(entry) for entry in index)
-    taken = sum(type(entry) is slice for entry in index)
-    if not simple or taken > tensor.info.dim or sum(entry is Ellipsis for entry in index) > 1:
+    others = index.count(None) + index.count(Ellipsis)
+    taken = len(index) - others
+    if taken > tensor.info.dim or others - index.count(None) > 1:
         return NotImplemented
     recorder: Any = tensor.context.session
     result, dimension = tensor, 0
@@ -191,9 +200,14 @@ def _sliced(tensor: FakeTensor, index: tuple[Any, ...]) -> Any:
 
 
 def _is_plain_slice(entry: Any) -> bool:
-    if type(entry) is not slice or entry.step not in (None, 1):
+    if type(entry) is not slice:
         return False
-    return all(end is None or (type(end) is int and abs(end) <= _LARGEST) for end in (entry.start, entry.stop))
+    start, stop, step = entry.start, entry.stop, entry.step
+    return (
+        (start is None or (type(start) is int and -_LARGEST <= start <= _LARGEST))
+        and (stop is None or (type(stop) is int and -_LARGEST <= stop <= _LARGEST))
+        and (step is None or (type(step) is int and step == 1))
+    )
 
 
 def _is_all(entry: slice, size: Size) -> bool:

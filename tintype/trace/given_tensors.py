@@ -62,12 +62,14 @@ def symbolic_strides(
     result: list[Size] = list(strides)
     expected: Size = 1
     symbolic: Size = 1
+    outermost = order[-1] if order else None
     for dimension in order:
         if strides[dimension] == expected:
             result[dimension] = symbolic
-            expected = expected * sizes[dimension]
-            symbolic = symbolic * new_sizes[dimension]
-        else:
+            if dimension != outermost:  # the product of all sizes is no stride
+                expected = expected * sizes[dimension]
+                symbolic = symbolic * new_sizes[dimension]
+        elif dimension != outermost:
             expected = strides[dimension] * sizes[dimension]
             symbolic = strides[dimension] * new_sizes[dimension]
     return tuple(result)

@@ -59,7 +59,7 @@ class InnerRecorder(Recorder):
         self.keeps_conversions = parent.keeps_conversions
         self.compares_tensors = parent.compares_tensors
         self.numbers.fetch = self._fetch
-        self._function_mode = parent._function_mode
+        self.function_mode = parent.function_mode
         self.operands: list[Any] = []
         # fakes of this graph by those of the graph around it that they stand for, which are kept alive
         self._locals: dict[int, tuple[Any, FakeTensor]] = {}
@@ -208,7 +208,7 @@ class InnerRecorder(Recorder):
     def call_function(self, function: Any, args: Sequence[Any]) -> tuple[list[Any], tree.TreeSpec]:
         """Call the function on fakes; returns the leaves of its result, tensors as fakes of this graph."""
         session, self.context.session = self.context.session, self
-        watching = self._function_mode
+        watching = self.function_mode
         try:
             if self.context.environment.symbols:  # a loop over numbers has some, whatever the program around it
                 self.watch_functions()
@@ -219,7 +219,7 @@ class InnerRecorder(Recorder):
             return leaves, spec
         finally:
             self.context.session = session
-            if self._function_mode is not watching:
+            if self.function_mode is not watching:
                 self.stop_watching()
 
     def own(self, tensor: torch.Tensor) -> FakeTensor:

@@ -23,7 +23,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of
 from tintype.ir.process_switches import CountedSwitch
 from tintype.ir.regions import GRAD_MODES, Autocast, Region
-from tintype.symbolic.location import caller_of, program_caller
+from tintype.symbolic.location import frames_running, program_caller
 from tintype.trace.lost_gradients import LostGradients
 
 # as they are while no capture listens to who asks
@@ -295,16 +295,12 @@ def _tracked_by_function(lost: LostGradients) -> Any:
     Its forward always runs without gradients, which come from its backward. In a captured program they come from the
     operators that its forward consists of.
     """
-    inner: FrameType | None = None
-    frame = program_caller(2)
     found: FrameType | None = None
-    while frame is not None:
-        if frame.f_code is _APPLY:
-            lost.add_function(frame)
-            found = inner  # the outermost one decides
-            if found is None:
-                return _UNKNOWN
-        inner, frame = frame, caller_of(frame)
+    for frame, inner in frames_running(_APPLY, program_caller(2)):
+        lost.add_function(frame)
+        found = inner  # the outermost one decides
+        if found is None:
+            return _UNKNOWN
     return None if found is None else _tracked(found)
 
 

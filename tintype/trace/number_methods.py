@@ -9,6 +9,7 @@ NumPy applies its functions to an object by calling the method of their name, so
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 from collections.abc import Callable
@@ -246,27 +247,48 @@ def _names_of(kind: type) -> dict[str, Any]:
     return names
 
 
-def _add_methods() -> list[tuple[type, str, Any]]:
-    before: list[tuple[type, str, Any]] = [
-        (kind, name, vars(kind).get(name)) for kind, methods in _METHODS.items() for name in methods
-    ]
+_MISSING = object()
+# methods that Python finds by their names alone, and not through a place in the class of their own
+_FOUND_BY_NAME = frozenset({"__copy__", "__deepcopy__", "__format__", "__reduce_ex__", "__round__"})
+
+
+@functools.cache
+def _in_two_parts(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The methods of a class that can be put into its dictionary, and those that have to be set in the usual way, of
+    which there are some: each of these costs Python all that it remembers of the class."""
+    there = vars(kind)
+    quiet = {
+        name: method
+        for name, method in _METHODS[kind].items()
+        if name in there or name in _FOUND_BY_NAME or not name.startswith("__")
+    }
+    return {**quiet, "__class__": _class}, {n: method for n, method in _METHODS[kind].items() if n not in quiet}
+
+
+def _add_methods() -> list[tuple[type, dict[str, Any]]]:
+    before: list[tuple[type, dict[str, Any]]] = []
     for kind in _METHODS:
-        _names_of(kind)["__class__"] = _class
-    for kind, name, _ in before:
-        setattr(kind, name, _METHODS[kind][name])
+        quiet, others = _in_two_parts(kind)
+        names = _names_of(kind)
+        before.append((kind, {name: names.get(name, _MISSING) for name in quiet}))
+        names.update(quiet)
+        for name, method in others.items():
+            setattr(kind, name, method)
     json.JSONEncoder.default = _json_of  # type: ignore[assignment, method-assign]
     return before
 
 
-def _take_away(before: list[tuple[type, str, Any]]) -> None:
+def _take_away(before: list[tuple[type, dict[str, Any]]]) -> None:
     json.JSONEncoder.default = _encode_json  # type: ignore[method-assign]
-    for kind in _METHODS:
-        del _names_of(kind)["__class__"]
-    for kind, name, method in before:
-        if method is None:
+    for kind, there in before:
+        names = _names_of(kind)
+        for name, method in there.items():
+            if method is _MISSING:
+                del names[name]
+            else:
+                names[name] = method
+        for name in _in_two_parts(kind)[1]:
             delattr(kind, name)
-        else:
-            setattr(kind, name, method)
 
 
 # While there are numbers that vary in a program that is captured.

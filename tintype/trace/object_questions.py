@@ -17,7 +17,7 @@ import functools
 import math
 import opcode
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
@@ -37,7 +37,7 @@ from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
 from tintype.trace.truths_compared import compares_tensors, compares_truths
-from tintype.trace.users_code import contents_of, found_once, names_in
+from tintype.trace.users_code import UsersCode, contents_of, found_once, found_once_for_all, names_in
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
 _PUSH_NULL, _NOP, _EXTENDED = dis.opmap["PUSH_NULL"], dis.opmap["NOP"], dis.opmap["EXTENDED_ARG"]
@@ -253,12 +253,12 @@ def _truth_comparisons(code: CodeType) -> list[tuple[int, bool]]:
 
 
 @contextmanager
-def truths_compared(functions: Iterable[FunctionType]) -> Iterator[None]:
+def truths_compared(code: UsersCode) -> Iterator[None]:
     """Within it, where a function may compare truth values with ``is``, what the program asks of sizes is answered
     at once: an answer that varies is no object of Python's, and can't be told from another one."""
     before = bridge.answers_at_once
-    if any(compares_truths(function) for function in functions):
-        bridge.answers_at_once = lambda code: not is_internal(code.co_filename)
+    if compares_truths(code):
+        bridge.answers_at_once = lambda asking: not is_internal(asking.co_filename)
     try:
         yield
     finally:
@@ -332,18 +332,22 @@ class Comparisons:
     of_tensors: bool
 
 
-def comparisons_in(functions: Iterable[FunctionType]) -> Comparisons:
+def comparisons_in(code: UsersCode) -> Comparisons:
     """The lines of functions that compare a variable with another one, or with an attribute."""
+    of_variables, of_attributes = _lines_that_compare(code.codes)
+    return Comparisons(of_variables, of_attributes, compares_tensors(code))
+
+
+@found_once_for_all
+def _lines_that_compare(codes: list[CodeType]) -> tuple[Location | None, dict[str, Location]]:
     of_variables: Location | None = None
     of_attributes: dict[str, Location] = {}
-    of_tensors = False
-    for function in functions:
-        of_tensors = of_tensors or compares_tensors(function)
-        for line, attribute in _comparisons(function.__code__):
+    for code in codes:
+        for line, attribute in _comparisons(code):
             of_variables = of_variables or (None if attribute else line)
-            for name in (attribute,) if attribute else names_in(function.__code__):
+            for name in (attribute,) if attribute else names_in(code):
                 of_attributes.setdefault(name, line)
-    return Comparisons(of_variables, of_attributes, of_tensors)
+    return of_variables, of_attributes
 
 
 _FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType, MethodType})
@@ -352,17 +356,28 @@ _FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType, MethodType})
 Held = tuple[dict[str, Any] | CellType, str, Any]
 
 
-def _held_by(function: FunctionType) -> Iterator[Held]:
-    """The functions of torch's that a function holds and that have stand-ins."""
-    watched, surroundings = stand_ins(), function.__globals__
-    for cell in function.__closure__ or ():
-        if type(value := contents_of(cell)) in _FUNCTIONS and value in watched:
-            yield cell, "", value
-    names = names_in(function.__code__)
-    kinds = map(type, map(surroundings.get, names))
-    for name in compress(names, map(_FUNCTIONS.__contains__, kinds)):
-        if (value := surroundings[name]) in watched:
-            yield surroundings, name, value
+def _held_by(functions: Iterable[FunctionType]) -> Iterator[Held]:
+    """The functions of torch's that functions hold and that have stand-ins."""
+    watched = stand_ins()
+    names: dict[int, tuple[dict[str, Any], dict[str, None]]] = {}  # those that are looked up in each table of globals
+    for function in functions:
+        for cell in function.__closure__ or ():
+            if type(value := contents_of(cell)) in _FUNCTIONS and value in watched:
+                yield cell, "", value
+        surroundings = function.__globals__
+        if id(surroundings) not in names:
+            names[id(surroundings)] = (surroundings, {})
+        names[id(surroundings)][1].update(_names_as_keys(function.__code__))
+    for surroundings, used in names.values():
+        kinds = map(type, map(surroundings.get, used))
+        for name in compress(used, map(_FUNCTIONS.__contains__, kinds)):
+            if (value := surroundings[name]) in watched:
+                yield surroundings, name, value
+
+
+@found_once
+def _names_as_keys(code: CodeType) -> dict[str, None]:
+    return dict.fromkeys(names_in(code))
 
 
 def _put(holder: dict[str, Any] | CellType, name: str, function: Any) -> None:
@@ -372,26 +387,31 @@ def _put(holder: dict[str, Any] | CellType, name: str, function: Any) -> None:
         holder.cell_contents = function
 
 
+@found_once_for_all
+def _replacing(codes: list[CodeType]) -> list[int]:
+    """Which functions get other code."""
+    return [place for place, code in enumerate(codes) if _replaced(code) is not code]
+
+
 @contextmanager
-def questions_heard(functions: Iterable[FunctionType]) -> Iterator[None]:
+def questions_heard(code: UsersCode, of_torch: Sequence[FunctionType] = ()) -> Iterator[None]:
     """Within it, calls of ``type``, ``id`` and the like in the functions go to those here, and functions of torch's
-    that they hold are their stand-ins."""
+    that they hold are their stand-ins. ``of_torch`` are functions of torch's of which the same holds."""
     before: list[tuple[FunctionType, CodeType]] = []
-    held: list[Held] = []
+    held = list(_held_by([*code.functions, *of_torch]))
     try:
-        for function in functions:
-            held += _held_by(function)
-            code = function.__code__
-            new = _replaced(code)
-            if new is not code:
-                ORIGINALS[new] = code
-                before.append((function, code))
+        for function in (*map(code.functions.__getitem__, _replacing(code.codes)), *of_torch):
+            there = function.__code__
+            new = _replaced(there)
+            if new is not there:
+                ORIGINALS[new] = there
+                before.append((function, there))
                 function.__code__ = new
-        for holder, name, there in held:
-            _put(holder, name, stand_ins()[there])
+        for holder, name, value in held:
+            _put(holder, name, stand_ins()[value])
         yield
     finally:
-        for function, code in before:
-            function.__code__ = code
-        for holder, name, there in held:
-            _put(holder, name, there)
+        for function, there in before:
+            function.__code__ = there
+        for holder, name, value in held:
+            _put(holder, name, value)

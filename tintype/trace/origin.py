@@ -88,19 +88,25 @@ class OriginTracker:
         """The origin of an operator; ``depth`` frames above the caller are not part of it, nor are tintype's own."""
         frame: FrameType | None = sys._getframe(depth + 1)
         serial = self._serials[function] = self._serials.get(function, 0) + 1
-        entry = self.entry
+        entry, calls = self.entry, self._calls
         while frame is not None and frame is not entry and _is_own(frame.f_code.co_filename):
             frame = frame.f_back
         call: ModuleCall | None = None
         steps: list[Step] = []
         while frame is not None and frame is not entry:
             code = frame.f_code
-            if code is _CALL and (call := self._call_of(frame)) is not None:
-                break
+            if code is _CALL:
+                call = calls.get(frame)
+                if call is not None:  # those inside of it have ended
+                    while next(reversed(calls)) is not frame:
+                        calls.popitem()
+                    break
+                if (call := self._call_of(frame)) is not None:
+                    break
             steps.append((code, frame.f_lasti))
             frame = frame.f_back
         else:
-            self._calls.clear()
+            calls.clear()
         origin = Origin(call, tuple(steps), function, serial)
         return annotated(origin) if traceback.current_meta else origin
 

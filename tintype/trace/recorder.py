@@ -134,7 +134,7 @@ class Recorder(Answers, TorchDispatchMode):
         self.modes = Modes(torch.is_grad_enabled())
         # state that gets its new value in another way than by a write that autograd sees
         self.state_writes: dict[torch.Tensor, StateWrite] = {}
-        self._function_mode: SymbolicFunctionMode | None = None
+        self.function_mode: SymbolicFunctionMode | None = None
         self._helped = ExitStack()
         # whether something else of the program has a name that a graph inside of it is to have
         self.is_taken = is_taken or (lambda name: False)
@@ -256,17 +256,17 @@ class Recorder(Answers, TorchDispatchMode):
 
     def watch_functions(self) -> None:
         """Symbols turned up: from here on, functions that don't take them need help."""
-        if self._recording and self._function_mode is None:
-            self._function_mode = SymbolicFunctionMode(self)
-            torch._C._push_on_torch_function_stack(self._function_mode)
+        if self._recording and self.function_mode is None:
+            self.function_mode = SymbolicFunctionMode(self)
+            torch._C._push_on_torch_function_stack(self.function_mode)
             self._helped.enter_context(number_methods())
 
     def stop_watching(self) -> None:
         """Undo :meth:`watch_functions`."""
-        if self._function_mode is not None:
+        if self.function_mode is not None:
             self._helped.close()
             torch._C._pop_torch_function_stack()
-            self._function_mode = None
+            self.function_mode = None
 
     def graph_name(self, stem: str, separator: str = "_") -> str:
         """A name for a graph inside of this one: ``true_graph_0``, ``true_graph_1``, ..."""

@@ -158,13 +158,20 @@ class Snapshot:
 
     def _save(self, pending: list[Any]) -> None:
         """Save what is pending and what can be reached from there. Models have thousands of such things."""
-        seen, saved, note_empty = self._seen, self._saved, self._empty.extend
+        seen, saved, note_empty, kinds_of_model = self._seen, self._saved, self._empty.extend, self._kinds
         while pending:
             value = pending.pop()
             if id(value) in seen:
                 continue
             seen.add(id(value))
-            container, copy = self._copied(value)
+            if isinstance(value, torch.nn.Module):  # most are, or tables of theirs
+                container: Any = vars(value)
+                copy: Any = container.copy()
+                kinds_of_model.add(type(value))
+            elif isinstance(value, dict):
+                container, copy = value, dict(value)
+            else:
+                container, copy = self._copied(value)
             if copy is None:
                 continue
             if container is not None and copy is not value:
@@ -195,12 +202,6 @@ class Snapshot:
     def _copied(self, value: Any) -> tuple[Any, Any]:
         """What holds the contents of a value, and a copy of it; None and what it is made of for a value that never
         changes, None and None for one without contents."""
-        if isinstance(value, torch.nn.Module):
-            container: Any = vars(value)
-            self._kinds.add(type(value))
-            return container, container.copy()
-        if isinstance(value, dict):
-            return value, dict(value)
         if isinstance(value, (list, collections.deque)):
             return value, list(value)
         if isinstance(value, tuple):

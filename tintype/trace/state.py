@@ -84,6 +84,10 @@ def refuse_script(module: torch.nn.Module, path: str = "") -> None:
         )
 
 
+ScriptModule = torch.jit.ScriptModule
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
 class ModelState:
     """What a module holds before it is called, and where each tensor was."""
 
@@ -101,7 +105,8 @@ class ModelState:
 
     def _collect(self, modules: list[tuple[str, torch.nn.Module]]) -> None:
         for prefix, module in modules:
-            refuse_script(module, prefix)
+            if isinstance(module, ScriptModule):
+                refuse_script(module, prefix)
             if module._parameters:
                 for name, parameter in list(module._parameters.items()):
                     if parameter is not None:
@@ -114,6 +119,20 @@ class ModelState:
                         self._add(InputKind.BUFFER, path, buffer, name not in module._non_persistent_buffers_set)
 
     def _add(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> None:
+        # models have thousands, nearly all of which consist of nothing else
+        is_plain = type(tensor) in _PLAIN and tensor.layout is torch.strided
+        if not is_plain and not self._is_whole(kind, name, tensor, persistent):
+            return
+        self.names[name] = (kind, tensor, persistent)
+        if id(tensor) not in self.by_id:
+            grad = tensor.grad if tensor.is_leaf else None
+            hooks = tuple(tensor._backward_hooks or ())
+            entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad, grad, hooks)
+            self.entries.append(entry)
+            self.by_id[id(tensor)] = entry
+
+    def _is_whole(self, kind: InputKind, name: str, tensor: torch.Tensor, persistent: bool | None) -> bool:
+        """Whether a tensor is state itself; else the tensors that it consists of have been added."""
         if is_lazy(tensor):
             raise UninitializedStateError(
                 f"the {kind.name.lower()} {name!r} has no size yet: it belongs to a lazy layer, "
@@ -124,21 +143,15 @@ class ModelState:
             self.wrapped[name] = tensor
             for place, part in plain_parts(tensor):
                 self._add(kind, f"{name}.{place}", part, persistent)
-            return
+            return False
         if is_sparse(tensor):
             self.wrapped[name] = tensor
             if id(tensor) not in self.sparse:
                 self.sparse[id(tensor)] = (tensor, sparse_state(tensor))
             for place, part in self.sparse[id(tensor)][1].tensors().items():
                 self._add(kind, f"{name}.{place}", part, persistent)
-            return
-        self.names[name] = (kind, tensor, persistent)
-        if id(tensor) not in self.by_id:
-            grad = tensor.grad if tensor.is_leaf else None
-            hooks = tuple(tensor._backward_hooks or ())
-            entry = StateEntry(kind, name, tensor, persistent, tensor.requires_grad, grad, hooks)
-            self.entries.append(entry)
-            self.by_id[id(tensor)] = entry
+            return False
+        return True
 
     def put_back_gradients(self, switched: Sequence[torch.Tensor], *, may_clear: bool) -> tuple[list[str], list[str]]:
         """Undo what a program did with ``grad`` and ``requires_grad_()``; returns where it assigned the former and

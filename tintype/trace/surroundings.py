@@ -307,9 +307,26 @@ class _Names:
         self.names.update(self.there)
 
 
+class _Name:
+    """One name of a module, and what stands in for what it names: many modules have only one."""
+
+    __slots__ = ("make", "name", "names", "stand_in", "there")
+
+    def __init__(self, holder: Any, name: str, make: Callable[[Any], Any]) -> None:
+        self.names, self.name, self.make = vars(holder), name, make
+        self.there: Any = _NOTHING
+        self.stand_in: Any = None
+
+
+_NOTHING = object()
+
+
 @functools.cache
-def _watched_names(with_arrays: bool) -> list[_Names]:
-    return [_Names(holder, makers) for holder, makers in _makers(with_arrays).items()]
+def _watched_names(with_arrays: bool) -> tuple[list[_Names], list[_Name]]:
+    makers = _makers(with_arrays)
+    several = [_Names(holder, named) for holder, named in makers.items() if len(named) > 1]
+    single = [_Name(holder, *next(iter(named.items()))) for holder, named in makers.items() if len(named) == 1]
+    return several, single
 
 
 # By each function what stands in for it, for who holds the function itself.
@@ -324,18 +341,27 @@ def stand_ins() -> dict[Any, Callable[..., Any]]:
     return _by_function
 
 
-def _watch() -> list[_Names]:
-    watched = _watched_names("numpy" in sys.modules)
-    for names in watched:
+def _watch() -> tuple[list[_Names], list[_Name]]:
+    several, single = watched = _watched_names("numpy" in sys.modules)
+    for names in several:
         names.put_stand_ins()
+    for one in single:
+        there = one.names[one.name]
+        if there is not one.there:
+            one.there, one.stand_in = there, one.make(there)
+            _by_function[there] = one.stand_in
+        one.names[one.name] = one.stand_in
     torch.set_grad_enabled.__init__ = _watched_gradients  # type: ignore[method-assign]
     return watched
 
 
-def _stop_watching(watched: list[_Names]) -> None:
+def _stop_watching(watched: tuple[list[_Names], list[_Name]]) -> None:
     torch.set_grad_enabled.__init__ = _set_gradients  # type: ignore[method-assign]
-    for names in watched:
+    several, single = watched
+    for names in several:
         names.put_back()
+    for one in single:
+        one.names[one.name] = one.there
 
 
 # While a program is captured, these functions of torch's tell the capture that its program calls them.

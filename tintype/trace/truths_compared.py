@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tintype.trace.users_code import found_once, names_in
+from tintype.trace.users_code import UsersCode, found_once, found_once_for_all
 
 # ``x is True`` is heard; not from Python 3.13 on (tintype.trace.object_questions)
 _TRUE_IS_HEARD = sys.version_info < (3, 13)
@@ -35,14 +35,22 @@ class _Named(NamedTuple):
     names: tuple[str, ...]
 
 
-def compares_truths(function: FunctionType) -> bool:
-    """Whether a function may compare two truth values with ``is``."""
-    return _compares(function, (bool, torch.SymBool))
+def compares_truths(code: UsersCode) -> bool:
+    """Whether some function may compare two truth values with ``is``."""
+    return any(_compares(code.functions[place], (bool, torch.SymBool)) for place in _comparing(code.codes))
 
 
-def compares_tensors(function: FunctionType) -> bool:
-    """Whether a function may compare two tensors with ``is`` or by ``id()``."""
-    return "id" in names_in(function.__code__) or _compares(function, (torch.Tensor,))
+def compares_tensors(code: UsersCode) -> bool:
+    """Whether some function may compare two tensors with ``is`` or by ``id()``."""
+    return bool(code.named(("id",))) or any(
+        _compares(code.functions[place], (torch.Tensor,)) for place in _comparing(code.codes)
+    )
+
+
+@found_once_for_all
+def _comparing(codes: list[CodeType]) -> list[int]:
+    """Which functions have something to look at."""
+    return [place for place, code in enumerate(codes) if _comparisons_of_unknown(code)]
 
 
 def _compares(function: FunctionType, kinds: tuple[type, ...]) -> bool:

@@ -69,6 +69,15 @@ class UsersCode:
     # a function with a variable that holds something, by the address of that; found when somebody asks
     _holders: dict[int, FunctionType] | None = None
 
+    @functools.cached_property
+    def codes(self) -> Codes:
+        """The code of the functions as it is before a capture puts other code in its place."""
+        return Codes(self.functions)
+
+    def named(self, names: Collection[str]) -> frozenset[str]:
+        """Those of some names that the functions use, for attributes or else."""
+        return all_names(self.codes).intersection(names)
+
     def source_of(self, value: Any) -> Source | None:
         """The variable from around one of the functions that holds a tensor or an object; None where none does."""
         if self._holders is None:
@@ -150,13 +159,16 @@ def _put(owner: Any, name: str, value: Any) -> None:
 def users_code(modules: Iterable[torch.nn.Module], functions: Iterable[Any] = ()) -> UsersCode:
     """The user's functions that the modules of a model may call, and those that are given."""
     search = _Search()
+    kinds: set[type] = set()
     for function in functions:
         search.pending.append((function, None))
     for module in modules:
         attributes = vars(module).values()
         if not _STORED_FUNCTIONS.isdisjoint(map(type, attributes)):
             search.pending += [(value, None) for value in attributes if type(value) in _STORED_FUNCTIONS]
-        search.add_class(type(module))
+        if type(module) not in kinds:
+            kinds.add(type(module))
+            search.add_class(type(module))
     return search.run()
 
 
@@ -198,7 +210,7 @@ class _Search:
         code, surroundings, cells = function.__code__, function.__globals__, function.__closure__ or ()
         for cell in cells:
             self._add(cell, "cell_contents", contents_of(cell), owner)
-        names = names_in(code)
+        names, assigned, attributes = _looked_for(code)
         # without a step of Python's for each: most are names of attributes, or of modules and functions of torch's
         kinds = list(map(type, map(surroundings.get, names, itertools.repeat(MISSING))))
         for name in itertools.compress(names, map(operator.not_, map(_UNNOTED.__contains__, kinds))):
@@ -210,14 +222,12 @@ class _Search:
                 self._look_into(surroundings[name], names)
         if "environ" in names and not _CHANGES_OF_ENVIRONMENT.isdisjoint((*names, *_item_writes(code))):
             self._places.append((os, "environ", os.environ))
-        assigned = _assigned_globals(code)
         if assigned:
             self._places += [(surroundings, name, surroundings[name]) for name in assigned if name in surroundings]
         if function.__defaults__ or function.__kwdefaults__:
             defaults: dict[Any, Any] = dict(enumerate(function.__defaults__ or ()))
             defaults.update(function.__kwdefaults__ or {})
             self._places += [(defaults, name, value) for name, value in defaults.items() if type(value) in CONTAINERS]
-        attributes = _assigned_attributes(code)
         if attributes:
             known = (surroundings[name] for name in names if name in surroundings)
             for value in (*map(contents_of, cells), *known):
@@ -347,6 +357,46 @@ def found_once(find: Callable[[CodeType], _Found]) -> Callable[[CodeType], _Foun
 
 
 @found_once
+def _looked_for(code: CodeType) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
+    """The names that code uses, and the globals and attributes that it assigns to."""
+    return names_in(code), _assigned_globals(code), _assigned_attributes(code)
+
+
+class Codes:
+    """The code of some functions, to be looked up as a whole."""
+
+    def __init__(self, functions: Iterable[FunctionType]) -> None:
+        self.codes = [function.__code__ for function in functions]
+        self.key = tuple(map(id, self.codes))
+
+
+_MOST_MODELS = 64
+
+
+def found_once_for_all(find: Callable[[list[CodeType]], _Found]) -> Callable[[Codes], _Found]:
+    """What is found in the code of all functions of a model, found once: most models are exported more than once, and
+    have hundreds of functions."""
+    known: dict[tuple[int, ...], tuple[list[CodeType], _Found]] = {}  # what is held keeps its addresses to itself
+
+    @functools.wraps(find)
+    def look_up(codes: Codes) -> _Found:
+        found = known.get(codes.key)
+        if found is None:
+            if len(known) >= _MOST_MODELS:
+                known.clear()
+            found = known[codes.key] = (codes.codes, find(codes.codes))
+        return found[1]
+
+    return look_up
+
+
+@found_once_for_all
+def all_names(codes: list[CodeType]) -> frozenset[str]:
+    """The names that code uses."""
+    return frozenset().union(*map(names_in, codes))
+
+
+@found_once
 def names_in(code: CodeType) -> tuple[str, ...]:
     """The names of globals, attributes and methods that code uses, the functions in it too."""
     inner = [names_in(value) for value in code.co_consts if isinstance(value, CodeType)]
@@ -380,19 +430,6 @@ def _assigned_attributes(code: CodeType) -> frozenset[str]:
     found = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_ATTR", "DELETE_ATTR")}
     inner = [_assigned_attributes(value) for value in code.co_consts if isinstance(value, CodeType)]
     return frozenset(found).union(*inner)
-
-
-def named_in(functions: Iterable[FunctionType], names: Collection[str]) -> set[str]:
-    """Those of some names that functions use, for attributes or else."""
-    found: set[str] = set()
-    for function in functions:
-        found.update(_set_of_names(function.__code__).intersection(names))
-    return found
-
-
-@found_once
-def _set_of_names(code: CodeType) -> frozenset[str]:
-    return frozenset(names_in(code))
 
 
 def functions_of_torch(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[FunctionType]:

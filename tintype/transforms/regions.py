@@ -29,6 +29,7 @@ from tintype.ir.graph import (
     append_item,
     base_name,
     called_functions,
+    calls_of,
     graph_module,
     graphs_of,
     meta_of,
@@ -203,14 +204,13 @@ def dissolve_regions_inside(graph: Graph, context: FakeContext) -> None:
 
 
 def _has_regions(graph: Graph) -> bool:
-    for node in graph.nodes:
-        if node.op != "call_function":
-            continue
-        if meta_of(node).region:
-            return True
-        declaration = declaration_of(node)
+    if any(_region(node) for node in graph.nodes if node.op == "call_function"):
+        return True
+    for function in _declared_functions(graph):
+        declaration = OPERATORS.get(function)
         if declaration is not None and (
-            declaration.setting is not None or any(_has_regions(module.graph) for _, module in graphs_of(node))
+            declaration.setting is not None
+            or any(_has_regions(module.graph) for node in calls_of(graph, function) for _, module in graphs_of(node))
         ):
             return True
     return False
@@ -242,9 +242,19 @@ def _inline(graph: Graph, node: Node) -> Node:
 
 def _forget_regions(graph: Graph) -> None:
     for node in graph.nodes:
-        meta = meta_of(node)
-        if meta.region:
-            meta.region = ()
+        if _region(node):
+            node.meta.region = ()
+
+
+def _declared_functions(graph: Graph) -> list[Any]:
+    """The functions that a graph calls, without the operators of torch's dispatcher, none of which is declared."""
+    return [function for function in called_functions(graph) if type(function) is not torch._ops.OpOverload]
+
+
+def _region(node: Node) -> Region:
+    """The region of a node, which one that somebody else made has none of."""
+    meta = node.meta
+    return meta.region if type(meta) is NodeMeta else ()
 
 
 class _Cuts:
@@ -294,7 +304,7 @@ class _Cuts:
 
     def _runs_regions(self) -> bool:
         """Whether some operator of the graph runs a region."""
-        declared = (OPERATORS.get(target) for target in called_functions(self.graph))
+        declared = map(OPERATORS.get, _declared_functions(self.graph))
         return any(declaration is not None and declaration.setting is not None for declaration in declared)
 
     def _find_leaks(self) -> Node | None:
@@ -318,10 +328,11 @@ class _Cuts:
         )
 
     def _is_off(self, node: Node) -> bool:
-        return node.op != "output" and is_without_gradients(meta_of(node).region, self.off)
+        region = _region(node)
+        return node.op != "output" and (is_without_gradients(region, self.off) if region else self.off)
 
     def _visit(self, node: Node) -> None:
-        off = is_without_gradients(meta_of(node).region, self.off)
+        off = is_without_gradients(_region(node), self.off)
         if node.target is aten.detach_.default:
             for tensor in (node, *node.all_input_nodes):
                 self.tracked.discard(tensor)

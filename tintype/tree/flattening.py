@@ -101,7 +101,7 @@ def check_round_trip(made: Any, found: Sequence[Any], spec: TreeSpec) -> None:
     if not users:
         return
     for node in users:
-        if any(isinstance(item, torch.Tensor) for item in _items(node.context)):
+        if _holds_tensor(node.context):
             raise UnsupportedInputError(
                 f"a {node.type.__name__} has a tensor in its structure, which can't be compared",
                 remedy="let flatten return tensors among the parts",
@@ -141,12 +141,15 @@ def _users_nodes(spec: TreeSpec) -> Iterator[TreeSpec]:
         yield from _users_nodes(child)
 
 
-def _items(context: Any) -> Iterator[Any]:
+def _holds_tensor(context: Any) -> bool:
+    """Whether a structure is, or has inside of it, a tensor."""
     if isinstance(context, (list, tuple, dict)):
-        for item in context.values() if isinstance(context, dict) else context:
-            yield from _items(item)
-    else:
-        yield context
+        items = context.values() if isinstance(context, dict) else context
+        return any(type(item) not in _PLAIN_TYPES and _holds_tensor(item) for item in items)
+    return isinstance(context, torch.Tensor)
+
+
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None), type, torch.dtype, torch.device})
 
 
 _KNOWN_TYPES = frozenset((tuple, list, dict, collections.OrderedDict, collections.defaultdict, collections.deque))
