@@ -26,6 +26,7 @@ from tintype.ir.graph import add_placeholder, eliminate_dead_code, meta_of, outp
 from tintype.ir.names import free_name, identifier
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.process_switches import collector_paused
+from tintype.ir.room import with_room
 from tintype.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -181,8 +182,7 @@ class Capture:
         """Placeholders for state and user inputs, and the fakes to call the program with."""
         leaves, self.in_spec = self.flat or tree.flatten_with_paths((self.args, self.kwargs))
         self.argument_names = argument_names(self.root, self.args, self.kwargs)
-        # the user's names come first: state makes way for them
-        names = [self._reserve(name) for name in self._leaf_names(leaves)]
+        names = [self._reserve(name) for name in self._leaf_names(leaves)]  # before those of state, which makes way
         problems: list[TintypeError] = []
         for entry in self.state.entries:
             try:
@@ -320,7 +320,7 @@ class Capture:
     def run(self, after_inputs: Callable[[], None] | None = None) -> CapturedGraph:
         """Record the program. ``after_inputs`` is called when the inputs are there, before the program runs."""
         with one_at_a_time, collector_paused(), self.recording.answering():
-            return self._run(after_inputs)
+            return with_room(self._run, after_inputs)
 
     def _run(self, after_inputs: Callable[[], None] | None) -> CapturedGraph:
         snapshot = Snapshot(self.root, self._code.places, others_tell=self.effects is not None)
