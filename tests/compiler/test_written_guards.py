@@ -298,3 +298,97 @@ def test_a_result_that_is_what_went_in_is_told_apart_by_calls() -> None:
         for dtype in (torch.float32, torch.float64):
             expected, found = same_or_not(x, dtype), compiled(x, dtype)
             assert expected[0] == found[0] and torch.equal(expected[1], found[1])
+
+
+class Nested(nn.Module):
+    """What the layers of a layer are asked stands in the middle of what it is asked itself."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = Layer(0), Layer(1)
+        self.width = width
+        self.norm = nn.LayerNorm(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.first(x))
+        return self.second(y) + x if self.width > 2 else y
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("layer", [0, 5, 7])
+@pytest.mark.parametrize("change", ["width", "scale", "weight", "hook", "type"])
+def test_a_change_in_any_of_many_layers_that_are_asked_alike_is_noticed(
+    change: str, layer: int, backend: str
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Nested(3) for _ in range(8)))
+    compiled = tintype.compile(lambda x: model(x), backend=backend)
+    x = torch.randn(2, 3)
+    for _ in range(2):
+        assert torch.equal(compiled(x), model(x))
+    one: Any = model[layer]
+    if change == "width":
+        one.width = 1
+    elif change == "scale":
+        one.second.scale = 7
+    elif change == "weight":
+        one.second.linear.weight.data = one.second.linear.weight.data.t()
+    elif change == "hook":
+        one.norm.register_forward_hook(lambda module, args, result: result * 2)
+    else:
+        one.first = nn.Tanh()
+    for _ in range(2):
+        assert torch.equal(compiled(x), model(x))
+    assert compiled.engine.captures == (1 if change == "weight" and backend == "eager" else 2)
+
+
+def test_the_code_of_guards_grows_by_the_kinds_of_layers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tintype.compiler import program
+
+    lengths: dict[int, int] = {}
+    real = compile
+    x = torch.randn(2, 3)
+    for count in (8, 16):
+
+        def measured(source: str, *args: Any, count: int = count) -> Any:
+            lengths[count] = lengths.get(count, 0) + len(source)
+            return real(source, *args)
+
+        monkeypatch.setattr(program, "compile", measured, raising=False)
+        tintype.compile(nn.Sequential(*(Nested(3) for _ in range(count))), backend="aot_eager")(x)
+    assert (lengths[16] - lengths[8]) / 8 < 400, lengths
+
+
+def test_what_is_fetched_once_is_there_whoever_uses_it_first() -> None:
+    from tintype.compiler import guard_code
+    from tintype.compiler.guard_groups import Block
+    from tintype.compiler.sources import Guard, Source
+
+    base = Source("constant", {"inner": {"a": 1, "b": 2}})
+    inner = Source("item", "inner", base)
+    a, b = Source("item", "a", inner), Source("item", "b", inner)
+    namespace: dict[str, Any] = {"base": base.key, "_Missed": AssertionError}
+    block = Block("raise _Missed")
+    block.units += [(inner, ("base",), "i"), (a, ("i",), "x"), (b, ("i",), "y")]
+    block.units += [(Guard("value", b, 2), ("y",), ""), (Guard("value", a, 1), ("x",), "")]
+
+    def bind(value: Any) -> str:
+        namespace[f"k{len(namespace)}"] = value
+        return f"k{len(namespace) - 1}"
+
+    shared, (lines,) = guard_code.written([block], {}, bind)
+    exec(shared + "\n".join(lines), namespace)
+    base.key["inner"]["b"] = 3
+    with pytest.raises(AssertionError):
+        exec("\n".join(lines), namespace)
+
+
+def test_paths_that_nobody_has_any_more_are_let_go_of() -> None:
+    from tintype.compiler.sources import Source
+
+    argument = Source("argument", 0)
+    kept = Source("item", "kept", argument)
+    for number in range(1000):
+        Source("item", f"passing {number}", argument)
+    assert Source("item", "kept", argument).path is kept.path
+    assert len(argument.path._longer or {}) < 200

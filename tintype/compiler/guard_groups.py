@@ -1,13 +1,13 @@
-"""Guards about one object, written once for all objects that are asked the same.
+"""Guards that stand together, and those of them that are about one object.
 
 Most guards of a model ask its modules: what class each is of, that nothing listens to it, what its parameters and
-numbers are. The layers of a model are asked the same, so the code that asks is a function that is written and
-compiled once, and called for each of them.
+numbers are. Guards about one object are asked next to each other, and what several objects are asked alike, or
+several layers of them, is a function that is written once (:mod:`tintype.compiler.guard_code`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from tintype.compiler.sources import Guard, Source
@@ -16,6 +16,8 @@ from tintype.compiler.sources import Guard, Source
 _ABOUT_ONE = frozenset(
     {"type", "is", "value", "length", "keys", "code", "absent", "members", "hooks", "printed", "tensor", "answer"}
 )
+# of which the sources tell all: their paths are in no key of what is asked
+_ABOUT_SEVERAL = frozenset({"same", "apart"})
 
 
 def roots_among(guards: Iterable[Guard]) -> set[Any]:
@@ -42,45 +44,49 @@ def root_of(guard: Guard, roots: Collection[Any]) -> Source | None:
     return step
 
 
+# A guard, or a source that is fetched; the variables that it uses; the variable for what is fetched, "" for a guard.
+# Tuples, since a model has thousands of them.
+Step = tuple[Source | Guard, tuple[str, ...], str]
+
+
+def shape_of(what: Source | Guard) -> Any:
+    """What is asked or fetched, whatever of."""
+    if isinstance(what, Source):
+        return what.path.step
+    return what.kind if what.kind in _ABOUT_SEVERAL else (what.kind, what.key[3:])
+
+
 class Group:
     """Guards about one object that stand together, and the variables that their code has.
 
     ``outside`` are variables that are there before, in the order in which they are used; ``outputs`` are those that
     something behind the guards uses."""
 
-    def __init__(self, root: Source) -> None:
+    def __init__(self, root: Source, block: Block) -> None:
         self.root = root
+        self.block = block
         self.guards: list[Guard] = []
-        self.steps: list[tuple[Source | Guard, str, str]] = []
+        self.steps: list[Step] = []
         self.own: dict[str, None] = {}
         self.outside: dict[str, None] = {}
         self.outputs: set[str] = set()
 
-    def lines(self, names: Callable[[str], str], bind: Callable[[Any], str]) -> list[str]:
-        """The code of the guards with these names for variables."""
-        return [
-            f"{names(name)} = {what.code(names(parent), bind)}"
-            if isinstance(what, Source)
-            else f"if not ({what.condition([names(name)], bind)}): raise _Missed"
-            for what, name, parent in self.steps
-        ]
+    def given_back(self) -> list[str]:
+        """The outputs, in the order in which they are made."""
+        return [name for name in self.own if name in self.outputs]
 
-    def inline(self, bind: Callable[[Any], str]) -> list[str]:
-        """The code to stand where it is used."""
-        return self.lines(str, bind)
 
-    def body(self, bind: Callable[[Any], str]) -> str:
-        """The code as a function that any object can be given to, but for its name."""
-        named = {name: f"p{number}" for number, name in enumerate(self.outside)}
-        named |= {name: f"a{number}" for number, name in enumerate(self.own)}
-        lines = self.lines(named.__getitem__, bind)
-        if self.outputs:
-            lines.append(f"return {', '.join(named[name] for name in self.own if name in self.outputs)}")
-        parameters = ", ".join(named[name] for name in self.outside)
-        return "\n    ".join([f"({parameters}):", *lines])
+# the text is a condition that is written already, with the variables of the function that it stands in
+Unit = Step | Group | str
 
-    def call(self, function: str) -> str:
-        """The line that calls this function."""
-        outputs = [name for name in self.own if name in self.outputs]
-        call = f"{function}({', '.join(self.outside)})"
-        return f"{', '.join(outputs)} = {call}" if outputs else call
+
+class Block:
+    """Guards that stand together, and what they fetch, in order.
+
+    ``outputs`` are the variables that something behind the guards uses; ``missed`` is the statement for where one
+    does not hold."""
+
+    def __init__(self, missed: str) -> None:
+        self.missed = missed
+        self.units: list[Unit] = []
+        self.outputs: set[str] = set()

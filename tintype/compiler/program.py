@@ -43,7 +43,7 @@ class Program:
         self._constants: dict[int, str] = {}
         # of the sizes that runs ask for, which are handed on: a write may change a tensor's
         self.names_of_sizes: set[str] = set()
-        self.functions: dict[str, str] = {}  # what several objects are asked, by its code: the name of the function
+        self.functions: dict[Any, str] = {}  # what is asked again and again: the names of the functions
         # the ends of runs that were repeated, noted where there are many
         self.used: set[int] = set()
         self._hooks = hooks

@@ -26,21 +26,36 @@ LOOKUP_ERRORS = (LookupError, AttributeError, TypeError, ValueError)
 class Path:
     """What identifies a source: sources of one path have one object for it, which is cheap to look for in tables."""
 
-    __slots__ = ("__weakref__", "parent", "step")
+    __slots__ = ("__weakref__", "_longer", "_most", "parent", "step")
 
     def __init__(self, parent: Path | None, step: tuple[Any, ...]) -> None:
         self.parent = parent
         self.step = step
+        # those that go one step further, as long as somebody has them; how many entries there may be before those
+        # are dropped that nobody has any more
+        self._longer: dict[tuple[Any, ...], weakref.ref[Path]] | None = None
+        self._most = 64
 
-    @staticmethod
-    def of(parent: Path | None, step: tuple[Any, ...]) -> Path:
-        """The path that goes one step further than another."""
-        found = _PATHS.get((parent, step))
-        if found is None:
-            with _MAKING_PATHS:  # two threads would make two
-                found = _PATHS.get((parent, step))
-                if found is None:
-                    found = _PATHS[parent, step] = Path(parent, step)
+    def longer(self, step: tuple[Any, ...]) -> Path:
+        """The path that goes one step further."""
+        longer = self._longer
+        known = None if longer is None else longer.get(step)
+        found = None if known is None else known()
+        return self._made(step) if found is None else found
+
+    def _made(self, step: tuple[Any, ...]) -> Path:
+        with _MAKING_PATHS:  # two threads would make two
+            longer = self._longer
+            if longer is None:
+                longer = self._longer = {}
+            known = longer.get(step)
+            found = None if known is None else known()
+            if found is None:
+                if len(longer) >= self._most:
+                    longer = self._longer = {key: path for key, path in longer.items() if path() is not None}
+                    self._most = max(64, 2 * len(longer))
+                found = Path(None if self is NOWHERE else self, step)
+                longer[step] = weakref.ref(found)
         return found
 
     def parts(self) -> Iterator[Path]:
@@ -55,7 +70,7 @@ class Path:
         return (path.step for path in self.parts())
 
 
-_PATHS: weakref.WeakValueDictionary[tuple[Path | None, tuple[Any, ...]], Path] = weakref.WeakValueDictionary()
+NOWHERE = Path(None, ())  # where all paths begin, and which is part of none
 _MAKING_PATHS = threading.Lock()
 
 
@@ -68,8 +83,11 @@ class Source:
         self.kind = kind
         self.key = key
         self.parent = parent
-        if kind == "constant":
-            own: tuple[Any, ...] = (kind, id(key))
+        own: tuple[Any, ...]
+        if type(key) is str and kind != "constant":
+            own = (kind, (str, key))
+        elif kind == "constant":
+            own = (kind, id(key))
         elif kind == "called":
             own = (kind, tuple(map(_argument_key, key)))
         else:
@@ -77,11 +95,11 @@ class Source:
         self._table: Source | None = None
         # is_now: whether it is what is there by now, after writes of the program
         if parent is None:
-            self.path = Path.of(None, own)
+            self.path = NOWHERE.longer(own)
             self.root: Source = self
             self.is_now: bool = kind == "now"
         else:
-            self.path = Path.of(parent.path, own)
+            self.path = parent.path.longer(own)
             self.root = parent.root
             self.is_now = kind == "now" or parent.is_now
 

@@ -7,8 +7,9 @@ import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tintype.compiler import guard_code
 from tintype.compiler.expressions import Expression, values_in
-from tintype.compiler.guard_groups import Group, root_of, roots_among
+from tintype.compiler.guard_groups import Block, Group, Step, root_of, roots_among
 from tintype.compiler.sources import Guard, Source
 from tintype.compiler.trace import Call, Eagerly, Effect, Item, Return
 from tintype.compiler.tree_of_runs import KEY_TYPES, Node
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 FEW_RUNS = 8
 # from so many children on, a node finds the right one in a table, and is not written anew for another one
 MANY_CHILDREN = 5
-# what is less than this is written where it is asked: a call takes longer
-FEW_STEPS = 4
 # of a graph, before they are a tuple
 FEW_INPUTS = 8
 
@@ -70,8 +69,9 @@ class Writer:
         self.program = program
         self.node = node
         self.defined = set(node.parameters)
-        self.lines: list[str | tuple[int, Group]] = []
-        self._group_of: dict[str, Group] = {}  # by the names of the variables that their code has
+        self.lines: list[str | tuple[int, Block]] = []
+        self._block: Block | None = None  # the guards that are being written
+        self._fetched_in: dict[str, Block | Group] = {}  # by the names of the variables that their code has
         self._roots: set[Any] = set()
         self._in_guards = self._in_calls = False
         self._tried: set[int] = set()  # calls whose exceptions are told of where they stand
@@ -95,7 +95,7 @@ class Writer:
             self._children()
         if self._in_calls:
             self._end_calls()
-        shared, lines = self._with_groups()
+        shared, lines = self._with_guards()
         lines = [f"{name} = {value}" for name, value in self._flags.items()] + lines
         if self.node is self.program.root and self.program.sets_modes:
             # an exception leaves the statements that would set them back
@@ -135,27 +135,18 @@ class Writer:
                     if number not in in_graph or number in held:
                         self._emit_among_calls(f"v{number} = _gone")
 
-    def _with_groups(self) -> tuple[str, list[str]]:
-        """Functions for what is asked of several objects, and the lines with their calls."""
-        bind, functions = self.program.bind, self.program.functions
-        groups = [line[1] for line in self.lines if not isinstance(line, str)]
-        bodies = [group.body(bind) if len(group.steps) >= FEW_STEPS else "" for group in groups]
-        counts = collections.Counter(filter(None, bodies))
-        shared = ""
-        for body, count in counts.items():
-            if body not in functions and count > 1:
-                name = functions[body] = f"g{len(functions)}"
-                shared += f"def {name}{body}\n"
+    def _with_guards(self) -> tuple[str, list[str]]:
+        """Functions for what is asked again and again, and the lines with the guards among them."""
+        blocks = [line[1] for line in self.lines if not isinstance(line, str)]
+        shared, texts = guard_code.written(blocks, self.program.functions, self.program.bind)
         lines: list[str] = []
-        in_order = iter(bodies)
+        in_order = iter(texts)
         for line in self.lines:
             if isinstance(line, str):
                 lines.append(line)
-                continue
-            indent, group = "    " * line[0], line[1]
-            function = functions.get(next(in_order))
-            written = group.inline(bind) if function is None else [group.call(function)]
-            lines += [indent + text for text in written]
+            else:
+                indent = "    " * line[0]
+                lines += [indent + text for text in next(in_order)]
         return shared, lines
 
     def emit(self, line: str, depth: int = 0) -> None:
@@ -225,12 +216,14 @@ class Writer:
                 self.emit(f"if type(v{number}) is _Raised: {self.miss}")
         if guards:
             self.emit("try:")
-            self._in_guards = True
-            self._check(guards, self._miss_at(position, "raise _Missed"))
+            self._block = Block(self._miss_at(position, "raise _Missed"))
+            self.lines.append((1 + self._depth, self._block))
+            self._check(guards, self._block)
+            self._block = None
             self._end_guards(position)
         return end
 
-    def _check(self, guards: list[Guard], missed: str) -> None:
+    def _check(self, guards: list[Guard], block: Block) -> None:
         """Guards, those about one object next to each other: nothing happens in between."""
         groups: dict[Any, Group] = {}
         in_order: list[Guard | Group] = []
@@ -241,19 +234,48 @@ class Writer:
                 continue
             group = groups.get(root.path)
             if group is None:
-                group = groups[root.path] = Group(root)
+                group = groups[root.path] = Group(root, block)
                 in_order.append(group)
             group.guards.append(guard)
         for step in in_order:
             if isinstance(step, Guard):
-                self.emit(f"if not ({self.condition(step)}): {missed}")
+                block.units.append(self._step(step, block))
                 continue
             for guard in step.guards:
                 name = self._fetch_within(step, guard.source)
                 if sizes_asked([guard]):
                     self._use(name)
-                step.steps.append((guard, name, ""))
-            self.lines.append((self._in_guards + self._depth, step))
+                step.steps.append((guard, (name,), ""))
+            block.units.append(step)
+
+    def _step(self, guard: Guard, block: Block) -> Step | str:
+        """A guard that is about no object, or about several."""
+        if guard.kind in ("arguments", "relation"):
+            return self.condition(guard)
+        if guard.kind == "state":
+            return (guard, (), "")
+        return (guard, tuple([self._fetch_in(block, source) for source in guard.sources]), "")
+
+    def _fetch_in(self, block: Block, source: Source) -> str:
+        """The variable that holds what a source is among guards."""
+        if source.kind == "value":
+            return f"v{source.key}"
+        if source.kind == "constant":
+            return self.program.bind(source.key)
+        name = self.program.name_of(source)
+        if name not in self.defined:
+            parent = "" if source.parent is None else self._fetch_in(block, source.parent)
+            block.units.append((source, (parent,), name))
+            self.defined.add(name)
+            self._fetched_in[name] = block
+            return name
+        found = self._fetched_in.get(name)
+        if isinstance(found, Group):
+            found.outputs.add(name)
+            found = found.block
+        if found is not None and found is not block:
+            found.outputs.add(name)
+        return name
 
     def _fetch_within(self, group: Group, source: Source) -> str:
         """The variable that holds what a source is in the code of a group."""
@@ -261,13 +283,13 @@ class Writer:
         if name in group.own or name in group.outside:
             return name
         if source.kind == "constant" or name in self.defined or source.path == group.root.path:
-            group.outside[self.fetch(source)] = None
+            group.outside[self._fetch_in(group.block, source)] = None
             return name
         assert source.parent is not None
         parent = self._fetch_within(group, source.parent)
-        group.steps.append((source, name, parent))
+        group.steps.append((source, (parent,), name))
         group.own[name] = None
-        self._group_of[name] = group
+        self._fetched_in[name] = group
         self.defined.add(name)
         return name
 
@@ -381,7 +403,9 @@ class Writer:
         if source.kind == "constant":
             return self.program.bind(source.key)
         name = self.program.name_of(source)
-        if name not in self.defined:
+        if self._block is not None:
+            self._fetch_in(self._block, source)
+        elif name not in self.defined:
             parent = "" if source.parent is None else self.fetch(source.parent)
             self.emit(f"{name} = {source.code(parent, self.program.bind)}")
             self.defined.add(name)
@@ -389,10 +413,13 @@ class Writer:
         return name
 
     def _use(self, name: str) -> None:
-        """A variable is used that the code of a group may have: then that gives it back."""
-        group = self._group_of.get(name)
-        if group is not None:
-            group.outputs.add(name)
+        """A variable is used that the code of guards may have: then that gives it back."""
+        found = self._fetched_in.get(name)
+        if isinstance(found, Group):
+            found.outputs.add(name)
+            found = found.block
+        if found is not None:
+            found.outputs.add(name)
 
     def _call(self, call: Call, position: int) -> None:
         function = self.expression(call.function)
