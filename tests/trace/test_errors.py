@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.bias import causal_lower_right
 
 import tintype
 from tests.export.modes import MODES, capture
@@ -525,6 +526,18 @@ def test_inputs_of_a_kind_that_can_not_be_captured(name: str) -> None:
     assert "*args[1]" in str(error)
     assert text in str(error)
     assert error.remedy
+
+
+def attends_with_a_bias_of_torchs(value: torch.Tensor) -> torch.Tensor:
+    query = value[None, None]
+    bias = causal_lower_right(query.shape[2], query.shape[2])  # the line
+    return torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=bias)
+
+
+def test_a_tensor_of_a_class_that_the_program_makes() -> None:
+    error = refused(errors.CaptureError, attends_with_a_bias_of_torchs, X)
+    assert_located(error, attends_with_a_bias_of_torchs, "# the line")
+    assert "tensor of a subclass" in str(error) and "is_causal" in error.remedy
 
 
 def makes_one_of_a_list(value: torch.Tensor) -> torch.Tensor:

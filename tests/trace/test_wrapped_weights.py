@@ -211,6 +211,19 @@ def test_sizes_that_vary() -> None:
         tintype.export(lambda t: t * 2, (both(3),)).module()(value)
 
 
+@pytest.mark.parametrize("value", [both(3), torch.eye(3).to_sparse()], ids=["of the user's", "sparse"])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_sizes_among_results_stay_sizes(value: Any, gradients: bool) -> None:
+    """Who is given one may ask it for more than a tuple: ``shape.numel()``."""
+    with torch.set_grad_enabled(gradients):
+        program = tintype.export(lambda t: (t * 2, t.shape, {"size": (t * 2).sum().shape}), (value,))
+        modules = (program.module(), program.run_decompositions().module(), tintype.unflatten(program))
+        results = [module(value) for module in modules]
+    for _, shape, others in results:
+        assert type(shape) is torch.Size and shape == value.shape
+        assert type(others["size"]) is torch.Size and others["size"].numel() == 1
+
+
 def test_calls_with_another_class_are_refused() -> None:
     program = tintype.export(lambda t: t * 2, (both(3),))
     with pytest.raises(tintype.InputStructureError):

@@ -22,7 +22,8 @@ from tintype.tree.subclasses import SubclassParts, with_tensors
 def assembled(results: Any) -> Any:
     """Results with tensors in the place of their parts."""
     if torch.is_grad_enabled():
-        results = pytree.tree_map(_with_history, results, is_leaf=lambda value: type(value) is SubclassParts)
+        found, spec = pytree.tree_flatten(results, is_leaf=lambda value: type(value) is SubclassParts)
+        results = tree.unflatten([_with_history(value) for value in found], spec)
     return with_tensors(results)
 
 

@@ -54,7 +54,12 @@ def explained(error: Exception) -> CaptureError | None:
             remedy="give it numbers instead of a tensor; tintype.export captures many operators whole that a joint "
             "graph takes apart",
         )
-    if _asked_for_length(error):
+    if isinstance(error, RuntimeError) and str(error).startswith("Creating a new Tensor subclass "):
+        fact = "the program makes a tensor of a subclass that is a plain tensor with a class of its own"
+        remedy = (
+            "use plain tensors: causal attention by is_causal=True or a mask, others by as_subclass(torch.Tensor)"
+        )
+    elif _asked_for_length(error):
         fact = "the program makes a tensor from tensors in a list in a way that takes their data"
         remedy = "use torch.stack(...) or torch.tensor(...)"
     elif (script := _called_script(error)) is not None:

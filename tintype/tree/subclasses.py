@@ -18,7 +18,7 @@ import torch.utils._pytree as pytree
 from tintype.errors import FileFormatError
 from tintype.tree import distributed_tensors
 from tintype.tree.distributed_tensors import is_distributed
-from tintype.tree.flattening import leaves, map_leaves
+from tintype.tree.flattening import leaves, map_leaves, unflatten
 from tintype.tree.jagged import JaggedParts, is_jagged
 from tintype.tree.modules import ModuleParts
 from tintype.tree.registration import register_container
@@ -203,10 +203,11 @@ def _is_taken_apart(leaf: Any) -> bool:
 
 def with_tensors(tree: Any) -> Any:
     """The opposite: a tree with tensors in the place of their parts."""
-    if not any(_are_parts(leaf) for leaf in pytree.tree_leaves(tree, is_leaf=_are_parts)):
+    found, spec = pytree.tree_flatten(tree, is_leaf=_are_parts)
+    if not any(map(_are_parts, found)):
         return tree
     offsets: dict[int, Any] = {}
-    return pytree.tree_map(lambda leaf: as_tensor(leaf, offsets), tree, is_leaf=_are_parts)
+    return unflatten([as_tensor(leaf, offsets) for leaf in found], spec)
 
 
 _PARTS = (SubclassParts, SparseParts, JaggedParts, ModuleParts)
