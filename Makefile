@@ -43,6 +43,7 @@ test-machine: $(VENV)/stamp-test
 # Random Python functions whose control flow the data decide, against eager mode.
 fuzz-flow: $(VENV)/stamp-test
 	$(BIN)/python -m tests.flow.random_programs 5000
+	$(BIN)/python -m tests.flow.wider_programs 2000
 
 # Damaged files, and saves that are killed; docs/reliability.md has the figures.
 fuzz: $(VENV)/stamp-test

@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Holder:
 
 class Writer:
     """Writes one function."""
+
+    further = ""  # what it returns besides
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -98,7 +101,7 @@ class Writer:
             self.emit(depth + 1, self.random.choice(["break", "continue", "break"]))
         elif kind < 0.95:
             self.emit(depth, f"if {self.condition()}:")
-            self.emit(depth + 1, f"return {self.tensor()}, b, n, a, b, {self.tensor()}")
+            self.emit(depth + 1, f"return {self.tensor()}, b, n, a, b, {self.tensor()}{self.further}")
         else:
             self.simple(depth)
 
@@ -179,9 +182,9 @@ def _stop(number: int, frame: Any) -> None:
     raise TooLongError
 
 
-def judged(seed: int) -> tuple[str, str]:
+def judged(seed: int, make: Callable[[int], tuple[Any, str]] = made) -> tuple[str, str]:
     """("right" | "refused" | "wrong" | "crash", why)"""
-    function, source = made(seed)
+    function, source = make(seed)
     inputs = inputs_of(seed)
     try:
         signal.signal(signal.SIGALRM, _stop)
@@ -219,11 +222,11 @@ def _reason(why: str) -> str:
     return why.rpartition("could not be recorded: ")[2].splitlines()[0][:110]
 
 
-def main(count: int, first: int = 0) -> int:
+def main(count: int, first: int = 0, judge: Callable[[int], tuple[str, str]] = judged) -> int:
     counts: collections.Counter[str] = collections.Counter()
     reasons: collections.Counter[str] = collections.Counter()
     for seed in range(first, first + count):
-        verdict, why = judged(seed)
+        verdict, why = judge(seed)
         counts[verdict] += 1
         if seed % 100 == 99:
             print(f"{seed + 1}: {dict(counts)}", flush=True)
