@@ -107,8 +107,20 @@ def rates(x: torch.Tensor, world: World) -> torch.Tensor:
     return x * before + 100 * world.optimizer.param_groups[0]["lr"]
 
 
+def modes(x: torch.Tensor, world: World) -> torch.Tensor:
+    with torch.no_grad():
+        world.layer.eval()
+        y = x * 2
+    with torch.set_grad_enabled(world.counter.n != 1):
+        bump(world)
+        y = y + world.counter.n
+    factor = 2 if float(x.sum()) > 0 else 3
+    with torch.no_grad():
+        return y * factor + torch.is_grad_enabled()
+
+
 FUNCTIONS: list[Callable[[torch.Tensor, World], torch.Tensor]] = [
-    *(number, twice, text, containers, written_before, a_global, taken_over, training, rates),
+    *(number, twice, text, containers, written_before, a_global, taken_over, training, rates, modes),
 ]
 
 
@@ -121,6 +133,8 @@ def outcomes(function: Any) -> list[torch.Tensor]:
             world.counter.n = 7
             world.layer.eval()
         found.append(function(torch.tensor([1.0, -3.0 if call in (3, 6) else 2.0]), world))
+        found.append(torch.tensor(torch.is_grad_enabled()))
+        torch.set_grad_enabled(True)
     return found
 
 

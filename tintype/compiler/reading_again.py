@@ -15,7 +15,7 @@ from tintype.ir.call_values import PLAIN
 
 # guards about what is at a place; others ask the object that was found there
 _OF_PLACES = frozenset({"value", "type", "is", "same"})
-_ASKED_ONCE = frozenset({"arguments", "tensor", "apart", "relation", "assumed", "returned"})
+_ASKED_ONCE = frozenset({"arguments", "state", "tensor", "apart", "relation", "assumed", "returned"})
 
 
 class ReadingAgain:

@@ -262,7 +262,6 @@ class Reads:
             for known_before in (self.known_reads, self.written, self.originals, self.shadows):
                 known_before.clear()
             self._looked_into.clear()
-            self._state_set.clear()
             self.has_writes = True
 
     def relate(self, function: Any, operands: tuple[Expression, ...], answer: Any) -> None:
