@@ -201,6 +201,30 @@ def test_functions_of_attention_return_their_results_themselves() -> None:
         torch.testing.assert_close(other.module()(query), program.module()(query))
 
 
+def takes_a_number_into_a_branch(x: torch.Tensor) -> torch.Tensor:
+    total = x.sum().item()
+    if x[0] > 0:
+        return x * total
+    return x - total
+
+
+def takes_a_tensor_into_a_branch(x: torch.Tensor) -> torch.Tensor:
+    total, count = x.sum(), int((x > 0).sum())
+    if x[0] > 0:
+        return x * total + count
+    return x - total
+
+
+def test_floats_that_go_into_branches_are_refused() -> None:
+    """torch's program would fail in every call."""
+    with pytest.raises(tintype.InvalidRequestError, match="that is no whole one") as caught:
+        tintype.interop.to_torch(tintype.export(takes_a_number_into_a_branch, (torch.ones(3),)))
+    assert caught.value.location is not None and "a tensor in the place of the number" in caught.value.remedy
+    theirs = tintype.interop.to_torch(tintype.export(takes_a_tensor_into_a_branch, (torch.ones(3),)))
+    for x in (torch.ones(3), torch.tensor([-1.0, 2.0, 3.0])):
+        torch.testing.assert_close(theirs.module()(x), takes_a_tensor_into_a_branch(x))
+
+
 def test_quantized_tensors_are_refused() -> None:
     def rounded(x: torch.Tensor) -> torch.Tensor:
         return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import _free_unbacked_symbols_with_path
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
+from torch.utils import _pytree as pytree
 
 from tintype.errors import InvalidRequestError
 from tintype.export import ExportedProgram, Stage
@@ -384,6 +385,18 @@ def _check_call(node: Node) -> None:
                 f"the program writes with {called} to a tensor of its own, of which torch has no functional form",
                 remedy="translate the program of export_for_training, in which the write is as the model has it",
             )
+    if node.target in _WITHOUT_FLOATS:
+        values = [arg.meta.get("val") if isinstance(arg, Node) else arg for arg in pytree.tree_leaves(node.args)]
+        if any(isinstance(value, (float, torch.SymFloat)) for value in values):
+            raise InvalidRequestError(
+                f"a branch or a loop on data takes a number from around it that is no whole one ({node.target}), "
+                "which torch's operator does not",
+                location=location_of(node),
+                remedy="compute with a tensor in the place of the number: x.sum(), not x.sum().item()",
+            )
+
+
+_WITHOUT_FLOATS = frozenset({torch.ops.higher_order.cond, torch.ops.higher_order.while_loop})
 
 
 def _their_kwargs(node: Node) -> dict[str, Any]:
