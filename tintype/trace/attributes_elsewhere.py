@@ -34,7 +34,7 @@ class SavedClasses:
 
     def __init__(self, kinds: Iterable[type]) -> None:
         bases = dict.fromkeys(base for kind in kinds for base in users_bases(kind))
-        self._saved = [(base, dict(vars(base))) for base in bases]
+        self._saved = [(base, vars(base).copy()) for base in bases]  # what dict() would do name by name
 
     def containers(self) -> Iterator[Any]:
         """The containers among what the classes hold."""

@@ -150,10 +150,11 @@ class Snapshot:
         self.outside_others: list[Change] = []
         outside = {id(value): value for _, _, value in places if type(value) in CONTAINERS}
         outside.update((id(value), value) for value in self._classes.containers())
+        of_model = {*(outside.keys() & self._seen), *(outside.keys() & set(map(id, self._empty)))} if outside else ()
         self._outside = [
             (value, value.copy())
-            for value in outside.values()
-            if len(value) <= _MOST_OUTSIDE and not self.holds(value)
+            for key, value in outside.items()
+            if len(value) <= _MOST_OUTSIDE and key not in of_model
         ]
 
     def _save(self, pending: list[Any]) -> None:
