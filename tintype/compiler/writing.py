@@ -131,9 +131,9 @@ class Writer:
             if not _is_in(item, in_graph):
                 self._item(item, position)
             if isinstance(item, Call):
-                for number in item.frees:
-                    if number not in in_graph or number in held:
-                        self._emit_among_calls(f"v{number} = _gone")
+                gone = [f"v{number} = " for number in item.frees if number not in in_graph or number in held]
+                if gone:
+                    self._emit_among_calls(f"{''.join(gone)}_gone")
 
     def _with_guards(self) -> tuple[str, list[str]]:
         """Functions for what is asked again and again, and the lines with the guards among them."""
