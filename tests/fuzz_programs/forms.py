@@ -20,7 +20,8 @@ class Squared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(tensor)
-        return tensor * tensor
+        with torch.no_grad():  # as a forward is anyway
+            return tensor * tensor
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -134,14 +135,6 @@ def by_generator(tensor: torch.Tensor) -> torch.Tensor:
             yield seen[-1]
 
     return sum(parts(), torch.zeros(())) + len(seen)  # type: ignore[no-any-return]
-
-
-def viewed_if_possible(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of two rows, where there can be one."""
-    try:
-        return tensor.view(2, -1) * 1
-    except RuntimeError:
-        return tensor * 2
 
 
 @functools.lru_cache(maxsize=4)

@@ -478,6 +478,13 @@ KEPT = [
          (x("x0", "3"), x("x1", "3", dtype="int64")),
          "def f0(a0):\n    x1[::2] *= 2\n    return a0.clone()\n"
          "tintype.cond(x0.sum() > 99, f0, lambda a0: torch.maximum(a0, x1) * 1, (x0,))"),
+    Kept("a function with a gradient of its own, and gradients are off", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = forms.Squared.apply(x0)\n    v1 = forms.Halved.apply(x0)[0]\n"
+         "(v0, v1, x0 * v0)"),
+    Kept("a function with a gradient of its own, and gradients are on again", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = x0 * 2\n    with torch.enable_grad():\n"
+         "        v1 = forms.Squared.apply(x0)\n"
+         "v2 = forms.Squared.apply(x0 + 1)\n(v0, v1, v2)"),
     Kept("slopes of nothing in a loop", dim(n=0), (x("x0", "3"), x("x1", "n")),
          "def step(a0, a1):\n    v0 = torch.func.jvp(torch.sin, (x1,), (x1,))[1]\n"
          "    return a0 + v0.sum(), a1.clone()\n"

@@ -588,7 +588,7 @@ NARROWING = (
     " if ", " for ", "assert ", "chunk(", "unbind(", "split(", "range(", "max({z}", "min({a1}", "or 5", "bool({z}",
     "torch._check(", "stride(", "storage_offset(", "int(", ".numel() >", "hsplit(", "len(", "trapezoid(",
     "for row", "vsplit(", "sum({a}.shape)", "in (1, 2)", ".count(3)", "zip(", "stack(tuple(", "torch.diff(",
-    "] * {a1}.shape", "forms.padded_to_even(", "forms.added_in_pairs(", "forms.accumulated(", "forms.viewed_if",
+    "] * {a1}.shape", "forms.padded_to_even(", "forms.added_in_pairs(", "forms.accumulated(",
     "forms.triangle(", ".shape[0] & 3", ".shape[0] << 1", "divmod(", "(2 ** ", "{w1}.unbind(0)); ", "*others",
 )  # fmt: skip
 

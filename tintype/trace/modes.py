@@ -23,7 +23,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of
 from tintype.ir.process_switches import CountedSwitch
 from tintype.ir.regions import GRAD_MODES, Autocast, Region
-from tintype.symbolic.location import frames_running, program_caller
+from tintype.symbolic.location import caller_of, frames_running, program_caller
 from tintype.trace.lost_gradients import LostGradients
 
 # as they are while no capture listens to who asks
@@ -93,7 +93,7 @@ class Modes:
         """Take notice of the modes that the next node of the graph is recorded in."""
         grad = torch.is_grad_enabled()
         if not grad:
-            tracked = _tracked_by_function(self.lost_gradients)
+            tracked = _tracked_by_function(self.lost_gradients, self.entered)
             grad = grad if tracked is None else self.grad if tracked is _UNKNOWN else tracked
         self.gradients = grad
         self.seen = self.entered.gradients
@@ -175,12 +175,14 @@ class Statements(list[EnteredAutocast]):
     def __init__(self) -> None:
         super().__init__()
         self.gradients = 0
+        # of those about gradients, the frames that entered them, and the modes since
+        self.modes: list[tuple[FrameType | None, bool]] = []
 
     def copy(self) -> Statements:
         """Those that there are now."""
         copied = Statements()
         copied += self
-        copied.gradients = self.gradients
+        copied.gradients, copied.modes = self.gradients, self.modes.copy()
         return copied
 
 
@@ -236,12 +238,14 @@ def _counted(enter: Any, leave: Any) -> tuple[Any, Any]:
         entered = getattr(_this_thread, "entered", None)
         if entered is not None:
             entered.gradients += 1
+            entered.modes.append((program_caller(1), is_grad_enabled()))
         return result
 
     def counted_exit(self: Any, *exception: Any) -> Any:
         entered = getattr(_this_thread, "entered", None)
         if entered is not None:
             entered.gradients -= 1
+            del entered.modes[-1:]
         return leave(self, *exception)
 
     return counted_enter, counted_exit
@@ -289,19 +293,30 @@ _Context = torch.autograd.function.FunctionCtx
 _UNKNOWN = object()
 
 
-def _tracked_by_function(lost: LostGradients) -> Any:
+def _tracked_by_function(lost: LostGradients, entered: Statements) -> Any:
     """Whether autograd takes notice of the ``torch.autograd.Function`` that is running; None if none is.
 
     Its forward always runs without gradients, which come from its backward. In a captured program they come from the
     operators that its forward consists of.
     """
+    outermost: FrameType | None = None
     found: FrameType | None = None
     for frame, inner in frames_running(_APPLY, program_caller(2)):
         lost.add_function(frame)
-        found = inner  # the outermost one decides
-        if found is None:
-            return _UNKNOWN
-    return None if found is None else _tracked(found)
+        outermost, found = frame, inner  # the outermost one decides
+    if outermost is None:
+        return None
+    tracked = _UNKNOWN if found is None else _tracked(found)
+    return _mode_around(outermost, program_caller(2), entered) if tracked is _UNKNOWN else tracked
+
+
+def _mode_around(outermost: FrameType, frame: FrameType | None, entered: Statements) -> Any:
+    """The mode that the innermost statement about gradients made which was entered outside of a function's frame."""
+    inside = {id(outermost)}
+    while frame is not None and frame is not outermost:
+        inside.add(id(frame))
+        frame = caller_of(frame)
+    return next((mode for frame, mode in reversed(entered.modes) if id(frame) not in inside), _UNKNOWN)
 
 
 def _tracked(forward: FrameType) -> Any:
