@@ -158,3 +158,34 @@ def test_what_somebody_holds_who_goes_on_is_refused() -> None:
 
     with pytest.raises(tintype.CaptureError, match="True at line"):
         tintype.export(function, (torch.ones(3), [torch.ones(3)]))
+
+
+def grown(x: torch.Tensor) -> list[torch.Tensor]:
+    found = [x]
+    if x.sum() > 0:
+        found.append(x)
+    return found
+
+
+def grown_in_either_arm(x: torch.Tensor) -> list[torch.Tensor]:
+    found = [x]
+    if x.sum() > 0:
+        if x.max() > 2:
+            found.append(x)
+            return found
+        found += [x, x]
+    return found
+
+
+def counts_what_grew(x: torch.Tensor) -> torch.Tensor:
+    found = grown(x)
+    found.append(x)
+    return sum(found) + len(grown_in_either_arm(x))
+
+
+def test_a_list_that_a_function_returns_is_not_over_with_it() -> None:
+    module = tintype.export(counts_what_grew, VECTORS[0]).module()
+    for given in VECTORS:
+        torch.testing.assert_close(module(*given), counts_what_grew(*given))
+    with pytest.raises(tintype.CaptureError, match="the content of a list becomes something else"):
+        tintype.export(grown, VECTORS[0])

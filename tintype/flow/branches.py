@@ -401,6 +401,8 @@ class Branch:
 
     def _is_over(self, owner: Any, first: Arm, second: Arm) -> bool:
         """Whether nobody but variables of the function, which both arms leave, holds what an arm wrote to."""
+        if any(arm.end.returns and arm.frame.result is owner for arm in (first, second)):
+            return False
         frames = [self.frame, *self.policy.crossings.frames]
         known: list[Any] = self.policy.holders()
         for branch in (self, *self.policy.branches_of(self.frame)):
