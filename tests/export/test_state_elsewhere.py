@@ -279,6 +279,33 @@ class KeepsTensors(torch.nn.Module):
         return x * self.weight if before is None else x * before
 
 
+class Guarded(type):
+    """A class of classes that counts what is assigned to them."""
+
+    assigned: list[str] = []
+
+    def __setattr__(cls, name, value):
+        Guarded.assigned.append(name)
+        super().__setattr__(name, value)
+
+
+class Watched(metaclass=Guarded):
+    count = 0
+
+    def next(self):
+        type.__setattr__(Watched, "count", self.count + 1)
+        type.__setattr__(Watched, "seen", True)
+        return self.count
+
+
+def test_what_is_put_back_into_a_class_is_no_assignment_to_its_class():
+    model = Model(lambda model: model.settings.next())
+    model.settings = Watched()
+    with pytest.warns(LostStateWarning, match="'count' of Watched: 0 became 1"):
+        tintype.export(model, (X,))
+    assert Watched.count == 0 and not hasattr(Watched, "seen") and Guarded.assigned == []
+
+
 def test_no_tensor_of_a_capture_stays_on_a_parameter():
     model = KeepsTensors()
     with pytest.warns(LostStateWarning, match="'cache' of a Parameter"):

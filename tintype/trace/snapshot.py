@@ -408,9 +408,9 @@ def put_outside(owner: Any, name: str | None, value: Any) -> None:
             owner[name] = value
     elif value is MISSING:
         with contextlib.suppress(AttributeError, ValueError):  # what was not there before may be gone again
-            delattr(owner, name)
-    else:
-        setattr(owner, name, value)
+            (type.__delattr__ if isinstance(owner, type) else delattr)(owner, name)
+    else:  # of a class, whatever its own class does when it is assigned to
+        (type.__setattr__ if isinstance(owner, type) else setattr)(owner, name, value)
 
 
 def make_again(change: Change) -> None:
