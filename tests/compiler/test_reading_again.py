@@ -107,6 +107,31 @@ def rates(x: torch.Tensor, world: World) -> torch.Tensor:
     return x * before + 100 * world.optimizer.param_groups[0]["lr"]
 
 
+@tintype.compile.disable
+def adds(world: World) -> None:
+    world.counter.items.append(5)
+    world.counter.table["b"] = 7
+
+
+def written_and_taken_over(x: torch.Tensor, world: World) -> torch.Tensor:
+    world.counter.n = 5
+    bump(world)
+    return x * (2 if float(x.sum()) > 0 else 3) + world.counter.n
+
+
+def containers_taken_over(x: torch.Tensor, world: World) -> torch.Tensor:
+    world.counter.items.append(1)
+    world.counter.table["b"] = 1
+    adds(world)
+    return x * (2 if float(x.sum()) > 0 else 3) + len(world.counter.items) + world.counter.table["b"] * 100
+
+
+def written_elsewhere(x: torch.Tensor, world: World) -> torch.Tensor:
+    world.counter.n += 1
+    adds(world)
+    return x * (2 if float(x.sum()) > 0 else 3) + world.counter.n
+
+
 def modes(x: torch.Tensor, world: World) -> torch.Tensor:
     with torch.no_grad():
         world.layer.eval()
@@ -121,6 +146,7 @@ def modes(x: torch.Tensor, world: World) -> torch.Tensor:
 
 FUNCTIONS: list[Callable[[torch.Tensor, World], torch.Tensor]] = [
     *(number, twice, text, containers, written_before, a_global, taken_over, training, rates, modes),
+    *(written_and_taken_over, containers_taken_over, written_elsewhere),
 ]
 
 
@@ -133,7 +159,7 @@ def outcomes(function: Any) -> list[torch.Tensor]:
             world.counter.n = 7
             world.layer.eval()
         found.append(function(torch.tensor([1.0, -3.0 if call in (3, 6) else 2.0]), world))
-        found.append(torch.tensor(torch.is_grad_enabled()))
+        found.append(torch.tensor([torch.is_grad_enabled(), world.counter.n, len(world.counter.items)]))
         torch.set_grad_enabled(True)
     return found
 

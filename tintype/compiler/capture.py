@@ -36,6 +36,7 @@ from tintype.compiler.expressions import Expression, evaluated, expression_key
 from tintype.compiler.making import NotMadeError, expression_of_new
 from tintype.compiler.numbers import Number, copied, holds_number, number, settled
 from tintype.compiler.plain_again import PlainAgain
+from tintype.compiler.reading_again import ReadingAgain
 from tintype.compiler.reads import ITSELF, TENSORS, Reads
 from tintype.compiler.sources import Guard, Raised, Source
 from tintype.compiler.trace import Call, Effect, flattened
@@ -443,6 +444,7 @@ class Capture(Reads):
             self.give_up(f"{error} is stored")
             return
         self.segments[-1].body.append(Effect(kind, place, named, made, deletes))
+        self.again.note_write(kind, owner, name)
         frame = None if self.machine is None else self.machine.frame
         self.last_write = None if frame is None else (frame, frame.pc)
 
@@ -510,7 +512,7 @@ class Capture(Reads):
             held.clear()
         for table in (self.sources, self.values, self.originals, self.shadows, self.known_reads):
             table.clear()
-        self.last_write = None
+        self.last_write, self.again = None, ReadingAgain()
 
     def items(self) -> list[Any]:
         return flattened(self.segments)

@@ -35,6 +35,7 @@ from tintype.compiler.numbers import (
 )
 from tintype.compiler.operators import METHODS, is_array
 from tintype.compiler.plain_again import PlainAgain
+from tintype.compiler.reading_again import are_same
 from tintype.compiler.sources import Source
 from tintype.compiler.trace import SETS_MODE, WARNS
 from tintype.interpret import Frame
@@ -450,7 +451,11 @@ class NativeCalls(Accesses):
             return self.step(_nothing, [], {}, "graph_break()")
         why = _why_as_it_is(callable, owner, str(name))
         if why is not None:
+            again = self.capture.again
+            before = again.contents()
             result = self.step(callable, arguments, keywords, why)
+            if not are_same(before, again.contents()):
+                self.capture.give_up(f"{name} writes to what the program has written to")
             self.capture.may_have_written()
             return result
         if callable is warn_at:
