@@ -61,3 +61,19 @@ def test_no_gradient_is_left():
     first, _ = tintype.aot.function(lambda x, y: (x * 2, y.sqrt()))(x, y)
     first.sum().backward()
     assert y.grad is None and torch.equal(x.grad, torch.full((2, 3), 2.0))
+
+
+def test_what_is_left_of_a_sum_lies_as_the_sum_did():
+    """Autograd looks at the memory of what is left, laid out as what was written to: here a transposed input."""
+
+    def function(x):
+        x.fill_diagonal_(1)
+        return torch.nn.functional.grid_sample(x[None, None], torch.zeros(1, 2, 2, 2), align_corners=False)
+
+    gradients = []
+    for run in (function, tintype.aot.function(function)):
+        leaf = torch.arange(12.0).view(3, 4).t().requires_grad_()
+        run(leaf * 1).sum().backward()
+        gradients.append(leaf.grad)
+    assert gradients[0].count_nonzero() == 1
+    torch.testing.assert_close(*gradients)

@@ -294,3 +294,20 @@ def test_classes_that_change_what_operators_mean_are_refused(kind: Any, shapes: 
 def test_other_classes_are_taken(make: Any) -> None:
     module = tintype.export(lambda x: x + 1, (torch.ones(3),)).module()
     assert torch.equal(module(make(torch.ones(3))), torch.full((3,), 2.0))
+
+
+def test_strides_that_follow_from_the_size_of_another_input() -> None:
+    """A write through a view rests on strides; sizes of later inputs have a part in them."""
+
+    def written(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.flatten(0, 1)[0] = 4
+        return y[torch.tensor([0]), 1:] / x.abs()
+
+    sizes = ({2: tintype.Dim.AUTO}, {1: tintype.Dim.AUTO})
+    for example in (0, 3):
+        given = torch.ones(3, 2, example), torch.ones(3, example + 1 if example else 0)
+        module = tintype.export(written, given, dynamic_shapes=sizes).module()
+        for _ in range(2):
+            copied = [tensor.clone() for tensor in given]
+            torch.testing.assert_close(module(*given), written(*copied))
+            torch.testing.assert_close(list(given), copied)

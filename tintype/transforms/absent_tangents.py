@@ -17,6 +17,7 @@ from tintype.errors import CaptureError
 from tintype.fake.context import FakeContext
 from tintype.ir.graph import eliminate_dead_code, is_removable
 from tintype.transforms.emit import Emitter, info_of
+from tintype.transforms.views import laid_out
 
 aten = torch.ops.aten
 
@@ -25,7 +26,8 @@ def leave_out(graph: Graph, context: FakeContext, tangents: Sequence[Node], abse
     """Take inputs for ``absent`` tangents out of a graph of gradients, and what only they lead to.
 
     A gradient that nothing is left of becomes None. Every node is linear in the tangents, so one all of whose
-    tangents are absent is absent itself; a sum is what is left of it, and elsewhere zeros stand in.
+    tangents are absent is absent itself; a sum is what is left of it, laid out as the sum was, which views of it rest
+    on; and elsewhere zeros stand in.
     """
     emitter = Emitter(graph, context)
     derived, gone = set(tangents), set(absent)
@@ -42,7 +44,10 @@ def leave_out(graph: Graph, context: FakeContext, tangents: Sequence[Node], abse
         if len(missing) == len(inputs) and is_removable(node):
             gone.add(node)
         elif (rest := _rest_of_sum(node, gone)) is not None:
-            node.replace_all_uses_with(rest)
+            whole = info_of(node)
+            assert whole is not None
+            emitter.at = node
+            node.replace_all_uses_with(laid_out(emitter, rest, whole))
         else:
             emitter.at = node
             for argument in missing:
