@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,6 +213,36 @@ def writes_to_what_its_caller_has(x):
     return y + o[0]
 
 
+def writes_by_functions_of_others_after_a_loop(x):
+    held = [x]
+    other = held
+    while x.norm() > 1:
+        x = x / 2
+        held = [x]
+    operator.setitem(other, 0, x * 9)
+    return held[0]
+
+
+def pushes_on_a_heap_after_a_loop(x):
+    held = [1]
+    other = held
+    while x.norm() > 1:
+        x = x / 2
+        held = [2]
+    heapq.heappush(other, 0)
+    return x * len(held)
+
+
+def maps_a_method_after_a_loop(x):
+    held = [x]
+    other = held
+    while x.norm() > 1:
+        x = x / 2
+        held = [x]
+    list(map(other.append, [x, x]))
+    return x * len(held)
+
+
 def writes_to_a_dictionary_after_a_loop(x):
     held = {"a": x}
     t = held
@@ -399,6 +431,7 @@ RIGHT = [
     has_objects_of_branches_in_a_list, has_nothing_in_one_arm, writes_to_a_list_and_makes_another,
 ]  # fmt: skip
 REFUSED = [
+    writes_by_functions_of_others_after_a_loop, pushes_on_a_heap_after_a_loop, maps_a_method_after_a_loop,
     writes_after_a_loop, writes_to_the_other_name_after_a_loop, appends_after_a_loop,
     adds_in_place_after_a_loop, writes_to_the_other_name_in_a_step, writes_in_a_step_to_what_another_has,
     asks_whether_it_is_the_other_after_a_loop, writes_to_what_its_caller_has,

@@ -330,7 +330,14 @@ class FlowPolicy(TorchPolicy):
         for value in (getattr(callable, "__self__", None), *values) if self.journal or self.journal.taken else ():
             take_from(self.journal, frame, value)
         if self.twins:
-            self.twins.look_at_call(frame, callable, arguments)
+            before = self.twins.contents()
+            value = self._call_natively(frame, callable, arguments, keywords)
+            self.twins.look_at_changes(frame, before)
+            return value
+        return self._call_natively(frame, callable, arguments, keywords)
+
+    def _call_natively(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        values = [*arguments, *keywords.values()]
         if not self.journal:
             return callable(*arguments, **keywords)
         if self.classes.are_called(callable, values):

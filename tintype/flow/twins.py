@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING, Any
 from tintype.errors import CaptureError, Location
 from tintype.flow.ends import BranchKey, Refused, Wanted, location_of
 from tintype.flow.forms import containers_in
+from tintype.flow.plain_objects import attributes_of
 from tintype.flow.references import has_unknown_holder
 from tintype.interpret import Frame
 from tintype.trace.reachable import namespace_of
 
 if TYPE_CHECKING:
     from tintype.flow.policy import FlowPolicy
-
-_WRITING = frozenset(
-    {
-        "append", "appendleft", "add", "clear", "discard", "extend", "extendleft", "insert", "pop", "popitem",
-        "popleft", "remove", "reverse", "rotate", "setdefault", "sort", "update", "__delitem__", "__iadd__",
-        "__imul__", "__ior__", "__setitem__",
-    }
-)  # fmt: skip
 
 
 class Twins:
@@ -49,11 +42,16 @@ class Twins:
         if self._known and id(owner) in self._known:
             raise self._refused(frame, owner, "is written to")
 
-    def look_at_call(self, frame: Frame, callable: Any, arguments: list[Any]) -> None:
-        """The same for a method of a container."""
-        if getattr(callable, "__name__", None) in _WRITING:
-            owner = getattr(callable, "__self__", None)
-            self.look_at_write(frame, arguments[0] if owner is None and arguments else owner)
+    def contents(self) -> list[tuple[Any, list[Any]]]:
+        """What is in each of them, to be compared when native code has run."""
+        return [(value, _content_of(value)) for value, _, _ in self._known.values()]
+
+    def look_at_changes(self, frame: Frame, before: list[tuple[Any, list[Any]]]) -> None:
+        """Native code has run, to which some of them may have been given."""
+        for value, content in before:
+            now = _content_of(value)
+            if len(now) != len(content) or any(one is not other for one, other in zip(now, content, strict=True)):
+                raise self._refused(frame, value, "is written to")
 
     def look_at_comparison(self, frame: Frame, first: Any, second: Any) -> None:
         """The program is about to ask whether two are one."""
@@ -72,6 +70,13 @@ class Twins:
             remedy="make one before that nobody else has: a copy in place of another name for it",
         )
         return Refused(error, wanted)
+
+
+def _content_of(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return list.copy(value)
+    items = dict(value) if isinstance(value, dict) else attributes_of(value)
+    return [*items.keys(), *items.values()]
 
 
 def taken_apart(value: Any, opens: bool) -> list[Any]:
