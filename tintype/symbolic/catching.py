@@ -56,6 +56,81 @@ def is_caught_by_callers(frame: FrameType, error: BaseException | None = None) -
     return False
 
 
+def goes_on_after(frame: FrameType, error: type[BaseException]) -> bool:
+    """Whether a frame of the program, or one that called it, may go on after an error of a class raised now."""
+    at: FrameType | None = frame
+    while at is not None and at.f_code not in _begins:
+        code = at.f_code
+        if code.co_exceptiontable and not code.co_filename.startswith(_OWN) and _takes(at, at.f_lasti, error):
+            return True
+        at = caller_of(at)
+    return False
+
+
+def _takes(frame: FrameType, offset: int, error: type[BaseException]) -> bool:
+    """Whether a frame may catch an error of a class that is raised at an offset of its code."""
+    code = frame.f_code
+    entries = _table(code)
+    seen: set[int] = set()
+    while True:
+        entry = next((entry for entry in entries if entry.start <= offset < entry.end), None)
+        if entry is None or entry.target in seen:
+            return False
+        seen.add(entry.target)
+        kind, again = _look_at(code, entry.target)
+        if kind == "with":
+            begin = min(other.start for other in entries if other.target == entry.target)
+            if _may_swallow(_manager(frame, Handler(kind, entry.depth, _entered_before(code, begin)))):
+                return True
+        elif kind == "except":
+            behind = _behind_clauses(frame, entry.target, error)
+            if behind is None:
+                return True
+            again = behind
+        offset = again
+
+
+def _behind_clauses(frame: FrameType, target: int, error: type[BaseException]) -> int | None:
+    """Where an error is raised again that no ``except`` of a handler names; None if one names it, or may."""
+    steps = _instructions(frame.f_code)
+    places = {step.offset: index for index, step in enumerate(steps)}
+    index = next((index for index, step in enumerate(steps) if step.offset >= target), len(steps))
+    named: list[Any] = []
+    while index < len(steps):
+        step = steps[index]
+        index += 1
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            tables = (frame.f_globals, *_builtins(frame.f_globals))
+            named.append(next((table[step.argval] for table in tables if step.argval in table), _UNKNOWN))
+        elif step.opname == "LOAD_ATTR" and named:
+            named[-1] = _attribute(named[-1], step.argval)
+        elif step.opname == "BUILD_TUPLE" and len(named) >= step.argval > 0:
+            named[-step.argval :] = [tuple(named[-step.argval :])]
+        elif step.opname == "CHECK_EXC_MATCH" and named:
+            kinds = named.pop()
+            kinds = kinds if type(kinds) is tuple else (kinds,)
+            if not all(isinstance(kind, type) for kind in kinds) or issubclass(error, kinds):
+                return None
+            index = places.get(steps[index].argval, len(steps))  # where the next one is tried
+        elif step.opname == "RERAISE":
+            return step.offset
+        elif step.opname != "PUSH_EXC_INFO":
+            return None
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def has_clauses(code: CodeType) -> bool:
+    """Whether there is an ``except`` in code, or in the functions that are written in it."""
+    inner = (value for value in code.co_consts if isinstance(value, CodeType))
+    return any(_look_at(code, entry.target)[0] == "except" for entry in _table(code)) or any(map(has_clauses, inner))
+
+
+@functools.lru_cache(maxsize=1024)
+def _table(code: CodeType) -> tuple[Any, ...]:
+    return tuple(dis._parse_exception_table(code))  # type: ignore[attr-defined]
+
+
 def is_caught(frame: FrameType, offset: int) -> bool:
     """Whether a frame may catch what is raised at an offset of its code."""
     return any(
@@ -76,7 +151,7 @@ class Handler(NamedTuple):
 def _handlers(code: CodeType, offset: int) -> tuple[Handler, ...]:
     """The handlers that an exception passes which is raised at an offset, from the inside out, as far as none of them
     is sure to catch it."""
-    entries: Any = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    entries = _table(code)
     found: list[Handler] = []
     seen: set[int] = set()
     while True:

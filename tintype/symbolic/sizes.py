@@ -7,7 +7,7 @@ means "not known to be so": a rule must be right on that path too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, TypeAlias
 
@@ -400,3 +400,23 @@ def _written(message: Message) -> str:
 
 def _fail(message: Message) -> NoReturn:
     raise RequirementError(_written(message), location=user_location())
+
+
+def only_splits(sizes: Sequence[Size], shape: Sequence[Size]) -> bool:
+    """Whether a shape differs from sizes by dimensions that were split, and by such of size 1: then a tensor of any
+    layout has a view of that shape."""
+    if any(is_zero(size) for size in sizes):
+        return True
+    rest: Iterator[Size] = (size for size in shape if not is_one(size))
+    for size in sizes:
+        if is_one(size):
+            continue
+        taken: Any = next(rest, None)
+        while taken is not None and not certainly_same(taken, size):
+            following = next(rest, None)
+            if following is None or (type(taken) is int and type(size) is int and taken > size):
+                return False
+            taken = taken * following
+        if taken is None:
+            return False
+    return next(rest, None) is None

@@ -376,7 +376,7 @@ class Capture:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], snapshot: Snapshot
     ) -> tuple[list[OutputSpec], tree.TreeSpec]:
         """Run the program with the recorder on, and take its outputs."""
-        self.recorder.observer.compares(self._comparisons)
+        self.recorder.observer.will_hear(self._comparisons, catches_errors=self._code.catches_errors)
         asked = self._code.named(HEARD)
         with (
             caches_set_aside(self._code.caches),

@@ -92,6 +92,7 @@ class Observer:
         self.generator_states: list[tuple[Node, str, torch.Tensor, bool]] = []
         # tensors of a model that is differentiated whose gradient it looked at, and what that was
         self.gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+        self.catches_errors = False  # whether there is an "except" in the program
         # the line that last switched gradients on or off by itself
         self.switched_gradients: Any = None
         # questions about what is around the program that are answered with the opposite, to see what becomes of it
@@ -197,8 +198,9 @@ class Observer:
         """Whether a tensor is an input or a view of one."""
         return any(known.info.storage is fake.info.storage for _, known, _ in self._inputs.values())
 
-    def compares(self, comparisons: Comparisons) -> None:
-        """The program compares objects on these lines."""
+    def will_hear(self, comparisons: Comparisons, *, catches_errors: bool) -> None:
+        """The program compares objects on these lines, and may or may not catch errors."""
+        self.catches_errors = catches_errors
         if comparisons.of_variables is not None:
             self.compares_objects(comparisons.of_variables)
         for name, tensor in self._state.values() if comparisons.of_attributes else ():

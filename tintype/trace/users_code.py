@@ -28,6 +28,7 @@ import torch
 
 from tintype.errors import Location
 from tintype.ir.sources import Source, variables_of
+from tintype.symbolic.catching import has_clauses
 from tintype.symbolic.location import is_internal
 from tintype.trace.iterators import is_iterator
 
@@ -73,6 +74,11 @@ class UsersCode:
     def codes(self) -> Codes:
         """The code of the functions as it is before a capture puts other code in its place."""
         return Codes(self.functions)
+
+    @property
+    def catches_errors(self) -> bool:
+        """Whether there is an ``except`` in one of them."""
+        return has_clauses_in(self.codes)
 
     def named(self, names: Collection[str]) -> frozenset[str]:
         """Those of some names that the functions use, for attributes or else."""
@@ -394,6 +400,12 @@ def found_once_for_all(find: Callable[[list[CodeType]], _Found]) -> Callable[[Co
 def all_names(codes: list[CodeType]) -> frozenset[str]:
     """The names that code uses."""
     return frozenset().union(*map(names_in, codes))
+
+
+@found_once_for_all
+def has_clauses_in(codes: list[CodeType]) -> bool:
+    """Whether there is an ``except`` in it."""
+    return any(map(has_clauses, codes))
 
 
 @found_once

@@ -25,11 +25,11 @@ from tintype.ir.node_info import NodeMeta
 from tintype.ir.operator_facts import RESHAPES, VIEWS_OR_COPIES
 from tintype.symbolic import Expr, Size, eq
 from tintype.symbolic.relations import not_
-from tintype.symbolic.sizes import product
+from tintype.symbolic.sizes import only_splits, product
 from tintype.trace.numbers import Numbers
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import info_of, location_of
-from tintype.transforms.layouts import Layouts, only_splits
+from tintype.transforms.layouts import Layouts
 from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten

@@ -21,8 +21,7 @@ from tintype.ir.node_info import NodeMeta
 from tintype.ir.operator_facts import VIEWS_OR_COPIES, facts_of
 from tintype.ir.operators import OPERATORS
 from tintype.ir.signature import OutputKind, OutputSpec
-from tintype.symbolic import Size
-from tintype.symbolic.sizes import certainly_same, is_one, is_zero
+from tintype.symbolic.sizes import is_one, only_splits
 from tintype.transforms.memory import info_of
 
 aten = torch.ops.aten
@@ -239,26 +238,6 @@ def _has_order(node: Node) -> bool:
         return False
     long = (size for size in info.sizes if not is_one(size))
     return next(long, None) is not None and next(long, None) is not None
-
-
-def only_splits(sizes: Sequence[Size], shape: Sequence[Size]) -> bool:
-    """Whether a shape differs from sizes by dimensions that were split, and by such of size 1: then a tensor of any
-    layout has a view of that shape."""
-    if any(is_zero(size) for size in sizes):
-        return True
-    rest: Iterator[Size] = (size for size in shape if not is_one(size))
-    for size in sizes:
-        if is_one(size):
-            continue
-        taken: Any = next(rest, None)
-        while taken is not None and not certainly_same(taken, size):
-            following = next(rest, None)
-            if following is None or (type(taken) is int and type(size) is int and taken > size):
-                return False
-            taken = taken * following
-        if taken is None:
-            return False
-    return next(rest, None) is None
 
 
 def views_by_layout(graph: Graph, output_specs: Iterable[OutputSpec]) -> Iterator[Node]:

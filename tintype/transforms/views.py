@@ -25,12 +25,12 @@ from tintype.symbolic.sizes import (
     is_one,
     is_zero,
     less,
+    only_splits,
     product,
     total,
     unguarded,
 )
 from tintype.transforms.emit import Emitter, as_infos, info_of
-from tintype.transforms.layouts import only_splits
 
 aten = torch.ops.aten
 
