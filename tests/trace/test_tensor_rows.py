@@ -166,3 +166,19 @@ def test_in_a_branch() -> None:
     module = tintype.export(in_branches, (given(3),), dynamic_shapes="auto").module()
     assert_same(module(given(3)), joined(given(3)))
     assert_same(module(-given(3)), returned_all(-given(3)))
+
+
+def cached(x: torch.Tensor, cache: dict[str, Any]) -> Any:
+    cache["more"] = torch.cat(list(x))
+    return {"rows": torch.cat(list(x * 2)), "cache": cache}
+
+
+def test_given_containers_that_are_returned_beside_rows_stay_what_they_are() -> None:
+    example = torch.randn(3, 2), {"value": torch.zeros(1)}
+    program = tintype.export(cached, example, dynamic_shapes=({0: tintype.Dim.AUTO}, {"value": None}))
+    given, own = {"value": torch.zeros(1)}, {"value": torch.zeros(1)}
+    x = torch.randn(5, 2)
+    found, wanted = program.module()(x, given), cached(x, own)
+    assert found["cache"] is given
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(given, own)

@@ -36,7 +36,7 @@ from tintype.trace.extremes import largest_of, smallest_of
 from tintype.trace.number_methods import class_of_number
 from tintype.trace.python_sequences import ORIGINALS, length_of
 from tintype.trace.surroundings import stand_ins
-from tintype.trace.truths_compared import compares_tensors, compares_truths
+from tintype.trace.truths_compared import compares_tensors, compares_truths, is_called_on
 from tintype.trace.users_code import UsersCode, contents_of, found_once, found_once_for_all, names_in
 
 _LOAD_GLOBAL, _LOAD_CONST = dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_CONST"]
@@ -293,7 +293,7 @@ def _comparisons(code: CodeType) -> tuple[tuple[Location, str], ...]:
     instructions = list(dis.get_instructions(code))
     found = []
     for place, instruction in enumerate(instructions):
-        if instruction.opname == "IS_OP" and (attribute := _compared(instructions, place)) is not None:
+        if instruction.opname == "IS_OP" and (attribute := _compared(code, instructions, place)) is not None:
             where = instruction.positions
             line = where.lineno if where is not None and where.lineno is not None else code.co_firstlineno
             found.append((Location(code.co_filename, line, code.co_name), attribute))
@@ -301,8 +301,9 @@ def _comparisons(code: CodeType) -> tuple[tuple[Location, str], ...]:
     return (*found, *(entry for entries in inner for entry in entries))
 
 
-def _compared(instructions: list[dis.Instruction], place: int) -> str | None:
-    """The attribute that a comparison compares a variable with, "" for another variable, None for anything else."""
+def _compared(code: CodeType, instructions: list[dis.Instruction], place: int) -> str | None:
+    """The attribute that a comparison compares a variable with, "" for another variable, None for anything else, such
+    as the object that a method is called on."""
     attribute = ""
     operands = 0  # from right to left
     while operands < 2 and place > 0:
@@ -313,6 +314,8 @@ def _compared(instructions: list[dis.Instruction], place: int) -> str | None:
             while place > 0 and instructions[place].opname == "LOAD_ATTR":
                 place -= 1
             name = instructions[place].opname
+        elif name in _VARIABLES and is_called_on(code, instructions[place].argval):
+            return None
         operands += 1 if name in _VARIABLES else 2 if name in _TWO_VARIABLES else 3
     return attribute if operands == 2 else None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tintype import tree
 from tintype.errors import CaptureError
@@ -209,8 +210,7 @@ def _take_for_its_source(copied: FakeTensor) -> None:
 
 
 def _with_plain_lists(recorder: Any, outputs: Any, only_outputs: bool) -> Any:
-    leaves, structure = tree.flatten(outputs)
-    for leaf in leaves:
+    for leaf in tree.leaves(outputs):
         if type(leaf) is TensorRows:
             leaf.look()
     # what a function inside of the program leaves elsewhere can't be used outside of it anyway
@@ -219,7 +219,18 @@ def _with_plain_lists(recorder: Any, outputs: Any, only_outputs: bool) -> Any:
         gc.collect()  # what nobody but itself holds must not fix a size
         for rows in _alive(recorder, TensorRows):
             rows.look()
-    return tree.unflatten([list(leaf) if type(leaf) is TensorRows else leaf for leaf in leaves], structure)
+    return _plain(outputs)
+
+
+def _plain(value: Any) -> Any:
+    """A value with plain lists; containers without rows are the objects that they are, which the caller may know."""
+    if type(value) is TensorRows:
+        return list(value)
+    parts, structure = tree_flatten(value, is_leaf=lambda part: part is not value)
+    if structure.is_leaf():
+        return value
+    plain = list(map(_plain, parts))
+    return value if all(map(operator.is_, plain, parts)) else tree_unflatten(plain, structure)
 
 
 def _alive(recorder: Any, kind: type) -> list[Any]:

@@ -35,6 +35,27 @@ class _Named(NamedTuple):
     names: tuple[str, ...]
 
 
+class _Called(NamedTuple):
+    """The object that a method is called on."""
+
+
+def is_called_on(code: CodeType, name: str) -> bool:
+    """Whether a variable is the object that a method is called on: ``self`` in a function of a class."""
+    owner = code.co_qualname.rpartition(".")[0]
+    if name != "self" or not owner or owner.endswith("<locals>") or code.co_varnames[:1] != ("self",):
+        return False
+    return code.co_argcount > 0 and "self" not in _assigned(code)
+
+
+@found_once
+def _assigned(code: CodeType) -> frozenset[str]:
+    """The variables that code assigns or deletes."""
+    steps = (step for step in dis.get_instructions(code) if step.opname.startswith(("STORE_FAST", "DELETE_FAST")))
+    return frozenset(
+        name for step in steps for name in (step.argval if isinstance(step.argval, tuple) else (step.argval,))
+    )
+
+
 def compares_truths(code: UsersCode) -> bool:
     """Whether some function may compare two truth values with ``is``."""
     return any(_compares(code.functions[place], (bool, torch.SymBool)) for place in _comparing(code.codes))
@@ -61,16 +82,16 @@ def _compares(function: FunctionType, kinds: tuple[type, ...]) -> bool:
 
 
 @found_once
-def _comparisons_of_unknown(code: CodeType) -> tuple[tuple[_Named | None, ...], ...]:
+def _comparisons_of_unknown(code: CodeType) -> tuple[tuple[_Named | _Called | None, ...], ...]:
     """Both sides of each ``is`` that may have truth values, or tensors, on both: where to look for one, None for
     anything."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
-    found: list[tuple[_Named | None, ...]] = []
+    found: list[tuple[_Named | _Called | None, ...]] = []
     for place, step in enumerate(steps):
         if step.opname == "IS_OP":
             right = _start_of(steps, place)
             left = _start_of(steps, right) if right is not None else None
-            sides = (_side(steps, left, right), _side(steps, right, place, is_right=True))
+            sides = (_side(code, steps, left, right), _side(code, steps, right, place, is_right=True))
             if False not in sides:
                 found.append(sides)
     for value in code.co_consts:
@@ -80,9 +101,9 @@ def _comparisons_of_unknown(code: CodeType) -> tuple[tuple[_Named | None, ...], 
     return tuple(found)
 
 
-def _seen_from(outer: CodeType, side: Any) -> _Named | None:
+def _seen_from(outer: CodeType, side: Any) -> _Named | _Called | None:
     """What a function inside of another one fetches: variables of the outer one are anything."""
-    if side is None or side.is_global or side.names[0] in outer.co_freevars:
+    if side is None or isinstance(side, _Called) or side.is_global or side.names[0] in outer.co_freevars:
         return side
     return None
 
@@ -101,12 +122,16 @@ def _start_of(steps: list[dis.Instruction], end: int) -> int | None:
     return place if missing == 0 else None
 
 
-def _side(steps: list[dis.Instruction], start: int | None, end: int | None, *, is_right: bool = False) -> Any:
-    """What one side of a comparison is: False if it is neither a truth value nor a tensor, a name to look for, None
-    for anything."""
+def _side(
+    code: CodeType, steps: list[dis.Instruction], start: int | None, end: int | None, *, is_right: bool = False
+) -> Any:
+    """What one side of a comparison is: False if it is neither a truth value nor a tensor, a name to look for or the
+    object of a method, None for anything."""
     if start is None:
         return None
     *first, last = steps[start:end]
+    if not first and last.opname.startswith("LOAD_FAST") and is_called_on(code, last.argval):
+        return _Called()
     if last.opname == "LOAD_CONST":
         return False if not isinstance(last.argval, bool) or (is_right and _TRUE_IS_HEARD) else None
     if last.opname.startswith("CALL") and any(_is_global(step, _MAKE_NO_TRUTHS) for step in first[:2]):
@@ -127,8 +152,10 @@ def _is_global(step: dis.Instruction, names: frozenset[str]) -> bool:
     return step.opname == "LOAD_GLOBAL" and step.argval in names
 
 
-def _may_be(function: FunctionType, side: _Named, kinds: tuple[type, ...]) -> bool:
+def _may_be(function: FunctionType, side: _Named | _Called, kinds: tuple[type, ...]) -> bool:
     """Whether what a function fetches may be of some class when it runs; what is None now may become one."""
+    if isinstance(side, _Called):
+        return _may_be_called_on(function, kinds)
     name, *attributes = side.names
     value = _variable(function, side.is_global, name)
     for attribute in attributes:
@@ -140,6 +167,15 @@ def _may_be(function: FunctionType, side: _Named, kinds: tuple[type, ...]) -> bo
         if not isinstance(value, (type, FunctionType)) and hasattr(type(value), "__get__"):
             return True
     return value is None or isinstance(value, kinds)
+
+
+def _may_be_called_on(function: FunctionType, kinds: tuple[type, ...]) -> bool:
+    """Whether a method may be called on an object of some class, as far as its name leads to the class it is of."""
+    outermost, *inner = function.__code__.co_qualname.split(".")[:-1]
+    owner = function.__globals__.get(outermost)
+    for name in inner:
+        owner = vars(owner).get(name) if isinstance(owner, type) else None
+    return not isinstance(owner, type) or issubclass(owner, kinds)
 
 
 def _variable(function: FunctionType, is_global: bool, name: str) -> Any:
