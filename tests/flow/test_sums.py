@@ -131,3 +131,24 @@ def returns_the_larger(x):
 def test_a_number_of_either_kind_that_leaves_the_program_is_refused() -> None:
     with pytest.raises(tintype.CaptureError, match=r"'largest' is something else in each arm[^$]*\n  int|float"):
         tintype.export(returns_the_larger, (VECTORS[0],))
+
+
+def _held_by_a_variable(x):
+    numbers = (number for number in (1, 2, 3))
+    if x.sum() > 0:
+        x = x + 1
+    return x + sum(numbers) + len(list(numbers))
+
+
+def _held_by_a_list(x):
+    held = [(number for number in (1, 2, 3))]
+    if x.sum() > 0:
+        x = x + 1
+    return x + sum(held[0], 2) + len(list(held[0]))
+
+
+@pytest.mark.parametrize("function", [_held_by_a_variable, _held_by_a_list], ids=lambda function: function.__name__)
+def test_a_generator_that_somebody_else_has_is_gone_through(function):
+    module = tintype.export(function, (torch.ones(3),)).module()
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(module(x), function(x))

@@ -11,26 +11,38 @@ from types import CellType, GeneratorType
 from typing import Any
 
 from tintype.flow.in_python import begun
+from tintype.flow.references import has_unknown_holder
 from tintype.flow.sequences import elements_of, varies
 from tintype.interpret import Frame
 from tintype.interpret.generators import frame_of
 from tintype.interpret.policy import Caller, Outcome
+from tintype.trace.recorder import active_recorder
 
 _TEXT = "def found(values, total):\n for value in values:\n  total = total + value\n return total"
 
 
 def _sum(frame: Frame, builtin: Any, arguments: list[Any], keywords: dict[str, Any] | None) -> Outcome:
+    is_given_away = bool(arguments) and not has_unknown_holder([arguments[0]], [arguments])
     given = [*arguments, *(keywords or {}).values()]
     if not arguments or len(given) > 2 or (keywords and keywords.keys() != {"start"}):
         return frame.machine.call_native(frame, builtin, arguments, keywords)
     values, total = given[0], given[1] if len(given) == 2 else 0
     if isinstance(total, (str, bytes, bytearray)):  # which it refuses
         return frame.machine.call_native(frame, builtin, arguments, keywords)
-    if type(values) is GeneratorType and (inner := _expression_of(values)) is not None:
-        return _adding(frame, inner, total)
+    inner = _expression_of(values) if type(values) is GeneratorType else None
+    if inner is not None and (is_given_away or not _is_in_an_arm()):
+        adding = _adding(frame, inner, total)
+        values.close()  # a copy runs, and whoever else has it finds nothing in it
+        return adding
     if varies(elements_of(values)):
         return begun(frame, _TEXT, [values, total])
     return frame.machine.call_native(frame, builtin, arguments, keywords)
+
+
+def _is_in_an_arm() -> bool:
+    """Whether another arm may go through the same generator."""
+    recorder = active_recorder()
+    return recorder is None or recorder.is_inside
 
 
 def _expression_of(generator: Any) -> Frame | None:

@@ -104,7 +104,7 @@ def _division_of_varying(recorder: Recorder, propagator: Any, schema: Any) -> An
     mark = environment.mark()
     decide = _with_our_fakes(propagator).propagate_op_sharding_non_cached
     division, _ = recorder.unrecorded(lambda: decide(schema))
-    _, guards, assertions, specializations = mark.counts
+    _, guards, assertions, specializations, _ = mark.counts
     if (len(environment.assertions), len(environment.specializations)) == (assertions, specializations):
         learned = environment.guards[guards:]
         environment.take_back(mark)
