@@ -212,6 +212,7 @@ DECISIONS = """
 forms.padded_to_even({f1})
 forms.added_in_pairs({f1})
 forms.accumulated({f1})
+forms.viewed_if_possible({f})
 {f2} * forms.triangle(int({f2}.shape[-1]))
 {f} * len(str({a1}.shape[0]))
 {f} + ({a1}.shape[0] & 3)
