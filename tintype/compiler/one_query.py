@@ -32,12 +32,11 @@ def quicker(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     fewest = FEWEST_KEYS.get(query.dtype)
     if fewest is None or key.shape[2] < fewest or not all(map(_is_batch_of_matrices, (query, key, value))):
         return None
-    shape, strides = result[0].shape, result[0].stride()
-    if not _is_in_order(shape, strides):
+    if not result[0].is_contiguous():  # but for the strides of dimensions of size 1
         return None
     scale = kwargs.get("scale")
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    return functools.partial(_called, scale=scale, strides=strides)
+    return functools.partial(_called, scale=scale, strides=result[0].stride())
 
 
 def attention(
@@ -101,13 +100,3 @@ def _called(
 def _is_batch_of_matrices(tensor: torch.Tensor) -> bool:
     """Whether batch and heads are one dimension without a copy."""
     return tensor.shape[0] == 1 or tensor.stride(0) == tensor.shape[1] * tensor.stride(1)
-
-
-def _is_in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements lie one after the other."""
-    step = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True
