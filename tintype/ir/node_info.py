@@ -49,7 +49,7 @@ class ModuleCall:
     so on. ``steps`` are the frames between the call of the enclosing module and this one, innermost first.
     """
 
-    __slots__ = ("class_name", "name", "parent", "path", "steps")
+    __slots__ = ("_transformed", "class_name", "name", "parent", "path", "steps")
 
     def __init__(
         self, parent: ModuleCall | None, path: str, name: str, class_name: str, steps: tuple[Step, ...]
@@ -59,6 +59,14 @@ class ModuleCall:
         self.name = name
         self.class_name = class_name
         self.steps = steps
+        self._transformed: bool | None = None
+
+    def is_of_a_transform(self) -> bool:
+        """Whether this happened inside of a function that torch transforms: ``vmap``, ``grad``, ``jvp``."""
+        if self._transformed is None:  # every node of a module's code asks
+            outside = self.parent is not None and self.parent.is_of_a_transform()
+            self._transformed = outside or any(map(_is_step_of_a_transform, self.steps))
+        return self._transformed
 
     def outermost_first(self) -> list[ModuleCall]:
         """This call and those around it, from the root module inwards."""
@@ -128,8 +136,9 @@ class Origin:
 
     def is_of_a_transform(self) -> bool:
         """Whether this happened inside of a function that torch transforms: ``vmap``, ``grad``, ``jvp``."""
-        files = (step.filename if isinstance(step, Frame) else step[0].co_filename for step in self.stack())
-        return any(file.startswith(_TRANSFORMS) for file in files)
+        if self.call is not None and self.call.is_of_a_transform():
+            return True
+        return any(map(_is_step_of_a_transform, self.steps))
 
     def user_line(self) -> tuple[str, int, str] | None:
         """File, line and function of the innermost frame that is neither torch's nor tintype's."""
@@ -157,6 +166,10 @@ def line_number(code: CodeType, offset: int) -> int:
         if start <= offset < end and line is not None:
             return line
     return code.co_firstlineno
+
+
+def _is_step_of_a_transform(step: Step) -> bool:
+    return (step.filename if isinstance(step, Frame) else step[0].co_filename).startswith(_TRANSFORMS)
 
 
 def _is_internal_step(step: Step) -> bool:

@@ -61,8 +61,9 @@ def goes_on_after(frame: FrameType, error: type[BaseException]) -> bool:
     at: FrameType | None = frame
     while at is not None and at.f_code not in _begins:
         code = at.f_code
-        if code.co_exceptiontable and not code.co_filename.startswith(_OWN) and _takes(at, at.f_lasti, error):
-            return True
+        if code.co_exceptiontable and _handlers(code, at.f_lasti) and not code.co_filename.startswith(_OWN):
+            if _takes(at, at.f_lasti, error):
+                return True
         at = caller_of(at)
     return False
 
@@ -121,9 +122,9 @@ def _behind_clauses(frame: FrameType, target: int, error: type[BaseException]) -
 
 @functools.lru_cache(maxsize=1024)
 def has_clauses(code: CodeType) -> bool:
-    """Whether there is an ``except`` in code, or in the functions that are written in it."""
+    """Whether there is an ``except`` or a ``with`` in code, or in the functions that are written in it."""
     inner = (value for value in code.co_consts if isinstance(value, CodeType))
-    return any(_look_at(code, entry.target)[0] == "except" for entry in _table(code)) or any(map(has_clauses, inner))
+    return any(_look_at(code, entry.target)[0] != "finally" for entry in _table(code)) or any(map(has_clauses, inner))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -166,6 +167,7 @@ def _handlers(code: CodeType, offset: int) -> tuple[Handler, ...]:
             return tuple(found)
 
 
+@functools.lru_cache(maxsize=4096)
 def _look_at(code: CodeType, target: int) -> tuple[str, int]:
     """The kind of a handler, and where it raises the exception again."""
     kind = "finally"

@@ -11,20 +11,20 @@ import torch
 
 from tintype.errors import CaptureError
 from tintype.fake.rules.factories import target_device
-from tintype.fake.rules.views import alias, infer_size
+from tintype.fake.rules.views import alias
 from tintype.fake.tensor import QUESTIONS, FakeTensor, answer, make_fake
 from tintype.ir.graph import append_call
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operator_facts import DROPOUTS
 from tintype.symbolic import Expr, eq, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.catching import goes_on_after
-from tintype.symbolic.location import program_caller, user_location
-from tintype.symbolic.sizes import decided_same, only_splits, product
+from tintype.symbolic.location import user_location
+from tintype.symbolic.sizes import decided_same, product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.conversions import one_in_eager_mode, unchanged
 from tintype.trace.plan import handle_by, plan_for
 from tintype.trace.recorder import Recorder
+from tintype.trace.tried_views import note_view
 from tintype.trace.views_or_copies import MadeContiguous
 
 aten = torch.ops.aten
@@ -131,14 +131,8 @@ def _as_strided(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 @intercept(aten.view.default)
 def _view(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """Where the program catches the error that says that the layout does not allow it, it goes the way of the
-    example: then it rests on the layout, as one does that asks for strides."""
-    if recorder.observer.catches_errors and type(args[0]) is FakeTensor and len(args) == 2:
-        frame, info = program_caller(1), args[0].info
-        if frame is not None and goes_on_after(frame, RuntimeError):
-            sizes = infer_size(tuple(map(from_torch, args[1])), product(info.sizes))
-            if not only_splits(info.sizes, sizes):
-                recorder.asked(args[0], "stride", (), tuple(map(to_torch, info.strides)))
+    if len(args) == 2 and recorder.below_autograd:  # above it torch's function says it
+        note_view(recorder, *args)
     return NOT_HANDLED
 
 

@@ -92,7 +92,7 @@ class Observer:
         self.generator_states: list[tuple[Node, str, torch.Tensor, bool]] = []
         # tensors of a model that is differentiated whose gradient it looked at, and what that was
         self.gradients_read: list[tuple[torch.Tensor, torch.Tensor | None]] = []
-        self.catches_errors = False  # whether there is an "except" in the program
+        self.catches_errors = False  # whether the program may: there is an "except" or a "with"
         # the line that last switched gradients on or off by itself
         self.switched_gradients: Any = None
         # questions about what is around the program that are answered with the opposite, to see what becomes of it

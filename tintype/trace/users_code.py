@@ -77,7 +77,7 @@ class UsersCode:
 
     @property
     def catches_errors(self) -> bool:
-        """Whether there is an ``except`` in one of them."""
+        """Whether there is an ``except`` or a ``with`` in one of them."""
         return has_clauses_in(self.codes)
 
     def named(self, names: Collection[str]) -> frozenset[str]:
@@ -404,7 +404,7 @@ def all_names(codes: list[CodeType]) -> frozenset[str]:
 
 @found_once_for_all
 def has_clauses_in(codes: list[CodeType]) -> bool:
-    """Whether there is an ``except`` in it."""
+    """Whether there is an ``except`` or a ``with`` in it."""
     return any(map(has_clauses, codes))
 
 

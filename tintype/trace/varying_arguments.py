@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from tintype.trace.direct_calls import call_directly, is_direct
+from tintype.trace.tried_views import note_view_of_differentiated
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -104,6 +105,7 @@ VARYING_ARGUMENTS: dict[Any, Call] = {
     **{function: _maximum_pooling(operator) for operator, function in _MAXIMUM.items()},
     **{form: _whole(operator) for operator in _MAXIMUM for form in (operator, operator._op)},
     functional.unfold: _patches,
+    **dict.fromkeys((torch.Tensor.view, torch.Tensor.view_as), note_view_of_differentiated),
 }
 
 
