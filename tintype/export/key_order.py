@@ -3,8 +3,9 @@
 Keys may come in any order, unless the program goes by it (``for value in inputs.values()``). No dictionary can be
 asked who looked at its order, so the program is captured once more with the keys in another order: where that gives
 another program, the order is one of its observations, checked when it is called. Keyword arguments have an order only
-for a program that takes them as ``**kwargs``. A table by layer, ``{0: ..., 1: ...}``, that is an attribute of a cache
-is as good as a list: its order is one of the program's observations, and nothing has to be tried.
+for a program that takes them as ``**kwargs`` and does more than pass them on. A table by layer, ``{0: ..., 1: ...}``,
+that is an attribute of a cache is as good as a list: its order is one of the program's observations, and nothing has
+to be tried.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 import torch
 
 from tintype import tree
-from tintype.errors import InputMismatchError, InvalidRequestError, Location, TintypeError
+from tintype.errors import InputMismatchError, Location, TintypeError
 from tintype.export.same_program import difference
 from tintype.ir.observations import KEYS, Observation
 from tintype.ir.sources import place_in_call
-from tintype.trace.argument_names import is_captured_program, signature_of
+from tintype.trace.argument_names import is_captured_program, taken_without_name
 from tintype.trace.captured_graph import CapturedGraph
 
 # a dictionary among the arguments: the numbers of the children that lead to it
@@ -95,8 +96,11 @@ def _dictionaries(module: torch.nn.Module, kwargs: Any, in_spec: tree.TreeSpec) 
     """The dictionaries with keys that have an order."""
     found = {path: keys for path, spec in _nodes(in_spec, ()) if len(keys := keys_of(spec)) > 1}
     if kwargs and _KEYWORDS in found:
-        named = _named_parameters(module)
-        found[_KEYWORDS] = [name for name in kwargs if named is not None and name not in named]
+        found[_KEYWORDS] = taken_without_name(module.forward, kwargs)[1]
+        if len(found[_KEYWORDS]) > 1:
+            from tintype.export.passed_keywords import looked_at  # few models take any name
+
+            found[_KEYWORDS] = looked_at(module.forward, kwargs)
         if len(found[_KEYWORDS]) < 2:
             del found[_KEYWORDS]
     return found
@@ -129,17 +133,6 @@ def keys_of(spec: tree.TreeSpec) -> list[Any]:
     if spec.type not in _DICTIONARIES:
         return []
     return list(spec.context[1] if spec.type is collections.defaultdict else spec.context)
-
-
-def _named_parameters(module: torch.nn.Module) -> set[str] | None:
-    """The parameters that keyword arguments go to; None where no others are taken."""
-    try:
-        parameters = signature_of(module.forward).parameters.values()
-    except (TypeError, InvalidRequestError):  # of a function that does not tell
-        return set()
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
 def _difference(

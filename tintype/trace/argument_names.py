@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -34,6 +34,20 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
                 _signatures.clear()
             _signatures[key] = found
     return found
+
+
+def taken_without_name(function: Callable[..., Any], names: Iterable[str]) -> tuple[str | None, list[str]]:
+    """The parameter that takes keyword arguments of any name, and which of some names it takes; all of them, and no
+    parameter, where a function does not tell."""
+    try:
+        parameters = signature_of(function).parameters.values()
+    except (TypeError, InvalidRequestError):
+        return None, list(names)
+    rest = next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None)
+    if rest is None:
+        return None, []
+    named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+    return rest, [name for name in names if name not in named]
 
 
 # An export asks for the signature of its model several times, and models are exported several times.
