@@ -39,3 +39,89 @@ def test_cross_entropy_with_probabilities(reduction: str) -> None:
     for samples, classes in ((2, 3), (4, 3), (5, 7)):
         args = (torch.randn(samples, classes), torch.rand(samples, classes))
         torch.testing.assert_close(module(*args), function(*args))
+
+
+ROWS_WITHOUT_DIMENSIONS: dict[str, Callable[..., Any]] = {
+    "a float": lambda row: (row - row.mean()) / (row.std() + 1e-5),
+    "a product": lambda row: row * 2.5,
+    "an int": lambda row: 2 - row,
+}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("name", ROWS_WITHOUT_DIMENSIONS)
+def test_numbers_beside_rows_without_dimensions(name: str, enabled: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(enabled):
+            return torch.vmap(ROWS_WITHOUT_DIMENSIONS[name])(x)
+
+    x = torch.randn(3)
+    module = tintype.export(function, (x,)).module()
+    torch.testing.assert_close(module(x), function(x), equal_nan=True)
+
+
+TANGENTS: dict[str, Callable[..., Any]] = {
+    "softmax": lambda x: torch.func.jvp(lambda z: z.softmax(-1), (x,), (x.cos(),))[1],
+    "log_softmax": lambda x: torch.func.jvp(lambda z: z.log_softmax(0), (x,), (x.cos(),))[1],
+    "logsumexp": lambda x: torch.func.jvp(lambda z: z.logsumexp((0, 1)), (x,), (x.cos(),))[1],
+    "jacfwd": lambda x: torch.func.jacfwd(lambda z: z.softmax(-1))(x),
+}
+SIZES = [(0, 0), (0, 3), (3, 0), (1, 1), (4, 5)]
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("name", TANGENTS)
+def test_tangents_that_subtract_the_largest_element_of_nothing(name: str, decomposed: bool) -> None:
+    function = TANGENTS[name]
+    shapes = ({0: tintype.Dim("n"), 1: tintype.Dim("m")},)
+    program = tintype.export(function, (torch.randn(2, 3),), dynamic_shapes=shapes)
+    module = (program.run_decompositions() if decomposed else program).module()
+    for sizes in SIZES:
+        x = torch.randn(sizes)
+        torch.testing.assert_close(module(x), function(x), equal_nan=True)
+
+
+def test_the_largest_element_of_nothing_that_a_program_asks_for_is_none() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.jvp(lambda z: z.softmax(-1) + z.amax(-1, keepdim=True), (x,), (x.cos(),))[1]
+
+    shapes = ({0: tintype.Dim("n"), 1: tintype.Dim("m")},)
+    module = tintype.export(function, (torch.randn(2, 3),), dynamic_shapes=shapes).module()
+    for run in (function, module):
+        with pytest.raises(IndexError, match="non-zero size"):
+            run(torch.randn(3, 0))
+
+
+LOSSES: dict[str, Callable[..., Any]] = {
+    "cross entropy": lambda x, **options: F.cross_entropy(x, x.detach().argmax(1), **options),
+    "weighted": lambda x, **options: F.cross_entropy(
+        x, x.detach().argmax(1), weight=torch.arange(3.0), ignore_index=1, **options
+    ),
+    "smoothed": lambda x, **options: F.cross_entropy(x, x.detach().argmax(1), label_smoothing=0.1, **options),
+    "nll": lambda x, **options: F.nll_loss(x, x.detach().argmax(1), **options),
+}
+
+
+@pytest.mark.parametrize("behind", [(), (2, 2)], ids=["one dimension", "three"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_for_classes_of_no_rows(name: str, reduction: str, behind: tuple[int, ...]) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return LOSSES[name](x, reduction=reduction)
+
+    shapes = ({0: tintype.Dim("n"), 2: tintype.Dim("m")},)
+    example = torch.randn(2, 3, 4, *behind)
+    program = tintype.export(function, (example,), dynamic_shapes=shapes)
+    decomposed = program.run_decompositions().module()
+    joint = tintype.export_joint(
+        lambda x: (function(x).sum(), ()), (example.requires_grad_(),), dynamic_shapes=shapes
+    ).module()
+    for n, m in SIZES:
+        x = torch.randn(n, 3, m, *behind, requires_grad=True)
+        wanted = function(x)
+        torch.testing.assert_close(program.module()(x), wanted, equal_nan=True)
+        torch.testing.assert_close(decomposed(x), wanted, equal_nan=True)
+        (loss, _), _, gradients = joint(x)
+        torch.testing.assert_close(loss, wanted.sum(), equal_nan=True)
+        (gradient,) = gradients.values()
+        torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), x)[0], equal_nan=True)

@@ -367,6 +367,72 @@ def test_what_the_program_itself_switches_is_no_question_to_its_surroundings(mod
         assert_same(program.module()(*plain()), model(*plain()))
 
 
+def asks_for_gradients(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if torch.is_grad_enabled() else x * 3
+
+
+def asks_for_autocast(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if torch.is_autocast_enabled("cpu") else x * 3
+
+
+def branch_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return tintype.cond(x.sum() > 0, asks_for_gradients, lambda y: y * 1, (x,))
+
+
+def arm_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return asks_for_gradients(x) if x.sum() > 0 else x * 1
+
+
+def loop_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return tintype.while_loop(lambda y: y.abs().sum() < 99, lambda y: (asks_for_gradients(y),), (x,))[0]
+
+
+def branch_with_autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu"):
+        return tintype.cond(x.sum() > 0, asks_for_autocast, lambda y: y * 1, (x,))
+
+
+def with_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        return asks_for_gradients(x)
+
+
+def without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return asks_for_gradients(x)
+
+
+@pytest.mark.parametrize("exported_with_gradients", [True, False])
+@pytest.mark.parametrize(
+    "model",
+    [
+        branch_without_gradients, arm_without_gradients, loop_without_gradients, branch_with_autocast, with_gradients,
+        without_gradients,
+    ],
+)  # fmt: skip
+def test_what_the_program_switches_around_a_question_is_its_own(
+    model: Callable[..., Any], exported_with_gradients: bool
+) -> None:
+    with torch.set_grad_enabled(exported_with_gradients):
+        program = tintype.export(model, plain())
+    assert not program.observations
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled):
+            assert_same(program.module()(*plain()), model(*plain()))
+
+
+def test_a_question_in_a_branch_for_what_nobody_switched() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return tintype.cond(x.sum() > 0, asks_for_gradients, lambda y: y * 1, (x,))
+
+    module = tintype.export(model, plain()).module()
+    with torch.no_grad(), pytest.raises(InputMismatchError, match="is_grad_enabled"):
+        module(*plain())
+
+
 class Frozen(torch.nn.Module):
     """Asks whether a result requires a gradient, which depends on a parameter."""
 

@@ -390,6 +390,8 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
         return Remark(NARROW, variant, text, case)  # memory that lies beyond the elements, which no copy has
     if not is_ours(error):
         return Remark(VARIANT, variant, text, case)
+    if re.search(r"expression Ne\(", text) and _squeezes_inside(program):
+        return Remark(NARROW, variant, text, case)
     if variant == BY_TABLE and case.sizes != program.sizes.example:
         return Remark(NARROW, variant, text, case)  # the table branches on sizes, and the program asserts what holds
     if variant in ANY_SIZES:
@@ -479,6 +481,13 @@ def writes_to_memory(program: Program) -> bool:
     """Whether a program may write to a part of a view in which elements share memory with each other: that is a write
     to memory, which has to lie as in the example."""
     return bool(re.search(r"expand|broadcast_to|unfold", program.source())) and writes(program)
+
+
+def _squeezes_inside(program: Program) -> bool:
+    """Whether a branch or a loop may squeeze a dimension that is one element long at some sizes: which it is decides
+    about the results of the branch, and is asserted there."""
+    source = program.source()
+    return bool(re.search(r"\bsqueeze_?\(", source) and _FLOW.search(source))
 
 
 def looks_at_gradients(program: Program) -> bool:

@@ -504,6 +504,23 @@ KEPT = [
     Kept("a product with a logarithm of nothing", dim(m=5), (x("x0", "m"),),
          "v0 = torch.xlogy(x0.abs(), torch.zeros(1))\n"
          "(v0.clamp(-5, 5), torch.special.xlog1py(x0.abs(), -1.0).clamp(-5, 5))"),
+    Kept("asks for the gradient mode that is its own, in an arm", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = forms.by_a_flag(x0, True) if x0.sum() > 0 else x0 * 1\nv0"),
+    Kept("asks for the gradient mode that is its own, in a loop", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = tintype.while_loop(lambda i0, a0: i0 < x0.shape[0], "
+         "lambda i0, a0: (i0 + 1, forms.by_a_flag(a0, True) * 1), (torch.zeros((), dtype=torch.int64), x0))[1]\nv0"),
+    Kept("a number beside rows without dimensions", static(), (x("x0", "3"),),
+         "with torch.no_grad():\n    v0 = torch.vmap(lambda a0: (a0 - a0.mean()) / (a0.sum() + 1e-5) * 1)(x0)\nv0"),
+    Kept("the slope of a softmax of nothing", Sizes({"n": 2, "m": 3}, "auto"), (x("x0", "n", "m"),),
+         "torch.func.jvp(lambda value: value.softmax(-1), (x0,), (x0.cos(),))[1]"),
+    Kept("cross entropy of no rows in several dimensions", Sizes({"n": 2, "m": 3}, "auto"), (x("x0", "n", "3", "m"),),
+         "torch.nn.functional.cross_entropy(x0, x0.argmax(1))"),
+    Kept("memory below a view of bits, after a write", dim(n=5), (N,),
+         "x0[(slice(None, -1),)] -= 1\nv0 = x0.view(x0.dtype)\nv0.as_strided(v0.shape, v0.stride())"),
+    Kept("a loop squeezes what is one element at a size", dim(n=5), (x("x0", "3", "n"),),
+         "v0 = x0.narrow(-1, 1, x0.shape[-1] - 1)\n"
+         "def f0(a0, a1):\n    v1 = v0.squeeze(1)\n    return a0 + 1, a1.clone()\n"
+         "tintype.while_loop(lambda a0, a1: a0 < 3, f0, (torch.zeros((), dtype=torch.int64), x0))[1]"),
     # sizes that data decide
     Kept("a buffer takes what data select of fewer elements", static(), (x("x0", "1"),),
          "self.b0.copy_(x0[x0 > -9])\nself.b0 * 2", 'self.register_buffer("b0", torch.ones(3))'),

@@ -325,3 +325,17 @@ def test_as_strided_without_gradients_after_a_write() -> None:
     assert not f(x).grad_fn
     for program in (tintype.export(f, (x,)), tintype.export(f, (x,)).run_decompositions()):
         assert torch.equal(program.module()(x), f(x)) and not program.module()(x).grad_fn
+
+
+@pytest.mark.parametrize("shapes", [None, ({0: Dim("n")},)], ids=["static", "varying"])
+def test_memory_looked_at_through_a_view_of_bits_after_a_write(shapes: Any) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        x[:-1] -= 1
+        bits = x.view(x.dtype)
+        return bits.as_strided(bits.shape, bits.stride())
+
+    module = tintype.export(model, (torch.ones(5),), dynamic_shapes=shapes).module()
+    for size in (5,) if shapes is None else (5, 3):
+        mine, theirs = torch.arange(float(size)), torch.arange(float(size))
+        torch.testing.assert_close(module(mine), model(theirs))
+        torch.testing.assert_close(mine, theirs)

@@ -393,6 +393,7 @@ class SymbolNode:
             answer = self.environment.known(value)
             if answer is None:
                 answer = self.environment.general_answer(value)
+                self.environment.said_full = answer is True and value.operation == "and"
             if answer is not None:
                 return answer
         return self.environment.guard(value)

@@ -122,6 +122,8 @@ class Environment(Table):
         self.may_deny: Callable[[], bool] | None = None
         # what a library asks next, of which "no" is right in every case
         self.denied_next: Expr | None = None
+        # whether a library has just been told, for sizes in general, that a tensor has elements
+        self.said_full = False
         # whether the program that has these symbols is running: then it may look at the text of a number
         self.has_running_program = False
         self._next_number: dict[str, int] = {}

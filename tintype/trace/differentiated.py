@@ -16,6 +16,8 @@ from tintype.symbolic.bridge import from_torch, sym_ite
 from tintype.trace.products import PRODUCTS
 
 aten = torch.ops.aten
+# by the number that operators have for them
+_REDUCTIONS = ("none", "mean", "sum")
 
 
 def _cross_entropy(
@@ -28,9 +30,63 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    if reduction != "mean" or size_average is not None or reduce is not None:
+    if size_average is not None or reduce is not None or reduction not in _REDUCTIONS:
         return NotImplemented
-    return _mean_cross_entropy(input, target, weight, 1, ignore_index, label_smoothing)
+    return _whole_cross_entropy(input, target, weight, _REDUCTIONS.index(reduction), ignore_index, label_smoothing)
+
+
+def _nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    if size_average is not None or reduce is not None or reduction not in _REDUCTIONS:
+        return NotImplemented
+    return _whole_nll_loss(input, target, weight, _REDUCTIONS.index(reduction), ignore_index)
+
+
+def loss_of_images(operator: Any, scores: Any, target: Any, weight: Any, reduction: int, *options: Any) -> Any:
+    """A loss for classes of rows of several dimensions, which torch joins to one by a view that leaves its size
+    open: there is none of nothing. Here all of its sizes are said."""
+    if (
+        scores.dim() in (0, 1, 2, 4)
+        or target.dim() != scores.dim() - 1
+        or target.is_floating_point()
+        or not any(isinstance(size, torch.SymInt) for size in scores.shape)
+        or any(one != other for one, other in zip(target.shape[1:], scores.shape[2:], strict=True))
+    ):
+        return NotImplemented
+    images = scores.flatten(2).unsqueeze(2), target.flatten(1).unsqueeze(1)
+    found = operator(*images, weight, reduction, *options)
+    return found.reshape(target.shape) if reduction == 0 else found
+
+
+def _whole_cross_entropy(
+    scores: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    if target.is_floating_point():
+        return _mean_cross_entropy(scores, target, weight, reduction, ignore_index, label_smoothing)
+    operator = aten.cross_entropy_loss.default
+    return loss_of_images(operator, scores, target, weight, reduction, ignore_index, label_smoothing)
+
+
+def _whole_nll_loss(
+    scores: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+) -> Any:
+    return loss_of_images(aten.nll_loss_nd.default, scores, target, weight, reduction, ignore_index)
 
 
 def _mean_cross_entropy(
@@ -160,7 +216,9 @@ def _inverse_short_time_transform(
 # By the functions of torch that a program calls, and by the operators of one that is captured again.
 DIFFERENTIATED: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.cross_entropy: _cross_entropy,
-    aten.cross_entropy_loss.default: _mean_cross_entropy,
+    aten.cross_entropy_loss.default: _whole_cross_entropy,
+    torch.nn.functional.nll_loss: _nll_loss,
+    aten.nll_loss_nd.default: _whole_nll_loss,
     **dict.fromkeys((torch.diff, torch.Tensor.diff, aten.diff.default), _differences),
     **dict.fromkeys((torch.stft, torch.Tensor.stft), _short_time_transform),
     **dict.fromkeys((torch.istft, torch.Tensor.istft, aten.istft.default), _inverse_short_time_transform),

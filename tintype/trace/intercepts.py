@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from tintype.ir.operator_facts import DROPOUTS
 from tintype.symbolic import Expr, eq, ge, le, maximum, minimum
 from tintype.symbolic.bridge import from_torch, to_torch
 from tintype.symbolic.location import user_location
-from tintype.symbolic.sizes import decided_same, product
+from tintype.symbolic.sizes import certainly_at_least, decided_same, product
 from tintype.trace.calls import NOT_HANDLED
 from tintype.trace.conversions import one_in_eager_mode, unchanged
 from tintype.trace.plan import handle_by, plan_for
@@ -63,6 +64,8 @@ def _convert(
 ) -> Any:
     """A conversion; one that changes nothing is an alias of its argument, see :mod:`tintype.trace.conversions`."""
     fake = recorder.as_fake(tensor)
+    if not isinstance(tensor, torch.Tensor):  # vmap takes a Python number for a tensor, and wants one back
+        tensor = fake
     info = fake.info
     options: dict[str, Any] = {}
     if dtype is not None:
@@ -328,6 +331,25 @@ def _is_about_to_compare(recorder: Recorder, func: Any, args: Any, kwargs: Any) 
     condition = eq(numel, 0) if isinstance(numel, Expr) else None
     recorder.context.environment.denied_next = condition if isinstance(condition, Expr) else None
     return NOT_HANDLED
+
+
+@intercept(aten.amax.default)
+def _largest(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Autograd's formula for the tangent of ``logsumexp`` takes the largest elements if there are any, and has just
+    asked whether. Of a size that may be 0 they are taken with a number in front that none is less than."""
+    environment = recorder.context.environment
+    if not environment.said_full:
+        return NOT_HANDLED
+    environment.said_full = False
+    tensor, *options = args
+    info = _info_of(recorder, tensor)
+    pad = [0] * (2 * info.dim)
+    for dim in options[0] if options and info.dtype.is_floating_point else ():
+        pad[2 * (info.dim - 1 - dim % info.dim)] = 0 if certainly_at_least(info.sizes[dim], 1) else 1
+    if not any(pad):
+        return NOT_HANDLED
+    padded = recorder.record(aten.constant_pad_nd.default, tensor, pad, -math.inf)
+    return recorder.record(func, padded, *options, **kwargs)
 
 
 # --- promises about numbers ------------------------------------------------------------------------------

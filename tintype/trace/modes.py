@@ -39,6 +39,8 @@ class Modes:
     def __init__(self, grad: bool, entered: Statements | None = None) -> None:
         # as the graph as a whole is called
         self.grad = grad
+        # those of the program, for a graph inside of it
+        self.outermost = self
         # the statements that this thread is in; those around the graph are in no region
         self.watch(Statements() if entered is None else entered)
         # now
@@ -61,11 +63,18 @@ class Modes:
         """The modes of a graph that is called from here."""
         inside = Modes(self.gradients, self.entered)
         inside.lost_gradients = self.lost_gradients
+        inside.outermost = self.outermost
         return inside
 
     def in_own_autocast(self) -> bool:
         """Whether the program itself is in an autocast statement."""
-        return len(self.entered) > len(self.around)
+        return len(self.entered) > len(self.outermost.around)
+
+    def in_own_gradients(self, enabled: bool) -> bool:
+        """Whether the program itself has switched gradients on or off, as they are: by a statement that it is in, or
+        so that they are not what they were around it."""
+        program = self.outermost
+        return enabled is not program.grad or self.entered.gradients > program._around_gradients
 
     def _casting_devices(self) -> list[str]:
         enabled: dict[str, bool] = {}

@@ -176,7 +176,7 @@ class Observer:
         if fact == "is_contiguous" and not answer:
             answer = _own.is_contiguous(fake, memory_format=(*arguments, torch.contiguous_format)[0])
         if fact in _GRADIENTS:
-            self.note(None, "is_grad_enabled", (), recorder.modes.grad)
+            self.note(None, "is_grad_enabled", (), recorder.modes.outermost.grad)
         if fact == "is_inference":
             self._about_inference()
         return answer
@@ -294,7 +294,7 @@ class Observer:
     def _asked_of_written(self, recorder: Recorder, fake: FakeTensor, written: Attached, fact: str) -> Any:
         """The answer follows from what was there before, and from what was written."""
         self._note_sources(fake.node, "requires_grad")
-        self.note(None, "is_grad_enabled", (), recorder.modes.grad)
+        self.note(None, "is_grad_enabled", (), recorder.modes.outermost.grad)
         return _about_history(written.requires_grad, fact)
 
     def _about_inference(self) -> None:
@@ -402,7 +402,7 @@ class Observer:
 
 def _is_the_programs(recorder: Recorder, fact: str, answer: Any) -> bool:
     """Whether the program itself has set what is around it to this answer."""
-    if fact == "is_grad_enabled" and answer is not recorder.modes.grad:
+    if fact == "is_grad_enabled" and recorder.modes.in_own_gradients(answer):
         return True
     return "autocast" in fact and recorder.modes.in_own_autocast()
 

@@ -16,6 +16,7 @@ import torch
 from tintype.fake.rules.resizing import scaled
 from tintype.ir.process_switches import onednn_off
 from tintype.symbolic.bridge import from_torch, to_torch
+from tintype.trace.differentiated import loss_of_images
 from tintype.transforms.attention import attention
 from tintype.transforms.differentiable_decompositions import DIFFERENTIABLE, DIFFERENTIABLE_COMPOSITES
 
@@ -215,6 +216,19 @@ def _cross_entropy(scores: torch.Tensor, target: torch.Tensor, *options: Any) ->
     return aten.cross_entropy_loss.default.decompose(scores, target, *options)
 
 
+def _nll_loss(
+    scores: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+) -> Any:
+    found = loss_of_images(aten.nll_loss_nd.default, scores, target, weight, reduction, ignore_index)
+    if found is not NotImplemented:
+        return found
+    return aten.nll_loss_nd.default.decompose(scores, target, weight, reduction, ignore_index)
+
+
 def _recurrent(operator: Any) -> Callable[..., Any]:
     """Recurrent layers: decomposed, dropout between layers would draw its numbers for elements in another order."""
     names = [argument.name for argument in operator._schema.arguments]
@@ -246,6 +260,7 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
     aten.instance_norm.default: _instance_norm,
     aten.cov.default: _cov,
     aten.cross_entropy_loss.default: _cross_entropy,
+    aten.nll_loss_nd.default: _nll_loss,
     **{packet.vec: _upsample(packet.vec) for packet in _RESIZING},
     **{
         overload: _recurrent(overload)

@@ -248,7 +248,7 @@ class Functionalization:
             moved_values.note_layout(self, node)
             handle.viewed = base
             return
-        self.make_view(handle, base)
+        self.make_view(handle, base, is_new=True)
         self.replaced.append(node)
 
     def _is_empty(self, info: TensorInfo) -> bool:
@@ -288,15 +288,15 @@ class Functionalization:
         if handle.doubt is not None:
             handle.doubts[handle.doubt] = None
 
-    def make_view(self, handle: Handle, base: Node) -> None:
-        """Give a handle the value that its base's value has for it."""
+    def make_view(self, handle: Handle, base: Node, is_new: bool = False) -> None:
+        """Give a handle the value that its base's value has for it; ``is_new``: nobody has seen it yet."""
         view = handle.view
         if view.target is aten.as_strided.default and not lies_within(view.info, view.base):
             self.problems.append(refused_writes.beyond_base(handle.source))
             self.give(handle, handle.source)
             return
         before, new = handle.value, view.again(self.emit, base)
-        if self.differentiated and view.is_cut and handle.version and self.histories.may_exist(before):
+        if self.differentiated and view.is_cut and handle.version and not is_new and self.histories.may_exist(before):
             new = with_history(self.emit, before, new)  # its own, by an earlier write
         self.give(handle, new)
         handle.viewed = base

@@ -20,6 +20,8 @@ aten = torch.ops.aten
 # Where histories end: autograd sees no more through bits that are taken for other numbers than through these.
 _ENDS = frozenset({aten.detach.default, aten.detach_.default, aten.view.dtype})
 
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 def is_differentiable(node: Node) -> bool:
     """Whether a node's value is one tensor of a kind that gradients flow through."""
@@ -58,6 +60,8 @@ class Histories:
     def _settle(self, node: Node, sources: Iterable[Node]) -> bool:
         info = info_of(node)
         if info is not None and not is_differentiable(node):
+            return False
+        if isinstance(node.meta.get("val"), _NUMBERS):  # of a size nobody remembers where it was read
             return False
         if node.op == "placeholder":
             return info is not None and (info.requires_grad or node not in self._without)
