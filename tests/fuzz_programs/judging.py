@@ -382,6 +382,8 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
     text = f"eager mode answers: {message(error)}"
     if _is_autograds(program, case, text):
         return Remark(NARROW, variant, text, case)
+    if "size -1 can be any value and is ambiguous" in text and case.layouts:
+        return Remark(NARROW, variant, text, case)  # which eager mode says of nothing that is contiguous
     if "dimension with size 0" in text:
         return Remark(NARROW, variant, text, case)  # an index into nothing, which eager mode does not look at
     if OF_DATA.search(text):
@@ -415,7 +417,10 @@ def _is_autograds(program: Program, case: Case, text: str) -> bool:
     """Whether autograd refuses what it refuses in eager mode, too, as soon as somebody uses the tensor (an integer
     that something with a gradient was written to) or it has elements (a leaf that is written to, a tensor that is
     written to after it was saved), or notices a write that it does not notice there."""
-    if re.search("Autograd not support dtype|a leaf Variable that requires grad", text):
+    # a checkpoint below vmap can't be computed again in eager mode either
+    if re.search(
+        "Autograd not support dtype|a leaf Variable that requires grad|escaped from inside a function", text
+    ):
         return True
     if re.search(r"modified by an inplace operation: \[torch\.\w+ \[(\d+, )*0[],]", text):
         return True
@@ -423,8 +428,8 @@ def _is_autograds(program: Program, case: Case, text: str) -> bool:
         return True  # of one element, vander has no history, and autograd asks for no derivative of what follows
     if "more than one element of the written-to tensor" in text and "expanded" in case.layouts:
         return writes(program)  # eager mode does not look where out= of a product goes, and leaves it open
-    if "output of a function that returns multiple views" in text and "tintype.cond(" in program.source():
-        return True  # what a branch returns has a gradient if that of the other one has
+    if "output of a function that returns multiple views" in text and _FLOW.search(program.source()):
+        return True  # what a branch or a loop returns has a gradient if some arm, or what no step changed, has one
     return bool(re.search("modified by an inplace operation|modified inplace", text)) and hides_writes(program)
 
 
@@ -451,7 +456,7 @@ def draws(program: Program) -> bool:
 def looks_at_layouts(program: Program) -> bool:
     """Whether what a program does depends on the layout of its inputs, so that it may refuse another one."""
     source = program.source()
-    if re.search(r"as_strided|stride\(|is_contiguous|storage_offset", source):
+    if re.search(r"as_strided|stride\(|is_contiguous|storage_offset|viewed_if_possible", source):
         return True
     # the tensor itself, with its history, in one layout, and a copy without one in another
     if "no_grad" in source and re.search(r"contiguous|memory_format", source):

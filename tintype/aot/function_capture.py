@@ -38,6 +38,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.location import location_in
 from tintype.trace.capture import CONSTANT_TYPES
 from tintype.trace.changed_state import made_at
+from tintype.trace.shared_memory import storages_of
 from tintype.trace.snapshot import Change, holds_value_of_capture
 from tintype.trace.users_code import UsersCode, users_code
 from tintype.transforms.emit import location_of
@@ -47,7 +48,7 @@ from tintype.transforms.joint import (
     NoDerivativeError,
     add_tangent,
 )
-from tintype.transforms.memory import storages_of, written_nodes
+from tintype.transforms.memory import written_nodes
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten

@@ -31,13 +31,14 @@ from tintype.ir.signature import (
 )
 from tintype.trace.captured_graph import CapturedGraph
 from tintype.trace.recording import one_at_a_time
+from tintype.trace.shared_memory import storages_of
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import Emitter, location_of
 from tintype.transforms.functionalize import functionalize
 from tintype.transforms.joint import (
     tidy_joint_graph,
 )
-from tintype.transforms.memory import storages_of, written_storages
+from tintype.transforms.memory import written_storages
 from tintype.transforms.views import base_of, laid_out
 
 aten = torch.ops.aten

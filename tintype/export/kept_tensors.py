@@ -29,6 +29,7 @@ from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
 from tintype.trace.capture import Capture
 from tintype.trace.captured_graph import CapturedGraph
+from tintype.trace.shared_memory import storages_of
 from tintype.trace.snapshot import (
     Change,
     contents,
@@ -40,7 +41,7 @@ from tintype.trace.snapshot import (
     with_plain_sizes,
 )
 from tintype.transforms.drawn_again import draws
-from tintype.transforms.memory import storages_of, storages_written_by
+from tintype.transforms.memory import storages_written_by
 
 
 def settle_kept_tensors(

@@ -31,7 +31,8 @@ from tintype.ir.signature import (
 )
 from tintype.symbolic import Expr, Range
 from tintype.symbolic.bridge import from_torch
-from tintype.transforms.memory import storages_of, written_storages
+from tintype.trace.shared_memory import storages_of
+from tintype.transforms.memory import written_storages
 from tintype.tree.subclasses import with_parts, with_tensors
 
 aten = torch.ops.aten

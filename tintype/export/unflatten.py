@@ -40,7 +40,7 @@ from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import ArgumentSpec, ConstantArgument
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.expression import Expr
-from tintype.transforms.memory import storages_of
+from tintype.trace.shared_memory import storages_of
 
 aten = torch.ops.aten
 

@@ -17,7 +17,7 @@ from tintype.export.owned_state import replace_state, write_to_input, write_untr
 from tintype.fake.info import Storage
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import graphs_of
-from tintype.transforms.memory import storages_of
+from tintype.trace.shared_memory import storages_of
 
 aten = torch.ops.aten
 _WRITES = (aten.copy_.default, write_untracked, write_to_input, replace_state)

@@ -35,10 +35,10 @@ from tintype.symbolic.location import user_location
 from tintype.trace.inner import replay
 from tintype.trace.metadata_writes import Geometry
 from tintype.trace.recorder import Recorder, active_recorder
+from tintype.trace.shared_memory import storages_of
 from tintype.transforms.absent_tangents import leave_out
 from tintype.transforms.emit import Emitter, info_of
 from tintype.transforms.joint import JointRecorder, joint_of
-from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
 

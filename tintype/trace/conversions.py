@@ -9,7 +9,7 @@ argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -17,11 +17,12 @@ from torch.fx import Node
 
 from tintype.fake.info import Storage, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
-from tintype.ir.graph import append_call
+from tintype.ir.graph import append_call, calls_of_any
 from tintype.ir.node_info import NodeMeta
 from tintype.ir.operator_facts import DROPOUTS, VIEWS_OR_COPIES, facts_if_operator
 from tintype.symbolic.sizes import decided_zero, product
 from tintype.trace.recorder import Conversion, Recorder
+from tintype.trace.shared_memory import may_share, storages_of
 
 aten = torch.ops.aten
 
@@ -99,7 +100,7 @@ def settle_conversions(
     may be one to any of them. Says whether some conversion is gone.
     """
     written = () if functional or not any(storage.written for storage in given) else given
-    shares: dict[Node, bool] = {}
+    may_be_written = _may_be_written(conversions)
     gone: dict[Node, None] = {}
     # The last one first: what is a view of a later conversion has memory of its own by then, or goes with that one,
     # so that every tensor is looked at once, however many conversions there are in a row.
@@ -111,9 +112,8 @@ def settle_conversions(
         if (
             conversion.storage.written
             or conversion.storage in written
+            or conversion.storage in may_be_written
             or any(user in gone for view in views for user in view.users)
-            or _may_share_what_is_written(node.args[0], shares)  # type: ignore[arg-type]
-            or _copies_are_written(views)
             or any(view.target is aten.as_strided.default for view in views)
         ):
             if functional and conversion.storage in given and any(_is_written(view) for view in views):
@@ -128,63 +128,31 @@ def settle_conversions(
     return bool(gone)
 
 
-def _may_share_what_is_written(node: Node, known: dict[Node, bool]) -> bool:
-    """Whether a tensor is a copy in the example's layout that is in another one a view of what is written to."""
-    path: list[Node] = []
-    answer = False
-    while node.op == "call_function" and node.args and isinstance(base := node.args[0], Node):
-        if node in known:
-            answer = known[node]
-            break
-        path.append(node)
-        if _storages(node) != _storages(base):
-            if node.target not in VIEWS_OR_COPIES:
-                break
-            if any(storage.written for storage in _storages(base)):
-                answer = True
-                break
-        node = base
-    known.update(dict.fromkeys(path, answer))
-    return answer
-
-
-def _copies_are_written(views: Collection[Node]) -> bool:
-    """Whether something is written to that is a copy of these tensors in the example's layout, and in another one a
-    view of them."""
-    found = set(views)
-    pending = list(views)
-    while pending:
-        node = pending.pop()
-        for user in node.users:
-            if user in found or not user.args or user.args[0] is not node:
-                continue
-            storages = _storages(user)
-            copies = user.target in VIEWS_OR_COPIES and storages != _storages(node)
-            if copies and any(storage.written for storage in storages):
-                return True
-            if copies or storages == _storages(node):
-                found.add(user)
-                pending.append(user)
-    return False
+def _may_be_written(conversions: Iterable[Conversion]) -> Collection[Storage]:
+    """The storages that are in some layout the same as one that is written to."""
+    found: set[Storage] = set()
+    for graph in {conversion.node.graph for conversion in conversions if not conversion.node._erased}:
+        calls: list[Any] = calls_of_any(graph, VIEWS_OR_COPIES)
+        pairs = [(call.args[0], call) for call in calls]
+        written = {storage for pair in pairs for node in pair for storage in storages_of(node) if storage.written}
+        if written:
+            found |= may_share(pairs, written)
+    return found
 
 
 def _views(node: Node, others: Collection[Node] = ()) -> dict[Node, None]:
     """A node and the views of its result, and of those; but not ``others`` and what is a view of them."""
-    (storage,) = _storages(node)
+    (storage,) = storages_of(node)
     found = {node: None}
     pending = [node]
     while pending:
         for user in pending.pop().users:
             if user in found or user in others:
                 continue
-            if user.args and user.args[0] in found and storage in _storages(user):
+            if user.args and user.args[0] in found and storage in storages_of(user):
                 found[user] = None
                 pending.append(user)
     return found
-
-
-def _storages(node: Node) -> list[Storage]:
-    return [fake.info.storage for fake in _fakes(node)]
 
 
 def _fakes(node: Node) -> list[FakeTensor]:

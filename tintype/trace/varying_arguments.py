@@ -13,6 +13,7 @@ import torch
 
 from tintype.trace.direct_calls import call_directly, is_direct
 from tintype.trace.tried_views import note_view_of_differentiated
+from tintype.trace.views_or_copies import detached_in_place
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -106,6 +107,7 @@ VARYING_ARGUMENTS: dict[Any, Call] = {
     **{form: _whole(operator) for operator in _MAXIMUM for form in (operator, operator._op)},
     functional.unfold: _patches,
     **dict.fromkeys((torch.Tensor.view, torch.Tensor.view_as), note_view_of_differentiated),
+    torch.Tensor.detach_: detached_in_place,
 }
 
 

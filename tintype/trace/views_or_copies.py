@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
 
+from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
+from tintype.symbolic.location import user_location
+
+if TYPE_CHECKING:
+    from tintype.trace.recorder import Recorder
 
 aten = torch.ops.aten
+_ALIAS = aten.alias.default
 
 CONTIGUOUS = frozenset({torch.Tensor.contiguous, aten.contiguous.default})
 _RAVELLED = frozenset({torch.Tensor.ravel, torch.ravel})
@@ -74,9 +80,27 @@ class NotedCalls:
         )
         base = localize(tensor).node
         if result is tensor and torch.is_grad_enabled():
-            result = aten.alias.default(tensor)
+            result = _ALIAS(tensor)
         memory_format = options.get("memory_format", torch.contiguous_format)
         call = ViewOrCopy(base, localize(result).node, operator, memory_format)
         call.keeps_history = not torch.is_grad_enabled() and function not in _RESHAPED and tensor.requires_grad
         self.calls.append(call)
         return result
+
+
+def detached_in_place(recorder: Recorder, args: Any, kwargs: Any) -> Any:
+    """``tensor.detach_()``. In eager mode ``contiguous()`` may have returned its argument, which loses its history
+    with this; the tensor that stands for it here is a view, which autograd does not detach."""
+    tensor, noted = args[0], recorder.noted_calls
+    if noted is None or type(tensor) is not FakeTensor or tensor.node is None or tensor.node.target is not _ALIAS:
+        return NotImplemented
+    if not any(call.result is tensor.node for call in noted.calls):
+        return NotImplemented
+    if not tensor.requires_grad:
+        return tensor
+    raise CaptureError(
+        "the program calls detach_() on what contiguous(), reshape() or flatten() returned: whether their argument "
+        "loses its history, too, is a question of its layout",
+        location=user_location(),
+        remedy="say y = y.detach() instead",
+    )

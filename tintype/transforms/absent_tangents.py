@@ -47,7 +47,9 @@ def leave_out(graph: Graph, context: FakeContext, tangents: Sequence[Node], abse
             whole = info_of(node)
             assert whole is not None
             emitter.at = node
-            node.replace_all_uses_with(laid_out(emitter, rest, whole))
+            left = laid_out(emitter, rest, whole)
+            derived.add(left)
+            node.replace_all_uses_with(left)
         else:
             emitter.at = node
             for argument in missing:

@@ -37,13 +37,13 @@ from tintype.symbolic import eq
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.evaluation import Translation
 from tintype.symbolic.expression import Expr, Symbol
+from tintype.trace.shared_memory import storages_of
 from tintype.transforms.attention import with_right_statistics
 from tintype.transforms.checked_decompositions import Table, with_checks
 from tintype.transforms.core_decompositions import core_table
 from tintype.transforms.decompose_by_layout import exposed_nodes, told_apart
 from tintype.transforms.decomposer import Decomposer
 from tintype.transforms.layouts import as_reshape, may_need_copy, take_any_layout
-from tintype.transforms.memory import storages_of
 from tintype.transforms.working_copy import translated
 
 aten = torch.ops.aten

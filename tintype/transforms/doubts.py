@@ -27,10 +27,10 @@ from tintype.symbolic import Expr, Size, eq
 from tintype.symbolic.relations import not_
 from tintype.symbolic.sizes import only_splits, product
 from tintype.trace.numbers import Numbers
+from tintype.trace.shared_memory import may_share, storages_of
 from tintype.transforms.assertions import AssertionWriter
 from tintype.transforms.emit import info_of, location_of
 from tintype.transforms.layouts import Layouts
-from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
 
@@ -62,24 +62,6 @@ def find_doubts(graph: Graph, written: Collection[Storage]) -> dict[Node, Doubt]
             if doubt is not None:
                 doubts[call] = doubt
     return doubts
-
-
-def may_share(calls: Iterable[tuple[Node, Node]], written: Collection[Storage]) -> set[Storage]:
-    """The storages that may be, in some layout, the same as one that is written to; ``calls`` are what may be views
-    of each other."""
-    neighbours: dict[Storage, list[Storage]] = {}
-    for base, call in calls:
-        for first in storages_of(call):
-            for second in storages_of(base):
-                neighbours.setdefault(first, []).append(second)
-                neighbours.setdefault(second, []).append(first)
-    reached = set(written)
-    pending = list(written)
-    while pending:
-        new = [storage for storage in neighbours.get(pending.pop(), ()) if storage not in reached]
-        reached.update(new)
-        pending += new
-    return reached
 
 
 def doubt_about(call: Node, layouts: Layouts, reason: str = "") -> Doubt | None:

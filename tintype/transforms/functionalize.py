@@ -37,6 +37,7 @@ from tintype.ir.operator_facts import facts_of
 from tintype.ir.process_switches import collector_paused
 from tintype.ir.signature import InputKind, InputSpec, OutputSpec, StateWrite, TensorArgument
 from tintype.symbolic.sizes import is_zero
+from tintype.trace.shared_memory import storages_of
 from tintype.transforms import moved_values, refused_writes
 from tintype.transforms.doubts import Doubt, Doubts
 from tintype.transforms.drawn_again import draws
@@ -48,7 +49,7 @@ from tintype.transforms.handles import Handle, differs, is_cut_between, memory_o
 from tintype.transforms.histories import Histories
 from tintype.transforms.idle_dropouts import drop_idle_dropouts
 from tintype.transforms.layouts import Layouts
-from tintype.transforms.memory import storages_of, written_nodes, written_storages
+from tintype.transforms.memory import written_nodes, written_storages
 from tintype.transforms.regions import dissolve_regions
 from tintype.transforms.seen_later import is_seen_later
 from tintype.transforms.shared_elements import is_given_again, share_elements

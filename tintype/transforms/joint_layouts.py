@@ -17,8 +17,9 @@ from tintype.errors import MutationError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import meta_of
+from tintype.trace.shared_memory import may_share, storages_of
 from tintype.trace.views_or_copies import ViewOrCopy
-from tintype.transforms.doubts import Doubt, doubt_between, may_share, write_doubts
+from tintype.transforms.doubts import Doubt, doubt_between, write_doubts
 from tintype.transforms.emit import Emitter
 from tintype.transforms.layouts import (
     FACTORIZED_AS_THEY_LIE,
@@ -28,7 +29,7 @@ from tintype.transforms.layouts import (
     as_reshape,
     may_need_copy,
 )
-from tintype.transforms.memory import storages_of, written_storages
+from tintype.transforms.memory import written_storages
 
 aten = torch.ops.aten
 

@@ -22,7 +22,7 @@ from tintype.ir.operator_facts import VIEWS_OR_COPIES, facts_of
 from tintype.ir.operators import OPERATORS
 from tintype.ir.signature import OutputKind, OutputSpec
 from tintype.symbolic.sizes import is_one, only_splits
-from tintype.transforms.memory import info_of
+from tintype.transforms.memory import info_of, written_nodes
 
 aten = torch.ops.aten
 
@@ -210,6 +210,8 @@ def _deciding(node: Node) -> list[Node]:
     facts = facts_of(target)
     if facts.in_place or (facts.aliases and not facts.writes):
         return [node.args[0]] if isinstance(node.args[0], Node) else node.all_input_nodes
+    if facts.aliases:  # what it was told to write to (out=) comes back
+        return written_nodes(node, facts.writes)
     if torch.Tag.pointwise in target.tags:
         return [argument for argument in node.all_input_nodes if _has_order(argument)]
     return node.all_input_nodes

@@ -12,8 +12,9 @@ from tintype.errors import MutationError, raise_all
 from tintype.fake.info import Storage
 from tintype.ir.graph import attached, placeholders
 from tintype.ir.operators import declaration_of
+from tintype.trace.shared_memory import storages_of
 from tintype.transforms import refused_writes
-from tintype.transforms.memory import storages_of, storages_written_by
+from tintype.transforms.memory import storages_written_by
 
 
 def refuse_hidden_writes(graph: Graph) -> None:

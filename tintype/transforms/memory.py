@@ -13,6 +13,7 @@ from tintype.fake.tensor import FakeTensor
 from tintype.ir.graph import attached, graphs_of, placeholders
 from tintype.ir.operator_facts import facts_of, may_write
 from tintype.ir.operators import OPERATORS
+from tintype.trace.shared_memory import storages_of
 
 
 def info_of(node: Node) -> TensorInfo | None:
@@ -82,13 +83,3 @@ def written_nodes(node: Node, writes: tuple[int | str, ...]) -> list[Node]:
         items = argument if isinstance(argument, (list, tuple)) else (argument,)
         found += [item for item in items if isinstance(item, Node)]
     return found
-
-
-def storages_of(node: Node) -> list[Storage]:
-    """The storages of the tensors that a node's value consists of."""
-    value = node.meta.get("val")
-    if type(value) is FakeTensor:
-        return [value.info.storage]
-    if isinstance(value, (list, tuple)):
-        return [item.info.storage for item in value if type(item) is FakeTensor]
-    return []

@@ -43,10 +43,11 @@ from tintype.ir.operator_facts import ITSELF_OR_A_COPY, facts_if_operator, may_w
 from tintype.ir.operators import OPERATORS, declaration_of
 from tintype.ir.regions import Region, Setting, is_without_gradients
 from tintype.ir.signature import InputKind, InputSpec
+from tintype.trace.shared_memory import storages_of
 from tintype.transforms.doubts import Doubt, doubt_about, write_doubts
 from tintype.transforms.histories import is_differentiable
 from tintype.transforms.layouts import Layouts, is_copy
-from tintype.transforms.memory import info_of, storages_of, written_nodes
+from tintype.transforms.memory import info_of, written_nodes
 
 aten = torch.ops.aten
 

@@ -10,9 +10,9 @@ from torch.fx import Node
 from tintype.ir.signature import StateWrite
 from tintype.symbolic import Expr
 from tintype.symbolic.sizes import decided_zero, is_zero
+from tintype.trace.shared_memory import storages_of
 from tintype.transforms.emit import info_of
 from tintype.transforms.functionalize import REWRITES, Functionalization, Rewrite
-from tintype.transforms.memory import storages_of
 
 aten = torch.ops.aten
 

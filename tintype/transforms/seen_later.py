@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tintype.fake.info import Storage
 from tintype.ir.graph import placeholders
-from tintype.transforms.memory import storages_of
+from tintype.trace.shared_memory import storages_of
 
 if TYPE_CHECKING:
     from tintype.transforms.functionalize import Functionalization
