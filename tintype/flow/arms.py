@@ -166,16 +166,31 @@ class Arm:
 
 def leaves_of(value: Any) -> list[Any]:
     """Tensors and numbers in the containers that can be merged."""
+    if type(value) is FakeTensor:
+        return [value]
+    return _leaves_of(value, {})
+
+
+def _leaves_of(value: Any, around: dict[int, Any]) -> list[Any]:
+    """Those in a value that lies in some containers, which it may be one of itself."""
     if type(value) is TensorRows and value.tensor is not None:
         return [value.tensor]
+    held: Any = None
     if isinstance(value, list):
-        value = list.copy(value)  # as it is, whatever its class says
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in leaves_of(item)]
-    if isinstance(value, dict):
-        return leaves_of(list(value.values()))
-    if is_whole(value):
-        return leaves_of(as_parts(value).parts)
-    if isinstance(value, PARTS):
-        return leaves_of(value.parts)
-    return [value] if isinstance(value, (torch.Tensor, *SYMBOLIC)) else []
+        held = list.copy(value)  # as it is, whatever its class says
+    elif isinstance(value, tuple):
+        held = value
+    elif isinstance(value, dict):
+        held = value.values()
+    elif is_whole(value):
+        held = as_parts(value).parts
+    elif isinstance(value, PARTS):
+        held = value.parts
+    if held is None:
+        return [value] if isinstance(value, (torch.Tensor, *SYMBOLIC)) else []
+    if id(value) in around:
+        return []
+    around[id(value)] = value
+    leaves = [leaf for item in held for leaf in _leaves_of(item, around)]
+    del around[id(value)]
+    return leaves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from tintype.ops.cond import capture_arms
 from tintype.ops.subgraphs import set_aside
 from tintype.trace.inner import InnerRecorder
 from tintype.trace.iterators import is_iterator
-from tintype.trace.places import ContentPlace, GlobalPlace, Place
+from tintype.trace.places import AttributePlace, ContentPlace, GlobalPlace, Place
 from tintype.trace.recorder import Recorder
 from tintype.trace.users_code import MISSING
 
@@ -376,6 +376,18 @@ class Branch:
 
     def _merge_places(self, first: Arm, second: Arm) -> list[tuple[Place, Builder]]:
         found = []
+        leave = first.end.label == second.end.label == END
+        for twice in written_by_two_names(first.notes.places, second.notes.places):
+            if leave and self._is_over(twice.owner, first, second):
+                continue
+            raise self._unmerged(
+                CaptureError(
+                    f"the arms of a branch on data write to {twice} in different ways: as an attribute, and to the "
+                    "dictionary that it is kept in",
+                    location=self.location,
+                    remedy="write to it in the same way in both arms",
+                )
+            )
         for key, place in {**first.notes.places, **second.notes.places}.items():
             before = place.read()
             one, other = first.notes.after.get(key, before), second.notes.after.get(key, before)
@@ -385,7 +397,7 @@ class Branch:
                 else:
                     part = self.merger.merge(one, other)
             except NotMergedError as error:
-                if first.end.label == second.end.label == END and self._is_over(place.owner, first, second):
+                if leave and self._is_over(place.owner, first, second):
                     continue
                 raise self._unmerged(
                     self._not_merged(f"{place} becomes", error, first, second, None, place)
@@ -459,6 +471,23 @@ class Branch:
         return arm.location
 
 
+def written_by_two_names(first: Mapping[Any, Place], second: Mapping[Any, Place]) -> list[Place]:
+    """Attributes that arms write to, and to a dictionary that they are kept in, not both of them in both arms: what
+    is noted of the one does not tell what the other one holds."""
+    both = {**first, **second}
+    alone = {key: place for key, place in both.items() if (key in first) != (key in second)}
+    tables = {id(place.owner) for place in both.values() if type(place) is ContentPlace and type(place.owner) is dict}
+    if not alone or not tables:
+        return []
+    partly = {id(place.owner) for place in alone.values()}
+    return [
+        place
+        for key, place in both.items()
+        if isinstance(place, AttributePlace)
+        and any(id(names) in tables and (key in alone or id(names) in partly) for names in place.namespaces() or ())
+    ]
+
+
 def write_merged(policy: FlowPolicy, place: Place, value: Any) -> None:
     """Write what arms or steps agree on to a place. A number that the data decide is nothing that a model can keep:
     the next call would not find it."""
@@ -470,7 +499,16 @@ def write_merged(policy: FlowPolicy, place: Place, value: Any) -> None:
             place.location,
             "keep the number in a buffer: self.register_buffer(name, torch.tensor(...))",
         )
-    policy.journal.write(place, value)
+    try:
+        policy.journal.write(place, value)
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, TintypeError):
+            raise
+        raise refuse(
+            f"the data decide about {place}, which does not take what stands for either value: {error}",
+            place.location,
+            "let the arms assign to variables of their own, and compute with those",
+        ) from error
 
 
 def _always(value: Any) -> Builder:

@@ -105,6 +105,9 @@ def take_from(journal: Journal, frame: Frame, iterator: Any) -> None:
     is_users = type(getattr(kind, "__next__", take_from)) is FunctionType  # whose attributes change, if it is one
     if is_users and kind is not VaryingIterator:
         return
+    if kind in _ADAPTERS:  # which takes from others in its turn
+        for part in _inner_iterators(_reduced(iterator)):
+            take_from(journal, frame, part)
     existed = [notes for notes in journal.open if _is_held_by(notes.frame, iterator)]
     if id(iterator) in journal.taken or any(notes.repeats for notes in existed):
         raise refuse(
@@ -115,6 +118,15 @@ def take_from(journal: Journal, frame: Frame, iterator: Any) -> None:
         )
     for notes in existed:
         notes.taken[id(iterator)] = iterator
+
+
+def _inner_iterators(part: Any) -> Iterator[Any]:
+    """The iterators that one is made of, by what makes it again."""
+    for item in part:
+        if type(item) is tuple:
+            yield from _inner_iterators(item)
+        elif isinstance(item, Iterator):
+            yield item
 
 
 def _in_words(kind: type) -> str:

@@ -6,11 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-)
+from types import CellType, CodeType
 from typing import Any
 
 import torch
@@ -27,6 +23,13 @@ from tintype.flow.iterators import refuse_throwing, take_from
 from tintype.flow.journal import Journal
 from tintype.flow.loops import RecordedLoop
 from tintype.flow.merging import SYMBOLIC, is_decidable
+from tintype.flow.native_writes import (
+    METHODS,
+    keeps_items_in_attributes,
+    may_change_modules,
+    place_of_content,
+    written_through,
+)
 from tintype.flow.rows_loops import RecordedFor
 from tintype.flow.sequences import SEQUENCES, VaryingIterator, elements_of, varies
 from tintype.flow.sums import SUMS
@@ -40,24 +43,20 @@ from tintype.interpret.handlers.attributes import find_setter
 from tintype.interpret.policy import Caller, Outcome
 from tintype.symbolic.interruptions import Interruption
 from tintype.symbolic.raising import needed_answer
+from tintype.trace.hidden_state import is_state
 from tintype.trace.interpreted import TorchPolicy, interpreting
 from tintype.trace.known_values import known_value
 from tintype.trace.places import (
     CONTAINERS,
     AttributePlace,
     CellPlace,
-    ContentPlace,
     GlobalPlace,
-    MemoryPlace,
-    RowsPlace,
     attribute_set_by,
     is_memory,
-    is_written_memory,
     may_change_itself,
 )
 from tintype.trace.reachable import UsersClasses, namespace_of
 from tintype.trace.snapshot import Change, contained
-from tintype.trace.tensor_rows import TensorRows
 from tintype.trace.watching import Watching
 
 # so often what follows a branch may be captured with each of its arms
@@ -291,22 +290,28 @@ class FlowPolicy(TorchPolicy):
 
     def on_write_item(self, frame: Frame, owner: Any, key: Any, value: Any) -> None:
         self.twins.look_at_write(frame, owner)
-        self.note_content(frame, owner)
+        self._note_items(frame, owner)
 
     def on_update(self, frame: Frame, owner: Any) -> None:
         if not isinstance(owner, (tuple, *SYMBOLIC, torch.Tensor)):
             self.twins.look_at_write(frame, owner)
-        self.note_content(frame, owner)
+        self._note_items(frame, owner)
+
+    def _note_items(self, frame: Frame, owner: Any) -> None:
+        if self.journal and keeps_items_in_attributes(type(owner)):
+            self.note_object(frame, owner)
+        else:
+            self.note_content(frame, owner)
 
     def note_content(self, frame: Frame, owner: Any) -> None:
-        if self.journal and is_written_memory(owner):
-            self.journal.note(MemoryPlace(owner, None, location_of(frame)))
-        elif self.journal and isinstance(owner, CONTAINERS):
-            is_rows = type(owner) is TensorRows and owner.tensor is not None
-            self.journal.note((RowsPlace if is_rows else ContentPlace)(owner, None, location_of(frame)))
+        if self.journal:
+            place = place_of_content(owner, location_of(frame))
+            if place is not None:
+                self.journal.note(place)
 
     def note_object(self, frame: Frame, owner: Any) -> None:
-        """A method that is not interpreted may write to its object."""
+        """A method that is not interpreted may write to its object, and further on."""
+        self.watch(frame, [owner])
         for name, value in list(namespace_of(owner).items()):
             self.journal.note(AttributePlace(owner, name, location_of(frame)))
             self.note_content(frame, value)
@@ -344,10 +349,12 @@ class FlowPolicy(TorchPolicy):
             self.watch(frame, [callable, *values])
         kind = type(callable)
         owner = getattr(callable, "__self__", None)
-        if kind is BuiltinFunctionType and (isinstance(owner, CONTAINERS) or is_memory(type(owner))):
+        if kind in METHODS and (isinstance(owner, CONTAINERS) or is_memory(type(owner)) or is_state(owner)):
             self.note_content(frame, owner)
-            for argument in filter(is_written_memory, values):
-                self.note_content(frame, argument)
+            for argument in values:
+                for written in written_through(argument):
+                    if not isinstance(written, CONTAINERS):
+                        self.note_content(frame, written)
         elif (attribute := attribute_set_by(callable, arguments)) is not None:
             self.note_attribute(frame, *attribute)
         elif callable is next:
@@ -357,8 +364,11 @@ class FlowPolicy(TorchPolicy):
         else:
             if may_change_itself(callable, arguments):
                 self.note_object(frame, arguments[0])
+            elif may_change_modules(callable, values):
+                self.watch(frame, [callable])
             for argument in values:
-                self.note_content(frame, argument)
+                for written in written_through(argument):
+                    self.note_content(frame, written)
         value = callable(*arguments, **keywords)
         if kind is type and type(value) is callable and is_made_anew(callable):
             self.note_made(value)

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from tintype.errors import CaptureError
 from tintype.fake.tensor import FakeTensor
 from tintype.interpret import Frame
 from tintype.interpret.policy import Caller, Outcome
-from tintype.symbolic import ge
+from tintype.symbolic import RequirementError, ge
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.sizes import require
 from tintype.trace.python_sequences import SymbolicSequence, length_of, symbolic_list, symbolic_range
@@ -126,7 +127,15 @@ class VaryingIterator:
 
     def take_first(self) -> Any:
         """The first element, which there must be; the loop goes through the others."""
-        require(ge(from_torch(self.elements.count), 1), "the loop makes at least one step")
+        try:
+            require(ge(from_torch(self.elements.count), 1), "the loop makes at least one step")
+        except RequirementError as error:
+            raise CaptureError(
+                "a variable of the loop has another kind of value before its first step (a number, None or nothing) "
+                "than after it, so the program asserts that there is a step, and the example has none",
+                location=error.location,
+                remedy="export with an example for which the loop makes a step, or begin with a tensor",
+            ) from error
         first, self.elements, self.has_taken_first = self.elements.first(), self.elements.rest(), True
         return first
 

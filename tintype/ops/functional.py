@@ -117,7 +117,9 @@ def functional_graph(
         graph, context, specs, constants=constants, shared=shared, seen_as_bits=seen_as_bits
     )
     functionalization.is_body = True
-    mutations = functionalization.run()
+    # what operators ask of its numbers, its own graph asserts already where it is not known
+    with context.environment.branch():
+        mutations = functionalization.run()
     output = output_node(graph)
     results: Any = output.args[0]
     output.args = (results[len(mutations) :],)

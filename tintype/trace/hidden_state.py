@@ -172,6 +172,11 @@ def place_of_state(value: Any) -> StatePlace | None:
     return StatePlace(value, None, None) if keeps_state(value) else None
 
 
+def is_state(value: Any) -> bool:
+    """Whether there is a place that reads the state of a value."""
+    return isinstance(value, contextvars.ContextVar) or keeps_state(value)
+
+
 def keeps_state(value: Any) -> bool:
     """Whether a value is an object whose state a :class:`StatePlace` reads."""
     return _access(type(value)) is not None and not (isinstance(value, memoryview) and value.readonly)

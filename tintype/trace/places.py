@@ -64,15 +64,14 @@ class AttributePlace(Place):
         return getattr(self.owner, self.name, MISSING)
 
     def write(self, value: Any) -> None:
-        # what the class itself does when it is assigned to has been interpreted, down to this
-        kind: Any = next((k for k in (torch.nn.Module, type) if isinstance(self.owner, k)), object)
+        kind: Any = _native_setter(type(self.owner))
         if value is not MISSING:
             kind.__setattr__(self.owner, self.name, value)
         elif hasattr(self.owner, self.name):
             kind.__delattr__(self.owner, self.name)
 
     def save(self) -> Any:
-        namespaces = self._namespaces()
+        namespaces = self.namespaces()
         if namespaces is None:
             return None, self.read()
         return namespaces, [names.get(self.name, MISSING) for names in namespaces]
@@ -88,14 +87,30 @@ class AttributePlace(Place):
             else:
                 names.pop(self.name, None)
 
-    def _namespaces(self) -> list[dict[str, Any]] | None:
+    def namespaces(self) -> list[dict[str, Any]] | None:
         """The dictionaries that the attribute may be in; None where a descriptor or a slot has it."""
         attributes = getattr(self.owner, "__dict__", None)
-        if type(attributes) is not dict or hasattr(type(getattr(type(self.owner), self.name, None)), "__set__"):
+        if type(attributes) is not dict or _is_of_descriptor(type(self.owner), self.name):
             return None
         if isinstance(self.owner, torch.nn.Module):
             return [attributes, *(attributes[kind] for kind in ("_parameters", "_buffers", "_modules"))]
         return [attributes]
+
+
+def _native_setter(kind: type) -> Any:
+    """The class whose methods an attribute is set and deleted with: what the class of the user's does when it is
+    assigned to has been interpreted, down to this."""
+    if issubclass(kind, torch.nn.Module):
+        return torch.nn.Module
+    setters = (base for base in kind.__mro__ if type(vars(base).get("__setattr__")) is WrapperDescriptorType)
+    return next(setters, object)
+
+
+def _is_of_descriptor(kind: type, name: Any) -> bool:
+    """Whether objects of a class keep an attribute in another place than their dictionary, as ``__class__``. What
+    the class itself answers for that name may be its own."""
+    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return hasattr(type(found), "__set__")
 
 
 class ContentPlace(Place):
@@ -147,8 +162,11 @@ class MemoryPlace(Place):
     def write(self, value: Any) -> None:
         if isinstance(value, ArrayContent):
             self.owner[...] = value.array
-        elif self.read() != value:
-            del self.owner[:]  # its size may be another one
+        elif len(current := self.read()) == len(value):
+            if current != value:
+                memoryview(self.owner).cast("B")[:] = value
+        else:
+            del self.owner[:]
             (self.owner.extend if isinstance(self.owner, bytearray) else self.owner.frombytes)(value)
 
 
@@ -173,8 +191,21 @@ def may_change_itself(function: Any, arguments: Sequence[Any]) -> bool:
         return False
     if function.__globals__.get("__name__", "").partition(".")[0] not in sys.stdlib_module_names:
         return False
-    kind = type(arguments[0])
+    return has_noted_attributes(type(arguments[0]))
+
+
+def has_noted_attributes(kind: type) -> bool:
+    """Whether objects of a class have attributes that its methods may change, which a program would see."""
     return kind.__dictoffset__ != 0 and not issubclass(kind, _NOT_NOTED)
+
+
+def whole_memory(value: Any) -> Any:
+    """The memory that a view is a part of: who writes to either writes to both."""
+    while True:
+        base = value.obj if isinstance(value, memoryview) else getattr(value, "base", None)
+        if base is None or not (isinstance(base, memoryview) or is_written_memory(base)):
+            return value
+        value = base
 
 
 class RowsPlace(Place):
@@ -258,4 +289,6 @@ def attribute_set_by(callable: Any, arguments: Sequence[Any]) -> tuple[Any, Any]
         return arguments[0], arguments[1]
     if kind in (MethodType, MethodWrapperType) and callable.__name__ in _SETTERS:
         return callable.__self__, arguments[0]
+    if kind is MethodWrapperType and callable.__name__ in ("__set__", "__delete__"):  # of a slot
+        return arguments[0], getattr(callable.__self__, "__name__", None)
     return None

@@ -85,7 +85,7 @@ def _is_changed(functional: Functionalization, node: Node, handle: Handle) -> bo
     if functional.versions[handle.storage] != 0:
         return True
     specs = {spec.arg.name: spec for spec in functional.input_specs}
-    is_detached = functional.state_writes.get(node.name) is StateWrite.DETACHED and not functional.is_body
+    is_detached = functional.state_writes.get(node.name) is StateWrite.DETACHED
     return is_detached and specs[node.name].kind is not InputKind.BUFFER
 
 
