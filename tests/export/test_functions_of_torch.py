@@ -125,3 +125,44 @@ def test_losses_for_classes_of_no_rows(name: str, reduction: str, behind: tuple[
         torch.testing.assert_close(loss, wanted.sum(), equal_nan=True)
         (gradient,) = gradients.values()
         torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), x)[0], equal_nan=True)
+
+
+def test_gradients_of_a_cross_entropy_below_jvp_in_another_layout() -> None:
+    """Its kernel wants contiguous arguments for the gradient; torch sees to that before anything is recorded."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        def loss(x: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(x, x.argmax(1), reduction="none")
+
+        return torch.func.jvp(loss, (x,), (x.cos(),))[1]
+
+    module = tintype.export(function, (torch.randn(3, 3, 3),)).module()
+    gradients = []
+    for run in (function, module):
+        torch.manual_seed(0)
+        leaf = torch.randn(3, 3, 3).permute(2, 1, 0).requires_grad_()
+        run(leaf).sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_reshape_below_vmap_that_copies_at_other_sizes_is_no_copy_for_a_write() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        flat = torch.func.vmap(lambda row: row.reshape(-1))(x)
+        flat.narrow(0, 0, 1).zero_()
+        return x
+
+    def example() -> torch.Tensor:
+        return torch.randn(3, 1, 3, 3).to(memory_format=torch.channels_last)
+
+    with pytest.raises(tintype.MutationError, match="reshape"):
+        tintype.export(function, (example(),), dynamic_shapes=({1: tintype.Dim("channels", max=64)},))
+    x = example()
+    torch.testing.assert_close(tintype.export(function, (example(),)).module()(x.clone()), function(x))
+
+
+@pytest.mark.parametrize("shapes", [((4, 0), (3, 0, 4)), ((0, 1), (3, 1, 1)), ((3, 0, 2), (3, 2, 4))])
+def test_products_of_nothing_look_at_no_dtypes(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    first, second = torch.randn(shapes[0]), torch.randn(shapes[1], dtype=torch.float64)
+    module = tintype.export(lambda x, y: x @ y, (first, second)).module()
+    torch.testing.assert_close(module(first, second), first @ second)

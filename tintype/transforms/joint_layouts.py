@@ -97,15 +97,22 @@ def settle_transformed(graph: Graph) -> None:
 
     torch takes composite operators apart there, and computes gradients, before the recorder sees anything. Of a
     ``view`` there is no telling who called it."""
-    concerned = (*NEED_CONTIGUOUS, *FACTORIZED_AS_THEY_LIE, aten.as_strided.default, aten.view.default)
+    views = (aten.as_strided.default, aten.view.default, aten._unsafe_view.default)
+    concerned = (*NEED_CONTIGUOUS, *FACTORIZED_AS_THEY_LIE, *views)
     nodes = [node for node in _calls_of(graph, concerned) if _is_of_a_transform(node)]
     if not nodes:
         return
     layouts = Layouts()
     for node in nodes:
-        if node.target is aten.view.default and may_need_copy(node, layouts):
-            node.target = aten.reshape.default
-            node.meta = as_reshape(meta_of(node))
+        copy: Any = node.args[0]
+        if node.target is aten._unsafe_view.default and copy.target is aten.clone.default:
+            node.args = (copy.args[0], *node.args[1:])  # a reshape that had to copy
+            if not copy.users:
+                graph.erase_node(copy)
+        elif node.target is not aten.view.default or not may_need_copy(node, layouts):
+            continue
+        node.target = aten.reshape.default
+        node.meta = as_reshape(meta_of(node))
     _give_contiguous_arguments([node for node in nodes if node.target in NEED_CONTIGUOUS])
     _let_matrices_lie_as_in_the_example([node for node in nodes if node.target in FACTORIZED_AS_THEY_LIE])
     _assert_what_gradients_rest_on([node for node in nodes if node.target is aten.as_strided.default])

@@ -72,6 +72,8 @@ NEED_CONTIGUOUS: dict[Any, tuple[int, ...] | None] = dict.fromkeys(
 NEED_CONTIGUOUS[aten.native_group_norm.default] = (0,)
 NEED_CONTIGUOUS[aten.native_group_norm_backward.default] = (0, 1)
 NEED_CONTIGUOUS[aten._pdist_backward.default] = (1,)
+NEED_CONTIGUOUS[aten.nll_loss2d_forward.default] = (0,)  # whose gradient is laid out like it
+NEED_CONTIGUOUS[aten.nll_loss2d_backward.default] = (1,)
 NEED_CONTIGUOUS[aten.mkldnn_rnn_layer.default] = (0, 5, 6)  # what goes in, and the two states
 NEED_CONTIGUOUS.update(
     dict.fromkeys(
