@@ -192,7 +192,55 @@ def test_a_backend_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled(torch.ones(2))
 
 
+def test_inductor_finds_graphs_in_its_caches() -> None:
+    """What was compiled before, by another process say, is not compiled again."""
+    from torch._dynamo.utils import counters
+    from torch._inductor.utils import fresh_cache
+
+    x = torch.arange(6.0)
+    with fresh_cache(), torch.no_grad():
+        found = []
+        for scale in (3.0, 3.0, 4.0):
+            before = counters["inductor"]["fxgraph_cache_hit"]
+            compiled = tintype.compile(lambda x, scale=scale: (x.sin() * scale).cos(), backend="inductor")
+            for _ in range(3):
+                torch.testing.assert_close(compiled(x), (x.sin() * scale).cos())
+            found.append(counters["inductor"]["fxgraph_cache_hit"] - before)
+    assert found == [0, 1, 0]
+
+
+def test_inductor_is_given_inputs_without_data() -> None:
+    from tintype.interop.compile_backends import as_dynamo_calls
+
+    def compiler(graph_module: Any, inputs: list[Any]) -> Any:
+        given.extend(inputs)
+        assert torch._guards.TracingContext.get().fake_mode is inputs[0].fake_mode
+        return graph_module
+
+    given: list[Any] = []
+    base = torch.randn(4, 4)
+    tensors = [base.t(), base[1:], torch.nn.Parameter(torch.ones(2)), base.t()]
+    as_dynamo_calls(compiler, torch.fx.symbolic_trace(torch.nn.Identity()), tensors)
+    for tensor, fake in zip(tensors, given, strict=True):
+        assert (fake.shape, fake.stride(), fake.storage_offset()) == (
+            tensor.shape,
+            tensor.stride(),
+            tensor.storage_offset(),
+        )
+        assert fake.requires_grad == tensor.requires_grad
+        assert all(type(size) is int for size in fake.shape)
+    assert given[0].untyped_storage()._cdata == given[1].untyped_storage()._cdata  # as theirs is one
+    # in the fake mode of somebody else they are given as they are
+    given_before, given[:] = list(given), []
+    as_dynamo_calls(
+        lambda graph_module, inputs: given.extend(inputs), torch.fx.symbolic_trace(torch.nn.Identity()), given_before
+    )
+    assert all(one is other for one, other in zip(given, given_before, strict=True))
+
+
 def test_inductor_is_told_which_inputs_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tintype.interop import compile_backends
+
     told: list[list[bool]] = []
 
     def seen(_: Any, graph_module: Any, inputs: Any) -> Any:
@@ -213,7 +261,7 @@ def test_inductor_is_told_which_inputs_stay_where_they_are(monkeypatch: pytest.M
             self.sums += y.sum(0)
             return y
 
-    monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", seen)
+    monkeypatch.setattr(compile_backends, "as_dynamo_calls", seen)
     model = Summed()
     compiled = tintype.compile(model, backend="inductor")
     with torch.no_grad():

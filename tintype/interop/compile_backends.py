@@ -16,7 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
 
 from tintype.compiler.sources import description
@@ -51,7 +54,7 @@ def compiler_of_torch(name: str, options: Mapping[str, Any] | None, mode: str | 
             inductor = torch._TorchCompileInductorWrapper(mode, dict(options or {}), False)
         except (RuntimeError, AttributeError) as error:
             raise InvalidRequestError(f"inductor does not take its options: {error}") from error
-        return lambda graph_module, inputs: inductor(with_state_marked(graph_module), inputs)
+        return lambda graph_module, inputs: as_dynamo_calls(inductor, with_state_marked(graph_module), inputs)
     from torch._dynamo.backends.registry import lookup_backend
 
     compiler = lookup_backend(name)
@@ -61,6 +64,18 @@ def compiler_of_torch(name: str, options: Mapping[str, Any] | None, mode: str | 
     if options:
         given["options"] = dict(options)
     return (lambda graph_module, inputs: compiler(graph_module, inputs, **given)) if given else compiler
+
+
+def as_dynamo_calls(compiler: Any, graph_module: GraphModule, inputs: Sequence[Any]) -> Any:
+    """What a backend of torch's makes of a graph where dynamo is what calls it: with fake tensors for inputs, in a
+    context of theirs. In no other case does inductor look for a graph in its caches, or put one there."""
+    if any(isinstance(tensor, FakeTensor) for tensor in inputs):  # they have a mode
+        return compiler(graph_module, list(inputs))
+    shapes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    fakes = [mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]
+    with tracing(TracingContext(mode)):
+        return compiler(graph_module, fakes)
 
 
 def with_state_marked(graph_module: GraphModule) -> GraphModule:
