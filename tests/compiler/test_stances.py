@@ -400,8 +400,29 @@ def test_a_capture_writes_what_it_changed_and_not_all_runs(monkeypatch: pytest.M
     for count in range(1, 33):
         written.clear()
         compiled(X, "a" * count)
-        # the way to it, the new run, and its siblings when they become many; then the new run alone
-        assert len(written) <= 7 if count <= writing.MANY_CHILDREN else len(written) == 1
+        # of the capture before: the way to it, the new run, and its siblings when they become many; then it alone
+        assert len(written) <= 7 if count <= writing.MANY_CHILDREN + 1 else len(written) == 1
+
+
+def test_what_is_called_once_is_captured_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    real = writing.Writer.function
+
+    def counted(self: Any) -> str:
+        written.append(1)
+        return real(self)
+
+    monkeypatch.setattr(writing.Writer, "function", counted)
+    compiled = tintype.compile(lambda x: x + 1)
+    assert torch.equal(compiled(X), X + 1) and compiled.engine.captures == 1
+    assert not written
+    before = compiled.engine.history.capture_seconds
+    assert torch.equal(compiled(X), X + 1) and compiled.engine.captures == 1
+    assert written
+    assert compiled.engine.history.capture_seconds > before  # to write it is part of what the capture costs
+    written.clear()
+    assert torch.equal(compiled(X), X + 1)
+    assert not written
 
 
 def test_one_of_many_runs_is_found_by_the_value_that_it_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:

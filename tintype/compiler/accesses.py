@@ -29,11 +29,11 @@ class Accesses(Looking):
         capture, namespace = self.capture, frame.globals
         if capture.reason is not None or (id(namespace), name) in capture.written:
             return self._shadow(namespace, name, value)
+        if value is not NULL and capture.known_reads.get((id(namespace), name), NULL) is value:
+            return value
         if is_library(namespace.get("__name__")) and (callable(value) or issubclass(type(value), ModuleType)):
             if not _is_users_function(value):
                 return value
-        if value is not NULL and capture.known_reads.get((id(namespace), name), NULL) is value:
-            return value
         if known.is_of_namedtuples(namespace):
             return value
         source = Source("constant", namespace)

@@ -84,13 +84,14 @@ class Engine:
         self.options = options
         self.is_forced = is_forced
         self.lock = threading.RLock()
+        self.writing = threading.RLock()  # while the tree of runs grows, or becomes code
         self.reset()
         ENGINES.add(self)
 
     def reset(self) -> None:
         """Forget what was recorded."""
         self.program = Program({"_miss": self.miss, "_eagerly": self.function})
-        self.entry: Callable[..., Any] = self.program.compiled()
+        self.entry: Callable[..., Any] = self.first_call
         self.history = History()
         self.given_up: list[tuple[str, Location | None]] = []
         self.is_eager = False
@@ -165,6 +166,21 @@ class Engine:
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function in whichever way is right now."""
         return self.run(args, kwargs)
+
+    def first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function of which nothing is known."""
+        return self.miss(args, kwargs, {}, Place(self.program.root))
+
+    def write_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the program after a capture, and write it first: one that is not called again is never written."""
+        with self.writing:
+            if self.entry == self.write_and_call:  # else another thread has written it
+                started = time.perf_counter()
+                with collector_paused():
+                    self.entry = self.program.compiled()
+                self.history.has_written(time.perf_counter() - started)
+                self.choose()
+        return self.entry(args, kwargs)
 
     def as_it_is(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function itself."""
@@ -300,7 +316,7 @@ class Engine:
             _thread.depth -= 1
         if is_kept:
             capture.refuse_fixed_sizes()
-            with collector_paused():
+            with collector_paused(), self.writing:
                 outcome = self._keep(capture, result, policy.codes)
             reasons = [item.words for item in failed]
             place = said(failed[0].guard.source) if failed else ""
@@ -382,7 +398,7 @@ class Engine:
             make_graphs(new.items, self.options.make, capture.value_of, free, ahead=self.options.fullgraph)
         if self.program.count > MOST_RUNS:
             drop_unused(self.program, new)
-        self.entry = self.program.compiled()
+        self.entry = self.write_and_call
         return "kept" if capture.reason is None else f"such calls run eagerly: {capture.reason[0]}"
 
 

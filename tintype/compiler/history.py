@@ -71,6 +71,14 @@ class History:
         self.capture_seconds += captured.seconds
         self.captured.append(captured)
 
+    def has_written(self, seconds: float) -> None:
+        """What was captured last has become code."""
+        if not self.is_timed():
+            self.seconds += seconds
+        self.capture_seconds += seconds
+        if self.captured:
+            self.captured[-1].seconds += seconds
+
     def warning(self, name: str, failed: list[Failed]) -> str:
         """Why there are no more captures, and what would help."""
         share = self.capture_seconds / max(self.seconds, self.capture_seconds, 1e-9)

@@ -127,9 +127,7 @@ class Identities:
 
 def note_comparison(identities: Identities, operation: str, values: list[Any]) -> None:
     """An operation of the machine is about to compare its operands, or to take them for keys."""
-    if operation == "is_operator":
-        identities.compared(*values)
-    elif operation in _UPDATES or operation == "set_add":
+    if operation in _UPDATES or operation == "set_add":
         identities.used_as_keys(values[0] if operation in _UPDATES and isinstance(values[0], KEYED) else values[:1])
     elif operation == "map_add":
         identities.used_as_keys(values[-2:-1])

@@ -21,7 +21,7 @@ from tintype.compiler import known
 from tintype.compiler.capture import Capture
 from tintype.compiler.identities import COMPARING, note_comparison
 from tintype.compiler.known import CONTAINERS
-from tintype.compiler.methods_of_items import method_run_natively
+from tintype.compiler.methods_of_items import LOOKING_INTO_ITEMS, method_run_natively
 from tintype.compiler.numbers import holds_number, is_mixed, settled
 from tintype.compiler.operators import ClassesWithOperators
 from tintype.compiler.reads import ITSELF
@@ -72,10 +72,17 @@ class Looking(Policy):
             return
         if self.capture.has_numbers and holds_number(values):
             values = self._settle_operands(frame, operation, values)
+        for value in values:
+            if type(value) not in PLAIN:
+                break
+        else:  # most often: there is nothing in plain values to look into
+            return
         if operation in COMPARING:
-            note_comparison(self.capture.identities, operation, values)
             if operation == "is_operator":
+                if type(values[0]) not in PLAIN and type(values[1]) not in PLAIN:
+                    self.capture.identities.compared(*values)
                 return
+            note_comparison(self.capture.identities, operation, values)
         if operation == "contains" and self._look_for(*values):
             return
         methods = frame.machine.__dict__.get(_SUBSCRIPTS.get(operation, ""))
@@ -146,6 +153,8 @@ class Looking(Policy):
 
     def look_at_items(self, operation: str, values: Iterable[Any]) -> None:
         """An operation may run methods of what containers hold."""
+        if operation not in LOOKING_INTO_ITEMS:
+            return
         kind = method_run_natively(operation, values)
         if kind is not None:
             self.capture.give_up(f"{operation} runs methods of a {kind.__name__} natively")

@@ -43,6 +43,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("convert_value", "format_simply", "format_by_specification", "format_value"), _AS_TEXT),
     "map": (),
 }
+LOOKING_INTO_ITEMS = _METHODS.keys()
 # what functions in C run of the object that they are given
 _METHODS_OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "len": ("__len__",),
@@ -57,11 +58,11 @@ _CALLING = frozenset({"map", "filter", "sorted", "min", "max", "reduce", "sort"}
 
 
 def method_run_natively(operation: str, values: Iterable[Any]) -> type | None:
-    """The class of an object in containers among the values, of which an operation runs a method of the user's."""
+    """The class of an object in containers among the values, of which an operation runs a method of the user's.
+
+    It is one of ``LOOKING_INTO_ITEMS``."""
     values = list(values)
-    names = _METHODS.get(operation)
-    if names is None:
-        return None
+    names = _METHODS[operation]
     wanted: set[str] | None = set(names)
     for value in values:
         if operation in _CALLING and isinstance(value, (type, types.BuiltinFunctionType)) and wanted is not None:

@@ -106,19 +106,23 @@ class NativeCalls(Accesses):
                 return done
         if id(callable) in known.PURE:
             return self._call_pure(frame, callable, arguments, keywords)
-        if id(callable) in known.ASKS_WHETHER_COMPILING:
-            return not known.is_of_layers(frame.code)
-        if id(callable) in known.STATE_READS:
-            return capture.state_read(callable, (*arguments, *keywords.values()))
-        if id(callable) in known.STATE_WRITES:
-            return self.step(callable, arguments, keywords, SETS_MODE)
-        if callable is torch._C._has_torch_function or callable in _ASKS_FOR_MODES:
-            return without_modes(callable, arguments, keywords)
-        if callable in _MAKING_TENSORS:
-            return self.step(callable, arguments, keywords, f"{callable.__name__} takes memory of others")
+        if id(callable) in _KNOWN_BY_THEMSELVES:
+            return self._call_known(frame, callable, arguments, keywords)
         if known.is_of_torch(callable):
             return self._call_torch(callable, arguments, keywords)
         return self._call_of_python(frame, callable, arguments, keywords)
+
+    def _call_known(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """One of the functions of torch's that are known by being themselves."""
+        if id(callable) in known.ASKS_WHETHER_COMPILING:
+            return not known.is_of_layers(frame.code)
+        if id(callable) in known.STATE_READS:
+            return self.capture.state_read(callable, (*arguments, *keywords.values()))
+        if id(callable) in known.STATE_WRITES:
+            return self.step(callable, arguments, keywords, SETS_MODE)
+        if callable in _MAKING_TENSORS:
+            return self.step(callable, arguments, keywords, f"{callable.__name__} takes memory of others")
+        return without_modes(callable, arguments, keywords)
 
     def _call_of_python(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         """Methods of Python's own objects, and what nobody knows."""
@@ -277,6 +281,10 @@ class NativeCalls(Accesses):
         return self.on_read_attribute(frame, owner, name, value)
 
     def _call_pure(self, frame: Frame, callable: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if callable is isinstance or callable is issubclass:  # most often, and nothing else is asked
+            if _is_of_users_abc(arguments[1:]):
+                self.capture.state_read(abc.get_cache_token, ())
+            return callable(*arguments, **keywords)
         machine, name = frame.machine, callable.__name__
         done = self._call_that_changes(callable, arguments)
         if done is not NotImplemented:
@@ -289,8 +297,6 @@ class NativeCalls(Accesses):
                         value = arguments[position] = machine.call(method, value)
                 if callable is not iter and machine.next[type(value)]:
                     arguments[position] = self._items_of(machine, value)
-        if callable in (isinstance, issubclass) and _is_of_users_abc(arguments[1:]):
-            self.capture.state_read(abc.get_cache_token, ())
         self.look_at_items(name, [*arguments, *keywords.values()])
         if name in _ASKING_ITEMS:
             arguments[:] = [self._watched(name, value) for value in arguments]
@@ -326,7 +332,7 @@ class NativeCalls(Accesses):
             yield item
 
     def on_create(self, frame: Frame, value: Any) -> None:
-        if isinstance(value, KEYED) and self.capture.reason is None:
+        if isinstance(value, KEYED) and self.capture.reason is None and not all(type(key) in PLAIN for key in value):
             self.capture.identities.used_as_keys(value)
             self.look_at_items("build_set", [[*value]])
 
@@ -553,6 +559,10 @@ _ASKS_FOR_MODES = (
     torch.overrides.has_torch_function,
     torch.overrides.is_tensor_like,
     torch._C._is_torch_function_mode_enabled,
+    torch._C._has_torch_function,
+)
+_KNOWN_BY_THEMSELVES = frozenset().union(
+    known.ASKS_WHETHER_COMPILING, known.STATE_READS, known.STATE_WRITES, map(id, (*_MAKING_TENSORS, *_ASKS_FOR_MODES))
 )
 
 

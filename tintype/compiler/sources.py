@@ -84,8 +84,8 @@ class Source:
         self.key = key
         self.parent = parent
         own: tuple[Any, ...]
-        if type(key) is str and kind != "constant":
-            own = (kind, (str, key))
+        if (type(key) is str or type(key) is int) and kind != "constant":
+            own = (kind, (type(key), key))
         elif kind == "constant":
             own = (kind, id(key))
         elif kind == "called":
@@ -220,14 +220,14 @@ def literal(value: Any, bind: Callable[[Any], str]) -> str:
 class Guard:
     """A question about a source. ``subject`` tells which question it is, ``key`` also which answer is expected."""
 
-    __slots__ = ("expected", "inline", "key", "kind", "source", "subject", "test")
+    __slots__ = ("_test", "expected", "inline", "key", "kind", "source", "subject")
 
     def __init__(self, kind: str, source: Source, expected: Any, inline: bool = False) -> None:
         self.kind = kind
         self.source = source
         self.expected = expected
         self.inline = inline
-        self.test = _TESTS[kind](expected) if kind in _TESTS else None
+        self._test: Any = None
         self.subject: tuple[Any, ...] = ("guard", kind, source.path)
         if kind == "answer":
             self.subject = (*self.subject, expected[0], value_key(expected[1]))
@@ -268,6 +268,13 @@ class Guard:
                 return self.expected
 
     @property
+    def test(self) -> Any:
+        """The function that asks the question, where that is no operator."""
+        if self._test is None:
+            self._test = _TESTS[self.kind](self.expected)
+        return self._test
+
+    @property
     def sources(self) -> tuple[Source, ...]:
         if self.kind == "apart":
             return (self.source, *self.expected)
@@ -282,13 +289,13 @@ class Guard:
             case "is":
                 return f"{name} is {bind(expected)}"
             case "value":
-                return _value_condition(name, expected, bind, self.test)
+                return _value_condition(self, name, bind)
             case "length":
                 return f"len({name}) == {expected}"
             case "keys":
                 return f"tuple({name}) == {bind(expected)}"
             case "code":
-                return _code_condition(name, expected, bind, self.test)
+                return _code_condition(self, name, bind)
             case "absent":
                 return f"{literal(expected, bind)} not in {name}"
             case "members":  # what is new is the last one
@@ -448,7 +455,8 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _value_condition(name: str, expected: Any, bind: Callable[[Any], str], test: Any) -> str:
+def _value_condition(guard: Guard, name: str, bind: Callable[[Any], str]) -> str:
+    expected = guard.expected
     kind = type(expected)
     if expected is None or kind is bool:
         return f"{name} is {expected!r}"
@@ -459,14 +467,14 @@ def _value_condition(name: str, expected: Any, bind: Callable[[Any], str], test:
     if kind in (torch.dtype, torch.layout, torch.memory_format):
         return f"{name} is {bind(expected)}"
     if kind is tuple:  # most often the very same one
-        return f"({name} is {bind(expected)} or {bind(test)}({name}))"
-    return f"{bind(test)}({name})"
+        return f"({name} is {bind(expected)} or {bind(guard.test)}({name}))"
+    return f"{bind(guard.test)}({name})"
 
 
-def _code_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any], str], test: Any) -> str:
-    code, defaults, keyword_defaults, namespace = expected
+def _code_condition(guard: Guard, name: str, bind: Callable[[Any], str]) -> str:
+    code, defaults, keyword_defaults, namespace = guard.expected
     if keyword_defaults is not None:  # which may have changed
-        return f"{bind(test)}({name})"
+        return f"{bind(guard.test)}({name})"
     most_often = [
         f"type({name}) is {bind(FunctionType)}",
         f"{name}.__code__ is {bind(code)}",
@@ -474,7 +482,7 @@ def _code_condition(name: str, expected: tuple[Any, ...], bind: Callable[[Any], 
         f"{name}.__defaults__ is {literal(defaults, bind)}",
         f"{name}.__kwdefaults__ is None",
     ]
-    return f"({' and '.join(most_often)} or {bind(test)}({name}))"
+    return f"({' and '.join(most_often)} or {bind(guard.test)}({name}))"
 
 
 def _read_code(name: str, read: str, arguments: tuple[Any, ...], bind: Callable[[Any], str]) -> str:

@@ -73,7 +73,9 @@ class Writer:
         self._block: Block | None = None  # the guards that are being written
         self._fetched_in: dict[str, Block | Group] = {}  # by the names of the variables that their code has
         self._roots: set[Any] = set()
-        self._in_guards = self._in_calls = False
+        self._in_guards = False
+        # the phases of the stretch that is being written: where each begins among the lines, and whether it is calls
+        self._phases: list[tuple[int, bool]] = []
         self._tried: set[int] = set()  # calls whose exceptions are told of where they stand
         self._flags: dict[str, str] = {}
         self._depth = 0
@@ -93,8 +95,7 @@ class Writer:
         self._items(items)
         if not items or not is_end(items[-1]):
             self._children()
-        if self._in_calls:
-            self._end_calls()
+        self._end_stretch()
         shared, lines = self._with_guards()
         lines = [f"{name} = {value}" for name, value in self._flags.items()] + lines
         if self.node is self.program.root and self.program.sets_modes:
@@ -133,7 +134,7 @@ class Writer:
             if isinstance(item, Call):
                 gone = [f"v{number} = " for number in item.frees if number not in in_graph or number in held]
                 if gone:
-                    self._emit_among_calls(f"{''.join(gone)}_gone")
+                    self._emit_in_stretch(f"{''.join(gone)}_gone")
 
     def _with_guards(self) -> tuple[str, list[str]]:
         """Functions for what is asked again and again, and the lines with the guards among them."""
@@ -150,29 +151,48 @@ class Writer:
         return shared, lines
 
     def emit(self, line: str, depth: int = 0) -> None:
-        if self._in_calls:
-            self._end_calls()
+        if self._phases:
+            self._end_stretch()
         self.lines.append("    " * (depth + self._in_guards + self._depth) + line)
 
-    def _emit_among_calls(self, line: str) -> None:
-        """A line that may stand between calls whose exceptions are told of."""
-        if self._in_calls:
+    # Guards, and calls that may raise what the program catches, stand in one `try` as long as nothing else comes in
+    # between: a stretch, in which a variable tells whose exception it is. That is less code than a `try` for each.
+
+    def _emit_in_stretch(self, line: str) -> None:
+        """A line that may stand in a stretch, whatever comes before and behind it."""
+        if self._phases:
             self.lines.append("    " * (1 + self._depth) + line)
         else:
             self.emit(line)
 
-    def _emit_call(self, line: str) -> None:
-        """A call that may raise what the program catches: which one it was is told by the results that are there."""
-        if not self._in_calls:
-            self.emit("try:")
-            self._in_calls = True
-        self._emit_among_calls(line)
+    def _go_on_with(self, is_calls: bool) -> None:
+        """The stretch goes on with guards, or with calls; which call it was that raised is told by the results that
+        are there."""
+        if not self._phases or self._phases[-1][1] is not is_calls:
+            if not self._phases:
+                self.emit("try:")
+            self._phases.append((len(self.lines), is_calls))
 
-    def _end_calls(self) -> None:
-        self._in_calls = False
-        self._flags["failed"] = "None"
-        self.emit("except Exception as error: failed = _Raised(error)")
-        self.emit(f"if failed is not None: {self.miss}")
+    def _end_stretch(self) -> None:
+        """Behind the stretch, since exceptions of the program are nobody's answer to a guard."""
+        phases, self._phases = self._phases, []
+        if not phases:
+            return
+        if len(phases) > 1:
+            for start, is_calls in reversed(phases):
+                self.lines.insert(start, "    " * (1 + self._depth) + f"calling = {is_calls}")
+            self.emit("except Exception as error:")
+            self.emit("if calling: failed = _Raised(error)", 1)
+            self.emit("elif not isinstance(error, _lookup): raise", 1)
+            self.emit("missed = True", 1)
+        elif phases[0][1]:
+            self.emit("except Exception as error: failed, missed = _Raised(error), True")
+        else:
+            self.emit("except _lookup: missed = True")
+        self._flags["missed"] = "False"
+        if len(phases) > 1 or phases[0][1]:
+            self._flags["failed"] = "None"
+        self.emit(f"if missed: {self.miss}")
 
     def _check_rest(self, items: list[Item]) -> None:
         """From which item on nothing can miss any more: writes before it can be taken back."""
@@ -215,12 +235,17 @@ class Writer:
             if number not in self._tried:
                 self.emit(f"if type(v{number}) is _Raised: {self.miss}")
         if guards:
-            self.emit("try:")
-            self._block = Block(self._miss_at(position, "raise _Missed"))
+            missed = self._miss_at(position)
+            if missed == self.miss:
+                self._go_on_with(False)
+            else:  # nothing is done yet, and another run may do
+                self.emit("try:")
+            self._block = Block("raise _Missed" if missed == self.miss else missed)
             self.lines.append((1 + self._depth, self._block))
             self._check(guards, self._block)
             self._block = None
-            self._end_guards(position)
+            if missed != self.miss:
+                self.emit(f"except _lookup: {missed}")
         return end
 
     def _check(self, guards: list[Guard], block: Block) -> None:
@@ -293,21 +318,10 @@ class Writer:
         self.defined.add(name)
         return name
 
-    def _end_guards(self, position: int) -> None:
-        """Behind the guards, since exceptions of the program are nobody's answer to a guard."""
-        self._in_guards = False
-        missed = self._miss_at(position)
-        if missed == self.miss:
-            self._flags["missed"] = "False"
-            self.emit("except _lookup: missed = True")
-            self.emit(f"if missed: {missed}")
-        else:
-            self.emit(f"except _lookup: {missed}")
-
-    def _miss_at(self, position: int, otherwise: str = "") -> str:
+    def _miss_at(self, position: int) -> str:
         if self.has_other and all(isinstance(item, Guard) for item in self.node.items[:position]):
             return "return _other"
-        return otherwise or self.miss
+        return self.miss
 
     def _note_use(self) -> None:
         if self.program.count > FEW_RUNS or self.has_other:
@@ -430,7 +444,8 @@ class Writer:
         if not call.careful:
             self.emit(line)
         elif self._is_checked(call, position):
-            self._emit_call(line)
+            self._go_on_with(True)
+            self._emit_in_stretch(line)
             self._tried.add(call.number)
         else:
             self.emit("try:")
