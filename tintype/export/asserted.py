@@ -7,6 +7,7 @@ from typing import Any
 
 from tintype.errors import Location
 from tintype.export.constraints import DynamicSize, SizeNames, complex_guards, narrowing
+from tintype.export.dimensions import Dim
 from tintype.export.solution import (
     Solution,
     Standing,
@@ -110,7 +111,7 @@ def refused_promises(environment: Environment, sizes: Sequence[DynamicSize]) -> 
     """What a program asserts of named sizes that were promised to be anything else too, with the lines.
 
     That 0 or 1 is refused where nobody spoke of a smallest size is nothing to speak of."""
-    if not environment.guards:
+    if not environment.guards or not any(isinstance(size.dimension, Dim) for size in sizes):
         return []
     standing = SizeNames(sizes).standing
 

@@ -77,9 +77,9 @@ def check_constraints(
     """
     if not environment.guards and not environment.fixed_inside:
         return
-    names = SizeNames(sizes)
-    if not any(standing > Standing.AUTO for standing in names.standing.values()):
+    if not any(_standing(size.dimension) > Standing.AUTO for size in sizes if size.expression.kind == "int"):
         return
+    names = SizeNames(sizes)
     # a branch on data, or a loop, that fixes a size breaks a promise about it as the program does
     solution = Solution(environment, names.standing, environment.fixed_inside)
     solution.solve(force=not complex_as_assertions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from tintype.ir.signature import (
     OutputSpec,
     TensorArgument,
 )
-from tintype.trace.state import StateEntry
+from tintype.trace.state import StateEntry, named_modules
 from tintype.trace.subclasses import gradient_parts
 from tintype.trace.views_or_copies import NotedCalls
 from tintype.transforms.functionalize import functionalize
@@ -111,9 +112,14 @@ def _tidy(graph: Graph) -> None:
 
 
 def _trains_sparse_tensors(mod: Any) -> bool:
-    return isinstance(mod, torch.nn.Module) and any(
-        parameter.requires_grad and is_sparse(parameter) for parameter in mod.parameters()
-    )
+    if not isinstance(mod, torch.nn.Module):
+        return False
+    tables = (module._parameters for _, module in named_modules(mod) if module._parameters)
+    parameters = itertools.chain.from_iterable(table.values() for table in tables)
+    return any(known is not None and known.requires_grad and is_sparse(known) for known in parameters)
+
+
+_flag_of = torch._C.TensorBase.requires_grad.__get__  # type: ignore[attr-defined]
 
 
 class LossCapture(JointCapture):
@@ -143,11 +149,12 @@ class LossCapture(JointCapture):
         leaves = tree.flatten(outputs)[0]
         _check_index(self.loss_index, len(leaves))
         loss = scalar_loss(leaves[self.loss_index])
-        parameters = {
-            entry.target: entry.value
-            for entry in self.state.entries
-            if entry.kind is InputKind.PARAMETER and entry.value.requires_grad
-        }
+        with torch._C.DisableTorchFunction():  # which would be asked for every one of them
+            parameters = {
+                entry.target: entry.value
+                for entry in self.state.entries
+                if entry.kind is InputKind.PARAMETER and _flag_of(entry.value)
+            }
         parameters.update(
             {
                 name: tensor

@@ -85,6 +85,8 @@ def _chosen_modules(modules: Sequence[tuple[str, torch.nn.Module]], paths: Seque
             f"preserve_module_call_signature is a sequence of paths of modules, but got the string {paths!r}",
             remedy=f"write ({paths!r},)",
         )
+    if not paths:
+        return []
     known: dict[str, list[torch.nn.Module]] = {}  # several: one for each way of calling it
     for path, module in modules:
         known.setdefault(path, []).append(module)
@@ -271,7 +273,11 @@ def with_signatures(
         calls.setdefault(call.partition("@")[0], []).append(call)
     result: list[ModuleCallEntry] = []
     for entry in entries:
-        if "@" in entry.fqn:
+        path = entry.fqn
+        if path not in calls and entry.signature is None and "@" not in path:
+            result.append(entry)  # as nearly all
+            continue
+        if "@" in path:
             continue
         signature = signatures.get(entry.fqn)
         is_same = signature is entry.signature  # there is one for few

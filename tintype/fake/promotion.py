@@ -10,6 +10,7 @@ import torch
 from tintype.fake.info import TensorInfo
 from tintype.symbolic.expression import Expr
 
+_default_dtype = torch.get_default_dtype  # as it is while no capture listens to who asks
 _SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
 
 
@@ -23,7 +24,7 @@ def result_type(*operands: Any) -> torch.dtype:
             kinds.append((_scalar_kind(operand), None))
     if len(kinds) == 1 and kinds[0][1] is not None:
         return kinds[0][0]
-    return _combine(tuple(kinds), torch.get_default_dtype())
+    return _combine(tuple(kinds), _default_dtype())
 
 
 def _scalar_kind(value: Any) -> type:

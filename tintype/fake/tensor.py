@@ -330,15 +330,16 @@ def describe(real: torch.Tensor, storage: Storage | None = None) -> TensorInfo:
             "a quantized tensor can't be captured",
             remedy="dequantize() it outside of the program, or use the int8 tensor and its scale",
         )
+    dtype, offset = real.dtype, real.storage_offset()
     return TensorInfo(
         tuple(real.size()),
         tuple(real.stride()),
-        real.dtype,
+        dtype,
         real.device,
-        from_torch(real.storage_offset()),
+        offset if type(offset) is int else from_torch(offset),
         storage,
         real.requires_grad,
-        real.is_conj(),
+        dtype.is_complex and real.is_conj(),
         real.is_neg(),
     )
 

@@ -68,7 +68,13 @@ def append_call(
 
     ``alike`` are the calls of the same function (:func:`calls_of`), for whoever has looked them up."""
     namespace = graph._graph_namespace
-    unique = _unique_name(namespace, name)
+    count = namespace._base_count.get(name)
+    unique = f"{name}_{count + 1}" if count is not None else name
+    if count is not None and unique not in namespace._used_names:  # as nearly always
+        namespace._base_count[name] = count + 1
+        namespace._used_names.add(unique)
+    else:
+        unique = _unique_name(namespace, name)
     # as Node() does it, without a look at whether the function is one
     node = _new_node(Node)
     _initialize(node, graph, unique, "call_function", target, None)

@@ -166,13 +166,29 @@ class OperatorFacts:
         )
 
     @cached_property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return torch.Tag.nondeterministic_seeded in self._operator.tags
+
+    @cached_property
+    def returns_list(self) -> bool:
+        """Whether its only result is a list."""
+        returns = self._operator._schema.returns
+        return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
+
+    @cached_property
+    def pointwise(self) -> bool:
+        """Whether each element of its result is computed of those at the same place."""
+        return torch.Tag.pointwise in self._operator.tags
+
+    @cached_property
     def has_effect(self) -> bool:
         """Whether it does something besides computing results and writing to the arguments that it says."""
         return (
             self.returns_nothing
             or self._operator in _ASSERTIONS
             or bool(self.hidden_writes)
-            or torch.Tag.nondeterministic_seeded in self._operator.tags
+            or self.draws
             or not self.only_computes
             or self.declares_effect
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._library import simple_registry
 
 
 class CountedSwitch:
@@ -97,6 +98,26 @@ def _is_exporting() -> bool:
 _ANSWERS = {"is_compiling": _is_compiling, "is_exporting": _is_exporting}
 
 
+# Before a mode gets to see an operator, torch looks in two tables, by functions of Python's, for what somebody has
+# registered for modes of its class. Nobody has for the classes that say so, of which there is one operator after the
+# other while a program is captured.
+_find_rule_elsewhere: Callable[[Any, Any], Any] = getattr
+
+
+def _find_rule(op: Any, torch_dispatch_class: Any) -> Any:
+    if getattr(torch_dispatch_class, "takes_no_rules", False):
+        return None
+    return _find_rule_elsewhere(op, torch_dispatch_class)
+
+
+def _leave_rules_out() -> types.CodeType:
+    find = simple_registry.find_torch_dispatch_rule
+    there = find.__code__
+    vars(simple_registry)["_find_rule_elsewhere"] = types.FunctionType(there, vars(simple_registry))
+    find.__code__ = _find_rule.__code__
+    return there
+
+
 def _start_compiling() -> tuple[Any, ...]:
     from tintype.interop import batched_operators, compiled_by_torch, nested_regions, their_tables
 
@@ -110,6 +131,7 @@ def _start_compiling() -> tuple[Any, ...]:
         codes[name] = function.__code__
         names[f"_{name}_elsewhere"] = types.FunctionType(function.__code__, names)
         function.__code__ = answer.__code__
+    codes["find_torch_dispatch_rule"] = _leave_rules_out()
     is_dynamo_compiling = flags.is_dynamo_compiling
     # torch's own control-flow functions hand their operator to whoever records only when asked by dynamo
     flags.is_dynamo_compiling = lambda: is_capturing() or is_dynamo_compiling()
@@ -122,6 +144,7 @@ def _stop_compiling(saved: tuple[Any, ...]) -> None:
 
     their_tables.stop_waiting()
     codes, torch.compiler.is_dynamo_compiling, regions, batched, compiled = saved
+    simple_registry.find_torch_dispatch_rule.__code__ = codes.pop("find_torch_dispatch_rule")
     names = vars(torch.compiler)
     for name, code in codes.items():
         names[name].__code__ = code  # what it asks stays: another thread may be in the middle of asking

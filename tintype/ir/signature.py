@@ -163,7 +163,8 @@ class OutputSpec:
         """The spec of a result that is another node now; of a constant, the same."""
         if not isinstance(result, Node):
             return self
-        return dataclasses.replace(self, arg=dataclasses.replace(self.arg, name=result.name))
+        arg = self.arg if self.arg.name == result.name else dataclasses.replace(self.arg, name=result.name)
+        return OutputSpec(self.kind, arg, self.target, self.write)
 
     def __str__(self) -> str:
         target = f" target={self.target!r}" if self.target is not None else ""

@@ -7,6 +7,8 @@ with the nodes around it.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Collection
 from typing import Any
 
@@ -39,44 +41,38 @@ def verify(
     ``state`` are the names of the tensors and objects that the program has.
     """
     graph = graph_module.graph
-    _check_structure(graph)
+    others = _check_structure(graph, stage)
     _check_signature(graph, signature)
     if state is not None:
         _check_state(signature, state)
-    _check_calls(graph, stage)
+    _check_calls(others, stage)
 
 
 # By stage, the kinds of calls that keep its rules whatever their values are, with the operator, which keeps its id.
 _ACCEPTED: dict[str, dict[Any, Any]] = {"training": {}, "functional": {}, "core": {}}
 
 
-def _check_calls(graph: Graph, stage: str) -> None:
+def _check_calls(nodes: list[Node], stage: str) -> None:
+    """Check those nodes that are not known to keep the rules."""
     accepted = _ACCEPTED[stage]
     check = _CHECKS[stage]
-    for node in graph.nodes:
+    for node in nodes:
         if node.op != "call_function":
             continue
-        target = node.target
-        # an operator's own hash is a call of a Python function, and so are node.args and node.kwargs
-        kind = (id(target), len(node._args), *node._kwargs)
-        if kind in accepted:
-            if not dict.__contains__(node.meta, "val"):
-                raise _without_value(node)
-            continue
         if check(node):
-            accepted[kind] = target
+            accepted[(id(node.target), len(node._args), *node._kwargs)] = node.target
         for position, subgraph in graphs_of(node):
             _check_subgraph(node, position, subgraph, stage)
 
 
 def _check_subgraph(call: Node, position: Position, subgraph: GraphModule, stage: str) -> None:
     """The rules hold in the graphs that an operator takes too."""
-    _check_structure(subgraph.graph)
+    others = _check_structure(subgraph.graph, stage)
     shared = OPERATORS[call.target].shared_with(call, position)
     inputs = placeholders(subgraph.graph)
     if len(shared) != len(inputs):
         raise fault(call, f"{call.name!r} gives {len(shared)} values to a graph that takes {len(inputs)}")
-    _check_calls(subgraph.graph, stage)
+    _check_calls(others, stage)
 
 
 def _check_state(signature: ExportGraphSignature, state: Collection[str]) -> None:
@@ -106,29 +102,65 @@ def _neighbourhood(node: Node) -> str:
 _KINDS_OF_NODES = frozenset({"call_function", "get_attr", "output"})
 
 
-def _check_structure(graph: Graph) -> None:
-    """Values are defined before they are used, names are unique, there is one output at the end."""
+def _check_structure(graph: Graph, stage: str) -> list[Node]:
+    """Values are defined before they are used, names are unique, there is one output at the end. Returns the nodes
+    that are no calls of kinds known to keep the rules of the stage: one look at every node is enough."""
+    nodes = list(graph.nodes)
+    inputs = list(itertools.takewhile(_is_placeholder, nodes))
+    accepted = _ACCEPTED[stage]
+    others: list[Node] = []
+    seen = set(inputs)
+    in_order = not any(map(_inputs_of, inputs))
+    for node in itertools.islice(nodes, len(inputs), None):
+        in_order &= seen.issuperset(node._input_nodes)
+        seen.add(node)
+        # an operator's own hash is a call of a Python function, and so are node.args and node.kwargs
+        names = node._kwargs
+        count = len(node._args)
+        kind = (id(node.target), count, *names) if names else (id(node.target), count)
+        if kind not in accepted or not dict.__contains__(node.meta, "val"):
+            others.append(node)
+    kinds = set(map(_kind_of, itertools.islice(nodes, len(inputs), None)))
+    if not (
+        in_order
+        and _KINDS_OF_NODES.issuperset(kinds)
+        and len(set(map(_name_of, nodes))) == len(nodes)
+        and len(graph.find_nodes(op="output", sort=False)) == 1
+        and nodes[-1].op == "output"
+    ):
+        raise _structural_fault(graph)
+    return others
+
+
+_inputs_of, _kind_of, _name_of = map(operator.attrgetter, ("_input_nodes", "op", "name"))
+
+
+def _is_placeholder(node: Node) -> bool:
+    return node.op == "placeholder"
+
+
+def _structural_fault(graph: Graph) -> VerificationError:
+    """What is wrong with the structure of a graph."""
     seen: set[Node] = set()
     calls_began = False
     nodes = list(graph.nodes)
     for node in nodes:
         if not seen.issuperset(node._input_nodes):
             argument = next(argument for argument in node._input_nodes if argument not in seen)
-            raise fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
+            return fault(node, f"{node.name!r} uses {argument.name!r}, which is not defined before it")
         kind = node.op
         if kind == "placeholder":
             if calls_began:
-                raise fault(node, f"the input {node.name!r} stands after the first call")
+                return fault(node, f"the input {node.name!r} stands after the first call")
         elif kind in _KINDS_OF_NODES:
             calls_began = True
         else:
-            raise fault(node, f"a program has no {kind} nodes, but {node.name!r} is one")
+            return fault(node, f"a program has no {kind} nodes, but {node.name!r} is one")
         seen.add(node)
     if len({node.name for node in nodes}) != len(seen):
         name, node = _used_twice(graph)
-        raise fault(node, f"two nodes are called {name!r}")
-    if len(graph.find_nodes(op="output")) != 1 or nodes[-1].op != "output":
-        raise VerificationError("a program's graph has exactly one output node, at its end")
+        return fault(node, f"two nodes are called {name!r}")
+    return VerificationError("a program's graph has exactly one output node, at its end")
 
 
 def _used_twice(graph: Graph) -> tuple[str, Node]:

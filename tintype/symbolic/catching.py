@@ -33,13 +33,13 @@ _PASS_ON = ("torch", "tintype", "threading", "_thread")
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF")
 _NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PUSH_NULL", "COPY_FREE_VARS", "RESUME"})
 _UNKNOWN: Any = object()
-_begins: set[CodeType] = set()
+_begins: dict[int, CodeType] = {}  # by their ids: to hash code takes longer than to look at a frame
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def begins_program(function: _F) -> _F:
     """Marks a function that calls a program: who called that one is no part of the program."""
-    _begins.add(function.__code__)
+    _begins[id(function.__code__)] = function.__code__
     return function
 
 
@@ -47,7 +47,7 @@ def is_caught_by_callers(frame: FrameType, error: BaseException | None = None) -
     """Whether a caller of a frame of the program may catch what that one raises; ``error`` where it is known."""
     answers = error is not None and isinstance(error, _PROTOCOLS.get(frame.f_code.co_name, ()))
     caller = caller_of(frame)
-    while caller is not None and caller.f_code not in _begins:
+    while caller is not None and id(caller.f_code) not in _begins:
         if not caller.f_code.co_filename.startswith(_OWN):
             if answers or isinstance(error, ANSWERS) or is_caught(caller, caller.f_lasti):
                 return True
@@ -56,16 +56,49 @@ def is_caught_by_callers(frame: FrameType, error: BaseException | None = None) -
     return False
 
 
-def goes_on_after(frame: FrameType, error: type[BaseException]) -> bool:
-    """Whether a frame of the program, or one that called it, may go on after an error of a class raised now."""
+def goes_on_after(
+    frame: FrameType, error: type[BaseException], calls: Mapping[Any, Any], known: dict[Any, bool]
+) -> bool:
+    """Whether a frame of the program, or one that called it, may go on after an error of a class raised now.
+
+    ``calls`` are calls that run by their frames, objects of which there is one for each. What is around them stands
+    still meanwhile: the answers for that are kept in ``known``."""
     at: FrameType | None = frame
-    while at is not None and at.f_code not in _begins:
-        code = at.f_code
-        if code.co_exceptiontable and _handlers(code, at.f_lasti) and not code.co_filename.startswith(_OWN):
+    passed: list[Any] = []
+    answer: bool | None = None
+    while answer is None:
+        if at is None or id(code := at.f_code) in _begins:
+            answer = False
+            break
+        if (call := calls.get(at)) is not None:
+            place = call, at.f_lasti, error
+            if (answer := known.get(place)) is not None:
+                break
+            passed.append(place)
+        if code.co_exceptiontable and _is_guarded(code, at.f_lasti) and not code.co_filename.startswith(_OWN):
             if _takes(at, at.f_lasti, error):
-                return True
+                answer = True
         at = caller_of(at)
-    return False
+    known.update(dict.fromkeys(passed, answer))
+    return answer
+
+
+def _is_guarded(code: CodeType, offset: int) -> bool:
+    """Whether there are handlers for what is raised at an offset. Asked of all callers of a view, again and again, so
+    that it is remembered by the code's id."""
+    known = _guarded.get(id(code))
+    if known is None:
+        if len(_guarded) >= 1024:
+            _guarded.clear()
+        known = _guarded[id(code)] = code, {}  # what is held keeps its address to itself
+    answers = known[1]
+    answer = answers.get(offset)
+    if answer is None:
+        answer = answers[offset] = bool(_handlers(code, offset))
+    return answer
+
+
+_guarded: dict[int, tuple[CodeType, dict[int, bool]]] = {}
 
 
 def _takes(frame: FrameType, offset: int, error: type[BaseException]) -> bool:

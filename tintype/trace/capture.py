@@ -267,8 +267,7 @@ class Capture:
         return number
 
     def _add_state(self, kind: InputKind, target: str, value: Any, persistent: bool | None = None) -> Any:
-        prefix = _PREFIXES[kind]
-        node = self._state_placeholder(self._reserve(identifier(prefix + target.replace(".", "_"))))
+        node = self._state_placeholder(self._reserve(identifier(_PREFIXES[kind] + target.replace(".", "_"))))
         argument: ArgumentSpec
         if isinstance(value, torch.Tensor):
             fake = self.context.fake_of(plain_tensor(value), node)
@@ -407,9 +406,7 @@ class Capture:
     def _warn_of_lost_gradients(self) -> None:
         if self.recorder.below_autograd and self.recorder.modes.grad:
             lost = self.recorder.modes.lost_gradients
-            lost.add_module_hooks(
-                (path, module) for path, module in self.modules if self.origins.paths[id(module)] == path
-            )
+            lost.add_module_hooks(self.modules, self.origins.paths)
             lost.warn(self.state.wrapped)
 
     @begins_program

@@ -53,9 +53,9 @@ class SymbolicFunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        direct = DIRECT.get(func)
+        recorder = self._recorder
+        direct = DIRECT.get(func) if recorder.below_autograd else None
         if direct is not None:
-            recorder = self._recorder
             call = direct(args, kwargs)
             if call is not None and is_direct(recorder):
                 if not recorder.context.environment.symbols:
@@ -72,32 +72,32 @@ class SymbolicFunctionMode(TorchFunctionMode):
                     return func(*args, **kwargs)
         varying = VARYING_ARGUMENTS.get(func)
         if varying is not None:
-            result = varying(self._recorder, args, kwargs)
+            result = varying(recorder, args, kwargs)
             if result is not NotImplemented:
                 return result
         rewrite = _REWRITES.get(func)
-        if rewrite is None and not self._recorder.below_autograd:
+        if rewrite is None and not recorder.below_autograd:
             rewrite = DIFFERENTIATED.get(func)
         if rewrite is not None:
             result = rewrite(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         function = callable_of(func)
-        if self._recorder.below_autograd or func not in VIEWS_OR_COPIES:
+        if recorder.below_autograd or func not in VIEWS_OR_COPIES:
             return self._called(function, args, kwargs)
         # which of the two it is must be the example's answer, and the program's from then on
         tensor = args[0] if args else kwargs.get("input")
         if isinstance(tensor, FakeTensor) and not tensor.info.is_contiguous():
-            decide_small_sizes(self._recorder, [tensor])
+            decide_small_sizes(recorder, [tensor])
         result = self._called(function, args, kwargs)
-        noted = self._recorder.noted_calls
+        noted = recorder.noted_calls
         if noted is None:
             return result
-        if result is tensor and func in CONTIGUOUS and self._recorder.compares_tensors:
+        if result is tensor and func in CONTIGUOUS and recorder.compares_tensors:
             return result
         result = noted.note(func, tensor, result, kwargs)
         if func in CONTIGUOUS and type(tensor) is FakeTensor:
-            self._recorder.made_contiguous.append(MadeContiguous(tensor, result, **kwargs))
+            recorder.made_contiguous.append(MadeContiguous(tensor, result, **kwargs))
         return result
 
     def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -57,10 +57,10 @@ class LostGradients:
                 f"what the model sets requires_grad to, of {len(names)} parameters or buffers: {some}", ""
             ] = None
 
-    def add_module_hooks(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
-        """The hooks that modules have for their gradients."""
+    def add_module_hooks(self, modules: Iterable[tuple[str, torch.nn.Module]], paths: Mapping[int, str]) -> None:
+        """The hooks that modules have for their gradients, those of each under the path that it has here."""
         for path, module in modules:
-            if not module._backward_hooks and not module._backward_pre_hooks:
+            if not (module._backward_hooks or module._backward_pre_hooks) or paths[id(module)] != path:
                 continue
             for hooks in (module._backward_pre_hooks, module._backward_hooks):
                 for hook in hooks.values():

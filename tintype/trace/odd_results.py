@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.fx import Node
 
 from tintype.errors import UnsupportedOperatorError
@@ -23,12 +22,6 @@ from tintype.symbolic.location import user_location
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
-
-
-def returns_list(func: Any) -> bool:
-    """Whether the only result of an operator is a list."""
-    returns = func._schema.returns
-    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
 
 
 def plain_result(recorder: Recorder, func: Any, node: Node | None, value: Any, origin: Origin | None) -> Any:

@@ -19,6 +19,7 @@ import torch
 from torch.fx import traceback
 
 from tintype.ir.node_info import Frame, ModuleCall, Origin, Step
+from tintype.symbolic.catching import goes_on_after
 from tintype.symbolic.location import NATIVE
 
 _CALL = torch.nn.Module._call_impl.__code__
@@ -52,15 +53,19 @@ class OriginTracker:
     stack = NATIVE
 
     def __init__(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
-        self.paths: dict[int, str] = {}
-        for path, module in modules:
-            self.paths.setdefault(id(module), path)
+        # of a module that has several, the first
+        self.paths = {id(module): path for path, module in reversed(list(modules))}
         self.entry: FrameType | None = None
         self._serials: dict[str | None, int] = {}
         self._call_counts: dict[str, int] = {}
         # the calls that run, outermost first, and after them perhaps some that have ended
         self._calls: dict[Any, ModuleCall] = {}
         self._class_names: dict[type, str] = {}
+        self._caught: dict[Any, bool] = {}  # by module call: whether what is around it goes on after an error
+
+    def goes_on_after(self, frame: FrameType, error: type[BaseException]) -> bool:
+        """Whether a frame of the program, or one that called it, may go on after an error of a class raised now."""
+        return goes_on_after(frame, error, self._calls, self._caught)
 
     def enter(self) -> None:
         """Mark the caller's frame as the one the program is called from."""
@@ -70,6 +75,7 @@ class OriginTracker:
         """Let go of all frames: they keep the program's local variables alive."""
         self.entry = None
         self._calls.clear()
+        self._caught.clear()
 
     def forget_ended_calls(self) -> None:
         """Let go of the frames of calls that have ended, before somebody asks who holds what the program made."""

@@ -44,7 +44,7 @@ def captures(operator: Any) -> Callable[[Any], Any]:
 
     def register(function: Any) -> Any:
         OPERATOR_OF[function] = operator
-        _PLANS[operator] = _BY_ID[id(operator)] = HigherOrderPlan(function)
+        _PLANS[operator] = PLANS[id(operator)] = HigherOrderPlan(function)
         return function
 
     return register
@@ -57,7 +57,7 @@ def handle_by(operator: Any, function: Callable[..., Any]) -> None:
 
 
 _PLANS: dict[Any, Any] = {}
-_BY_ID: dict[int, Any] = {}  # the same: to hash an operator is a call of a Python function
+PLANS: dict[int, Any] = {}  # the same: to hash an operator is a call of a Python function
 
 # Operators that take functions and can't be captured, by name: what they are, and what to do instead.
 REFUSALS: dict[str, tuple[str, str]] = {}
@@ -70,7 +70,7 @@ def is_captured(operator: Any) -> bool:
 
 def plan_for(operator: Any) -> Plan:
     """The plan of an operator."""
-    plan = _BY_ID.get(id(operator))
+    plan = PLANS.get(id(operator))
     return _new_plan(operator) if plan is None else plan
 
 
@@ -81,7 +81,7 @@ def _new_plan(operator: Any) -> Plan:
     if prepare is not None:
         prepare()
     plan = _PLANS.get(operator) or Plan(operator)
-    _PLANS[operator] = _BY_ID[id(operator)] = plan
+    _PLANS[operator] = PLANS[id(operator)] = plan
     return plan
 
 

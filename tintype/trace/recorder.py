@@ -43,9 +43,9 @@ from tintype.trace.modes import Modes
 from tintype.trace.number_methods import number_methods
 from tintype.trace.numbers import Numbers
 from tintype.trace.observing import Observer
-from tintype.trace.odd_results import plain_item, plain_result, returns_list
+from tintype.trace.odd_results import plain_item, plain_result
 from tintype.trace.origin import OriginTracker, program_steps
-from tintype.trace.plan import Plan, plan_for
+from tintype.trace.plan import PLANS, Plan, plan_for
 from tintype.trace.sparse.tensor import MeetsSparse, call_sparse
 from tintype.trace.subclasses import call_by_subclass
 from tintype.trace.views_or_copies import MadeContiguous, NotedCalls
@@ -84,6 +84,7 @@ class Recorder(Answers, TorchDispatchMode):
     """Records one program into one graph."""
 
     supports_higher_order_operators = True
+    takes_no_rules = True  # of torch's, for modes of a class: see tintype.ir.process_switches
     # programs run below autograd; where they don't (joint graphs), gradients are autograd's business alone
     below_autograd = True
     # whether a conversion that changes nothing is recorded, so that the program can be moved to another device
@@ -165,7 +166,7 @@ class Recorder(Answers, TorchDispatchMode):
             self.follow_modes()
             if not self._recording and modes.casts(func):
                 self._met_by_autocast = True
-        plan = plan_for(func)
+        plan = PLANS.get(id(func)) or plan_for(func)
         try:
             if plan.is_plain and not (modes.entered and plan.composite):
                 return self.call(func, plan, args, kwargs)
@@ -383,7 +384,7 @@ class Recorder(Answers, TorchDispatchMode):
         if not isinstance(results, (list, tuple)):
             return plain_result(self, func, node, results, origin)
         fakes = self._record_items(func, node, results, grad, call.given(), origin)
-        return fakes if returns_list(func) else tuple(fakes)
+        return fakes if call.plan.returns_list else tuple(fakes)
 
     def _record_items(
         self, func: Any, node: Node | None, results: Any, grad: bool, arguments: dict[int, Any], origin: Any

@@ -11,26 +11,24 @@ import collections
 import contextlib
 import itertools
 import sys
-import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy as shallow_copy
 from functools import partial
-from operator import is_
+from operator import eq, is_, methodcaller, not_
 from typing import Any, NamedTuple
 
 import torch
 
 from tintype.errors import TintypeError
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.process_switches import CountedSwitch, is_capturing
 from tintype.symbolic.bridge import from_torch
 from tintype.symbolic.evaluation import evaluate
 from tintype.symbolic.expression import Expr
-from tintype.symbolic.location import is_run_by_another_thread
 from tintype.trace.attributes_elsewhere import SavedClasses, is_plain_tensor, tables_of_tensors
 from tintype.trace.hidden_state import Slots, parts_of, place_of_state, slots_of
 from tintype.trace.iterators import Progress, is_iterator
+from tintype.trace.other_assignments import OPEN, watching
 from tintype.trace.places import MemoryPlace, Place, is_written_memory
 from tintype.trace.users_code import CONTAINERS, MISSING, home_of
 from tintype.trace.users_code import Place as PlaceOfUser
@@ -58,46 +56,10 @@ _TABLE_TYPES = frozenset({dict, collections.OrderedDict, list, set})
 # functions and methods may hold what they change
 _HOLDING_CODE = frozenset({types.FunctionType, types.MethodType})
 _KNOWN_TYPES = dict.fromkeys((_LEAF_TYPES - _HOLDING_CODE) | _TABLE_TYPES, False)
+_EXACT_TABLES = frozenset({dict, collections.OrderedDict})
+_values = methodcaller("values")  # in the order of an OrderedDict
 
 
-# The assignments of other threads since each open snapshot was taken: (module, name), the module by its id.
-_open: list[set[tuple[int, str]]] = []
-
-
-def _watch() -> tuple[Any, Any]:
-    assign, remove = torch.nn.Module.__setattr__, torch.nn.Module.__delattr__
-
-    def note(module: torch.nn.Module, name: str) -> None:
-        here = is_capturing()
-        for assigned in _open:
-            (assigned.discard if here else assigned.add)((id(module), name))
-
-    def watched_assign(self: torch.nn.Module, name: str, value: Any) -> None:
-        note(self, name)  # first: a snapshot that is put back in between has nothing to put back yet
-        assign(self, name, value)
-
-    def watched_remove(self: torch.nn.Module, name: str) -> None:
-        note(self, name)
-        remove(self, name)
-
-    torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = watched_assign, watched_remove  # type: ignore[method-assign]
-    _wait_for_others({assign.__code__, remove.__code__})
-    return assign, remove
-
-
-def _wait_for_others(codes: set[types.CodeType]) -> None:
-    """Let other threads finish assignments that nobody watches; but not for ever, one may be waiting for us."""
-    for _ in range(1000):
-        if not is_run_by_another_thread(codes):
-            return
-        time.sleep(0.0001)
-
-
-def _leave(methods: tuple[Any, Any]) -> None:
-    torch.nn.Module.__setattr__, torch.nn.Module.__delattr__ = methods  # type: ignore[method-assign]
-
-
-_watching = CountedSwitch(_watch, _leave)
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 
@@ -116,7 +78,8 @@ class Snapshot:
         self, root: torch.nn.Module, places: Sequence[PlaceOfUser] = (), *, others_tell: bool = False
     ) -> None:
         self._places = places
-        self._saved: list[tuple[Any, Any, Any]] = []  # owner, container, copy
+        self._tables: list[tuple[Any, dict[Any, Any], dict[Any, Any]]] = []  # owner, container, copy
+        self._saved: list[tuple[Any, Any, Any]] = []  # the same for what is no plain dictionary
         self._empty: list[Any] = []
         self._empty_tables: set[int] | None = None  # by identity, where somebody asks
         self._memories: list[tuple[Place, Any]] = []  # arrays and the like, with their contents
@@ -126,9 +89,9 @@ class Snapshot:
         self._noted: set[tuple[int, Any]] = set()  # changes outside that others have told of
         self._assigned_elsewhere: set[tuple[int, str]] = set()
         # to change a class that others derive from costs more than a small capture: only where others may assign
-        self._watch = _watching() if len(sys._current_frames()) > 1 else contextlib.nullcontext()
+        self._watch = watching() if len(sys._current_frames()) > 1 else contextlib.nullcontext()
         self._watch.__enter__()
-        _open.append(self._assigned_elsewhere)
+        OPEN.append(self._assigned_elsewhere)
         if home_of(type(root)).partition(".")[0] == "tintype":  # around a function: what that one has is outside
             self._seen.update(id(value) for value in vars(root).values() if type(value) in _HOLDING_CODE)
         self._save([root])
@@ -158,41 +121,51 @@ class Snapshot:
         ]
 
     def _save(self, pending: list[Any]) -> None:
-        """Save what is pending and what can be reached from there. Models have thousands of such things."""
-        seen, saved, note_empty, kinds_of_model = self._seen, self._saved, self._empty.extend, self._kinds
+        """Save what is pending and what can be reached from there, all that is as far away at once: models have
+        thousands of such things, modules have a dozen empty tables, and many numbers."""
         while pending:
-            value = pending.pop()
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            if isinstance(value, torch.nn.Module):  # most are, or tables of theirs
-                container: Any = vars(value)
-                copy: Any = container.copy()
-                kinds_of_model.add(type(value))
-            elif isinstance(value, dict):
-                container, copy = value, dict(value)
-            else:
-                container, copy = self._copied(value)
-            if copy is None:
-                continue
-            if container is not None and copy is not value:
-                saved.append((value, container, copy))
-            if (
-                container is value and type(value) not in _TABLE_TYPES and _has_attributes(value)
-            ):  # of a class of the user's
-                pending.append(vars(value))
-            # without a step of Python's for each: modules have a dozen empty tables, and many numbers
-            items = list(copy.values()) if isinstance(copy, dict) else copy
+            found = dict(zip(map(id, pending), pending, strict=True))
+            new = list(itertools.compress(found.values(), map(not_, map(self._seen.__contains__, found))))
+            self._seen.update(found)
+            kinds = list(map(type, new))
+            are_modules = {kind: issubclass(kind, torch.nn.Module) for kind in set(kinds)}
+            modules = list(itertools.compress(new, map(are_modules.__getitem__, kinds)))
+            tables = list(itertools.compress(new, map(_EXACT_TABLES.__contains__, kinds)))
+            self._kinds.update(itertools.compress(kinds, map(are_modules.__getitem__, kinds)))
+            containers = [*map(vars, modules), *tables]
+            copies = list(map(dict, containers))
+            self._tables += zip([*modules, *tables], containers, copies, strict=True)
+            items = list(itertools.chain.from_iterable(map(dict.values, copies)))
+            if len(copies) < len(new):
+                for value, kind in zip(new, kinds, strict=True):
+                    if kind not in _EXACT_TABLES and not are_modules[kind]:
+                        items += self._save_one(value)
             kinds = list(map(type, items))
-            tables = list(itertools.compress(items, map(_TABLE_TYPES.__contains__, kinds)))
-            note_empty(itertools.filterfalse(None, tables))
-            pending += filter(None, tables)
+            inner = list(itertools.compress(items, map(_TABLE_TYPES.__contains__, kinds)))
+            self._empty.extend(itertools.filterfalse(None, inner))
+            pending = list(filter(None, inner))
             pending += itertools.compress(items, map(_KNOWN_TYPES.get, kinds, itertools.repeat(True)))
+
+    def _save_one(self, value: Any) -> Iterable[Any]:
+        """Save something that is neither a module nor a plain dictionary; returns what it holds."""
+        container, copy = (value, dict(value)) if isinstance(value, dict) else self._copied(value)
+        if copy is None:
+            return ()
+        if container is not None and copy is not value:
+            self._saved.append((value, container, copy))
+        held = copy.values() if isinstance(copy, dict) else copy
+        if container is value and type(value) not in _TABLE_TYPES and _has_attributes(value):
+            return (vars(value), *held)  # of a class of the user's
+        return held
 
     def _save_attributes_of_tensors(self) -> list[tuple[torch.Tensor, dict[str, Any]]]:
         """Save what somebody has put on parameters, buffers and tensors in dictionaries; returns those without such
         attributes, with the tables in which they would be."""
-        tables = [copy for owner, held, copy in self._saved if owner is held and type(copy) is dict]
+        tables = [
+            copy
+            for owner, held, copy in itertools.chain(self._tables, self._saved)
+            if owner is held and type(copy) is dict
+        ]
         attributes = tables_of_tensors(tables)
         for tensor, table in attributes:
             if table:
@@ -249,7 +222,7 @@ class Snapshot:
         try:
             return self._restore(stays or _nothing_stays)
         finally:  # not before: what others assign meanwhile must be told apart too
-            _open[:] = [assigned for assigned in _open if assigned is not self._assigned_elsewhere]
+            OPEN[:] = [assigned for assigned in OPEN if assigned is not self._assigned_elsewhere]
             self._watch.__exit__(None, None, None)
 
     def judged(
@@ -287,7 +260,7 @@ class Snapshot:
             if table:
                 found = [Change(tensor, key, MISSING, value) for key, value in table.items()]
                 changes += self._take_back(table, [change for change in found if not stays(change)])
-        for owner, container, copy in self._saved:
+        for owner, container, copy in itertools.chain(self._changed_tables(), self._saved):
             if isinstance(container, (dict, Slots)):
                 if (
                     len(container) == len(copy)
@@ -314,6 +287,19 @@ class Snapshot:
                 container.clear()
                 container.update(copy) if isinstance(container, set) else container.extend(copy)
         return changes
+
+    def _changed_tables(self) -> list[tuple[Any, dict[Any, Any], dict[Any, Any]]]:
+        """The dictionaries, none of them where nothing in any has changed, as nearly always: that is found out
+        without a step of Python's for each."""
+        containers = [container for _, container, _ in self._tables]
+        copies = [copy for _, _, copy in self._tables]
+        flat = itertools.chain.from_iterable
+        is_same = (
+            all(map(eq, map(len, containers), map(len, copies)))
+            and all(map(is_, flat(map(_values, containers)), flat(map(_values, copies))))
+            and all(map(is_, flat(containers), flat(copies)))
+        )
+        return [] if is_same else self._tables
 
     def _restore_outside(self, stays: Callable[[Change], bool]) -> None:
         for owner, name, before in self._places:
@@ -350,7 +336,7 @@ class Snapshot:
 
     def _module_of(self, table: Any) -> int | None:
         """The module whose attributes a table holds, by its id."""
-        for owner, attributes, _ in self._saved:
+        for owner, attributes, _ in self._tables:
             if isinstance(owner, torch.nn.Module):
                 if any(table is part for part in (attributes, *(attributes.get(name) for name in _TABLES))):
                     return id(owner)

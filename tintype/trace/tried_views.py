@@ -15,7 +15,6 @@ import torch
 from tintype.fake.rules.views import infer_size
 from tintype.fake.tensor import FakeTensor
 from tintype.symbolic.bridge import from_torch, to_torch
-from tintype.symbolic.catching import goes_on_after
 from tintype.symbolic.location import program_caller
 from tintype.symbolic.sizes import only_splits, product
 
@@ -23,15 +22,21 @@ if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
 
 
+_PLAIN = frozenset({int})
+
+
 def note_view(recorder: Recorder, tensor: Any, shape: Sequence[Any]) -> None:
     """The program views a tensor in a shape."""
     if not recorder.observer.catches_errors or type(tensor) is not FakeTensor:
         return
     info = tensor.info
+    kept = len(info.sizes) - 1
+    if tuple(shape[:kept]) == info.sizes[:kept] and _PLAIN.issuperset(map(type, shape)):
+        return  # nothing but the last dimension is another one, or several
     if only_splits(info.sizes, infer_size(tuple(map(from_torch, shape)), product(info.sizes))):
         return
     frame = program_caller(2)
-    if frame is not None and goes_on_after(frame, RuntimeError):
+    if frame is not None and recorder.origins.goes_on_after(frame, RuntimeError):
         recorder.asked(tensor, "stride", (), tuple(map(to_torch, info.strides)))
 
 

@@ -165,16 +165,14 @@ def _put(owner: Any, name: str, value: Any) -> None:
 def users_code(modules: Iterable[torch.nn.Module], functions: Iterable[Any] = ()) -> UsersCode:
     """The user's functions that the modules of a model may call, and those that are given."""
     search = _Search()
-    kinds: set[type] = set()
-    for function in functions:
-        search.pending.append((function, None))
-    for module in modules:
-        attributes = vars(module).values()
-        if not _STORED_FUNCTIONS.isdisjoint(map(type, attributes)):
-            search.pending += [(value, None) for value in attributes if type(value) in _STORED_FUNCTIONS]
-        if type(module) not in kinds:
-            kinds.add(type(module))
-            search.add_class(type(module))
+    search.pending += [(function, None) for function in functions]
+    modules = list(modules)
+    # without a step of Python's for each module: few hold functions
+    attributes = list(itertools.chain.from_iterable(map(dict.values, map(vars, modules))))
+    stored = itertools.compress(attributes, map(_STORED_FUNCTIONS.__contains__, map(type, attributes)))
+    search.pending += [(function, None) for function in stored]
+    for kind in dict.fromkeys(map(type, modules)):
+        search.add_class(kind)
     return search.run()
 
 

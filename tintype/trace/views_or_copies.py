@@ -47,6 +47,9 @@ class ViewOrCopy:
     keeps_history: bool = False
 
 
+_is_grad_enabled = torch.is_grad_enabled  # as it is while no capture listens to who asks
+
+
 @dataclasses.dataclass(frozen=True)
 class MadeContiguous:
     """A call of ``contiguous()``, which returns its argument where that is so: what it was given and returned."""
@@ -79,11 +82,11 @@ class NotedCalls:
             tensor.context.session, "localize", lambda outer: outer
         )
         base = localize(tensor).node
-        if result is tensor and torch.is_grad_enabled():
+        if result is tensor and _is_grad_enabled():
             result = _ALIAS(tensor)
         memory_format = options.get("memory_format", torch.contiguous_format)
         call = ViewOrCopy(base, localize(result).node, operator, memory_format)
-        call.keeps_history = not torch.is_grad_enabled() and function not in _RESHAPED and tensor.requires_grad
+        call.keeps_history = not _is_grad_enabled() and function not in _RESHAPED and tensor.requires_grad
         self.calls.append(call)
         return result
 

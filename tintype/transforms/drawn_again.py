@@ -14,8 +14,10 @@ import torch
 from torch.fx import Graph, Node
 
 from tintype.errors import CaptureError
-from tintype.ir.graph import meta_of, subgraph_at
+from tintype.ir.graph import called_functions, calls_of_any, meta_of, subgraph_at
 from tintype.ir.node_info import NodeMeta, Origin
+from tintype.ir.operator_facts import facts_of
+from tintype.ir.operators import OPERATORS
 
 
 class Drawn(Origin):
@@ -34,7 +36,7 @@ def draws(node: Node) -> bool:
     if node.op != "call_function":
         return False
     if isinstance(node.target, torch._ops.OpOverload):
-        return torch.Tag.nondeterministic_seeded in node.target.tags
+        return facts_of(node.target).draws
     graphs = [subgraph_at(argument) for argument in node.all_input_nodes if argument.op == "get_attr"]
     return any(draws(inner) for graph in graphs if graph is not None for inner in graph.graph.nodes)
 
@@ -84,7 +86,7 @@ def number_draws(graph: Graph, events: list[StateEvent]) -> None:
 def reuse_draws(graph: Graph) -> None:
     """In a functional graph, replace draws of random numbers that were drawn before by those."""
     first: dict[Any, Node] = {}
-    for node in list(graph.nodes):
+    for node in calls_of_any(graph, set(filter(_may_draw, called_functions(graph)))):
         origin = node.meta.origin if isinstance(node.meta, NodeMeta) else None
         if not isinstance(origin, Drawn) or not draws(node):
             continue
@@ -92,6 +94,13 @@ def reuse_draws(graph: Graph) -> None:
         if known is not node:
             node.replace_all_uses_with(known)
             graph.erase_node(node)
+
+
+def _may_draw(function: Any) -> bool:
+    """Whether a function draws random numbers; one that takes graphs may."""
+    if isinstance(function, torch._ops.OpOverload):
+        return facts_of(function).draws
+    return isinstance(function, torch._ops.HigherOrderOperator) or function in OPERATORS
 
 
 def _device_of(node: Node) -> str:

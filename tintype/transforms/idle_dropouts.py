@@ -10,15 +10,15 @@ from typing import Any
 
 from torch.fx import Graph
 
+from tintype.ir.graph import calls_of_any
 from tintype.ir.operator_facts import DROPOUTS
 
 
 def drop_idle_dropouts(graph: Graph) -> None:
     """Remove them from a graph."""
-    for target in DROPOUTS:
-        for node in graph.find_nodes(op="call_function", target=target):
-            arguments: list[Any] = [*node.args, *node.kwargs.values()]
-            tensor, p, train = arguments
-            if not train or p == 0:
-                node.replace_all_uses_with(tensor)
-                graph.erase_node(node)
+    for node in calls_of_any(graph, DROPOUTS):
+        arguments: list[Any] = [*node.args, *node.kwargs.values()]
+        tensor, p, train = arguments
+        if not train or p == 0:
+            node.replace_all_uses_with(tensor)
+            graph.erase_node(node)

@@ -28,6 +28,9 @@ from tintype.fake.info import Storage, TensorInfo, preserved_strides
 from tintype.fake.tensor import FakeTensor, make_fake
 from tintype.ir.graph import (
     add_placeholder,
+    called_functions,
+    calls_of,
+    calls_of_any,
     copy_graph,
     eliminate_dead_code,
     is_removable,
@@ -573,13 +576,14 @@ def tidy_joint_graph(graph: Graph, keep: Collection[Node] = ()) -> None:
     """Remove ``detach``, since nothing is left that it could keep gradients from, and random numbers that are drawn
     twice, but for those to ``keep``; let every node remember its operator: what a decomposition makes of it will."""
     reuse_draws(graph)
-    for node in graph.find_nodes(op="call_function", target=aten.detach.default):
+    for node in calls_of_any(graph, (aten.detach.default,)):
         if node not in keep:
-            node.replace_all_uses_with(node.args[0])
+            node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
             graph.erase_node(node)
-    for node in graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload):
-            node.meta["original_aten"] = node.target
+    for function in called_functions(graph):
+        if isinstance(function, torch._ops.OpOverload):
+            for node in calls_of(graph, function):
+                node.meta["original_aten"] = function
 
 
 def _with_value(node: Node, value: Any) -> NodeMeta:

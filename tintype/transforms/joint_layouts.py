@@ -7,7 +7,7 @@ were contiguous, which composite operators and autograd's formulas see to, are g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 from tintype.errors import MutationError, raise_all
 from tintype.fake.context import FakeContext
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import meta_of
+from tintype.ir.graph import called_functions, calls_of, meta_of
 from tintype.trace.shared_memory import may_share, storages_of
 from tintype.trace.views_or_copies import ViewOrCopy
 from tintype.transforms.doubts import Doubt, doubt_between, write_doubts
@@ -97,9 +97,7 @@ def settle_transformed(graph: Graph) -> None:
 
     torch takes composite operators apart there, and computes gradients, before the recorder sees anything. Of a
     ``view`` there is no telling who called it."""
-    views = (aten.as_strided.default, aten.view.default, aten._unsafe_view.default)
-    concerned = (*NEED_CONTIGUOUS, *FACTORIZED_AS_THEY_LIE, *views)
-    nodes = [node for node in _calls_of(graph, concerned) if _is_of_a_transform(node)]
+    nodes = _of_transforms(_calls_of(graph, _CONCERNED))
     if not nodes:
         return
     layouts = Layouts()
@@ -118,13 +116,36 @@ def settle_transformed(graph: Graph) -> None:
     _assert_what_gradients_rest_on([node for node in nodes if node.target is aten.as_strided.default])
 
 
-def _calls_of(graph: Graph, targets: Iterable[Any]) -> list[Node]:
-    return [node for target in targets for node in graph.find_nodes(op="call_function", target=target, sort=False)]
+_CONCERNED = frozenset(
+    (
+        *NEED_CONTIGUOUS,
+        *FACTORIZED_AS_THEY_LIE,
+        aten.as_strided.default,
+        aten.view.default,
+        aten._unsafe_view.default,
+    )
+)
 
 
-def _is_of_a_transform(node: Node) -> bool:
-    origin = meta_of(node).origin
-    return origin is not None and origin.is_of_a_transform()
+def _calls_of(graph: Graph, targets: Container[Any]) -> list[Node]:
+    return [node for target in called_functions(graph) if target in targets for node in calls_of(graph, target)]
+
+
+def _of_transforms(nodes: list[Node]) -> list[Node]:
+    """Those of some nodes that were recorded inside of functions that torch transforms."""
+    known: dict[tuple[int, int], bool] = {}  # a step of autograd's has many nodes of the same frames
+    found: list[Node] = []
+    for node in nodes:
+        origin = meta_of(node).origin
+        if origin is None:
+            continue
+        place = id(origin.call), id(origin.steps)
+        answer = known.get(place)
+        if answer is None:
+            answer = known[place] = origin.is_of_a_transform()
+        if answer:
+            found.append(node)
+    return found
 
 
 def _assert_what_gradients_rest_on(nodes: list[Node]) -> None:

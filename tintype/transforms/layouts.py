@@ -93,6 +93,24 @@ FACTORIZED_AS_THEY_LIE = frozenset(_overloads("_linalg_det", "_linalg_slogdet"))
 _ONE_LAYOUT = frozenset({torch.contiguous_format, torch.channels_last, torch.channels_last_3d})
 
 
+_AS_THE_KERNEL_LIKES, _IN_ONE_WAY, _AS_ARGUMENTS_LIE = range(3)
+_laid_out: dict[int, tuple[Any, int]] = {}  # of operators of the dispatcher: to hash one is a call of Python code
+
+
+def _is_laid_out(target: Any) -> int:
+    """How what a node calls lays out its results."""
+    known = _laid_out.get(id(target))
+    if known is not None:
+        return known[1]
+    if target in OPERATORS or target in _UP_TO_THE_KERNEL:
+        found = _AS_THE_KERNEL_LIKES
+    else:
+        found = _IN_ONE_WAY if target in _ONE_WAY_ONLY else _AS_ARGUMENTS_LIE
+    if isinstance(target, torch._ops.OpOverload):
+        _laid_out[id(target)] = target, found  # what is held keeps its address to itself
+    return found
+
+
 class Layouts:
     """What is certain about the layouts of one graph's tensors; asked for node by node, and remembered.
 
@@ -135,9 +153,9 @@ class Layouts:
         """Whether a node's layout is certain, or the arguments that must be looked at before that is known."""
         if node.op != "call_function":
             return not _has_layout(node)
-        if node.target in self._trusted:
+        if self._trusted and node.target in self._trusted:
             return True
-        if node.target in OPERATORS or node.target in _UP_TO_THE_KERNEL:
+        if _is_laid_out(node.target) is _AS_THE_KERNEL_LIKES:
             return not _has_layout(node) or _is_matrix_product(node)
         arguments = _deciding(node)
         certain = [self._certain.get(argument) for argument in arguments]
@@ -155,7 +173,7 @@ class Layouts:
             if self.is_certain(current):
                 continue
             arguments = _deciding(current)
-            if not arguments or current.target in OPERATORS or current.target in _UP_TO_THE_KERNEL:
+            if not arguments or _is_laid_out(current.target) is _AS_THE_KERNEL_LIKES:
                 found[current] = None
                 continue
             pending += [argument for argument in arguments if argument not in seen]
@@ -201,7 +219,7 @@ def is_for_kernel(node: Node) -> bool:
 def _deciding(node: Node) -> list[Node]:
     """The arguments on whose layouts that of a node's value depends."""
     target = node.target
-    if node.op != "call_function" or target in _ONE_WAY_ONLY or not _has_layout(node):
+    if node.op != "call_function" or _is_laid_out(target) is _IN_ONE_WAY or not _has_layout(node):
         return []
     if target is operator.getitem:
         return [node.args[0]]  # type: ignore[list-item]
@@ -214,7 +232,7 @@ def _deciding(node: Node) -> list[Node]:
         return [node.args[0]] if isinstance(node.args[0], Node) else node.all_input_nodes
     if facts.aliases:  # what it was told to write to (out=) comes back
         return written_nodes(node, facts.writes)
-    if torch.Tag.pointwise in target.tags:
+    if facts.pointwise:
         return [argument for argument in node.all_input_nodes if _has_order(argument)]
     return node.all_input_nodes
 

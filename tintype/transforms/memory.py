@@ -10,7 +10,7 @@ from torch.fx import Graph, Node
 
 from tintype.fake.info import Storage, TensorInfo
 from tintype.fake.tensor import FakeTensor
-from tintype.ir.graph import attached, graphs_of, placeholders
+from tintype.ir.graph import attached, called_functions, graphs_of, placeholders
 from tintype.ir.operator_facts import facts_of, may_write
 from tintype.ir.operators import OPERATORS
 from tintype.trace.shared_memory import storages_of
@@ -26,9 +26,7 @@ def written_storages(graph: Graph) -> dict[Storage, Node]:
     """The storages that some node of a graph writes to, each with the first one that does."""
     written: dict[Storage, Node] = {}
     # most graphs have few kinds of calls and none that writes: fx knows the kinds
-    if not any(
-        _may_write(target) for kind, target in graph._find_nodes_lookup_table.table if kind == "call_function"
-    ):
+    if not any(map(_may_write, called_functions(graph))):
         return written
     for node in graph.nodes:
         for storage in storages_written_by(node):

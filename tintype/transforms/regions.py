@@ -205,7 +205,12 @@ def dissolve_regions_inside(graph: Graph, context: FakeContext) -> None:
 
 
 def _has_regions(graph: Graph) -> bool:
-    if any(_region(node) for node in graph.nodes if node.op == "call_function"):
+    metas = list(map(_meta_of, graph.nodes))
+    if {NodeMeta}.issuperset(map(type, metas)):  # most graphs are large, have none, and were all made here
+        has_some = any(map(_region_of, metas))
+    else:
+        has_some = any(_region(node) for node in graph.nodes if node.op == "call_function")
+    if has_some:
         return True
     for function in _declared_functions(graph):
         declaration = OPERATORS.get(function)
@@ -215,6 +220,9 @@ def _has_regions(graph: Graph) -> bool:
         ):
             return True
     return False
+
+
+_meta_of, _region_of = map(operator.attrgetter, ("meta", "region"))
 
 
 def _inline(graph: Graph, node: Node) -> Node:
