@@ -166,3 +166,61 @@ def test_products_of_nothing_look_at_no_dtypes(shapes: tuple[tuple[int, ...], tu
     first, second = torch.randn(shapes[0]), torch.randn(shapes[1], dtype=torch.float64)
     module = tintype.export(lambda x, y: x @ y, (first, second)).module()
     torch.testing.assert_close(module(first, second), first @ second)
+
+
+NORMALIZED: dict[str, Callable[..., Any]] = {
+    "layer_norm": lambda z: F.layer_norm(z, z.shape[-1:]),
+    "layer_norm of several, scaled": lambda z: F.layer_norm(
+        z, z.shape[-2:], torch.arange(1.0, 13.0).reshape(3, 4), torch.ones(3, 4), 1e-3
+    ),
+    "group_norm": lambda z: F.group_norm(z, 3, torch.arange(3.0), torch.ones(3)),
+    "batch_norm": lambda z: F.batch_norm(z, None, None, torch.arange(3.0), training=True),
+    "batch_norm of what was seen": lambda z: F.batch_norm(z, torch.arange(3.0), torch.ones(3) * 2),
+    "instance_norm": lambda z: F.instance_norm(z, weight=torch.arange(3.0), bias=torch.ones(3)),
+    "glu": lambda z: F.glu(z, -1),
+    "half precision": lambda z: F.layer_norm(z.bfloat16(), z.shape[-1:]).float(),
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_tangents_of_normalizations_of_sizes_that_vary(name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        value, tangent = torch.func.jvp(NORMALIZED[name], (x,), (x.cos(),))
+        return torch.stack([value, tangent])
+
+    program = tintype.export(function, (torch.randn(2, 3, 4),), dynamic_shapes=({0: tintype.Dim("n")},))
+    for batch in (2, 5, 1):
+        x = torch.randn(batch, 3, 4)
+        tolerance = {"atol": 0.05, "rtol": 0.05} if name == "half precision" else {}
+        for module in (program.module(), program.run_decompositions().module()):
+            torch.testing.assert_close(module(x), function(x), **tolerance)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+def test_spectra_of_one_length_of_signals_that_vary(name: str, place: int) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return getattr(torch.fft, name)(x, n=4, dim=place, norm="ortho")
+
+    def signal(length: int) -> torch.Tensor:
+        x = torch.randn(3, length) if place else torch.randn(length, 3)
+        return x + 1j * torch.randn(x.shape) if name in ("irfft", "hfft") else x
+
+    shapes = ({place: tintype.Dim("length", min=1)},)
+    program = tintype.export(function, (signal(6),), dynamic_shapes=shapes)
+    for length in (1, 3, 4, 5, 9):
+        x = signal(length)
+        for module in (program.module(), program.run_decompositions().module()):
+            torch.testing.assert_close(module(x), function(x))
+
+
+def test_the_gradient_of_a_spectrum_of_one_length() -> None:
+    def model(x: torch.Tensor) -> Any:
+        return torch.fft.rfft(x, n=4).abs().sum(), ()
+
+    shapes = ({0: tintype.Dim("length", min=1)},)
+    joint = tintype.export_joint(model, (torch.randn(6, requires_grad=True),), dynamic_shapes=shapes).module()
+    for length in (1, 3, 4, 7):
+        x = torch.randn(length, requires_grad=True)
+        (gradient,) = joint(x)[2].values()
+        torch.testing.assert_close(gradient, torch.autograd.grad(model(x)[0], x)[0])

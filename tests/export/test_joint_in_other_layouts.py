@@ -278,3 +278,29 @@ def test_one_image_of_a_layout_that_no_kernel_knows() -> None:
     assert torch.allclose(loss, expected)
     for name, gradient in zip(("norm.weight", "norm.bias"), gradients, strict=True):
         assert torch.allclose(found[name], gradient, rtol=1e-4)
+
+
+def _as_complex(x: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(x.ravel().reshape(-1)[:2].view(-1, 2))
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_complex_numbers_of_elements_that_do_not_lie_beside_each_other(writes: bool) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        if writes:
+            x[...] = x * 2
+        return _as_complex(x)
+
+    def loss(x: torch.Tensor) -> Any:
+        result = _as_complex(x)
+        return torch.view_as_real(result).sum(), result
+
+    program = tintype.export(model, (torch.arange(3.0),))
+    for each in (program, program.run_decompositions(), program.run_decompositions({})):
+        mine, theirs = torch.arange(6.0)[::2], torch.arange(6.0)[::2]
+        torch.testing.assert_close(each.module()(mine), model(theirs))
+        torch.testing.assert_close(mine, theirs)
+    if not writes:
+        joint = tintype.export_joint(loss, (torch.arange(3.0).requires_grad_(),)).module()
+        x = torch.arange(6.0)[::2].requires_grad_()
+        torch.testing.assert_close(joint(x)[0][1], loss(x)[1])

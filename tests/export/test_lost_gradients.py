@@ -205,3 +205,52 @@ def test_a_parameter_that_the_model_freezes_for_a_while(how: str, strict: bool) 
     model(X).backward()
     joint = tintype.export_joint(model, (X.clone(),)).module()
     torch.testing.assert_close(joint(X.clone())[1]["linear.weight"], model.linear.weight.grad)
+
+
+class Tripled(torch.autograd.Function):
+    """Writes to what it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(3)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0] * 3
+
+
+class WritesWithAFunction(torch.nn.Module):
+    def __init__(self, computed: bool) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(3.0))
+        self.computed = computed
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x * self.weight if self.computed else self.weight
+        z = Tripled.apply(y)
+        first = z * 2
+        z.add_(1)
+        return first, y, z is y
+
+
+def test_a_function_that_writes_to_what_the_program_computed() -> None:
+    model, x = WritesWithAFunction(computed=True), torch.ones(3)
+    with pytest.warns(LostGradientWarning, match="Tripled"):
+        module = tintype.export(model, (x,)).module()
+    mine, theirs = module(x), model(x)
+    assert_same(mine[:2], theirs[:2])
+    assert mine[2] is theirs[2] is True
+    for found, wanted in zip(mine[:2], theirs[:2], strict=True):
+        gradients = [
+            torch.autograd.grad(result.sum(), owner.parameters(), retain_graph=True)
+            for result, owner in ((found, module), (wanted, model))
+        ]
+        torch.testing.assert_close(*gradients)
+
+
+def test_a_function_that_writes_to_a_parameter_raises_what_eager_mode_raises() -> None:
+    model, x = WritesWithAFunction(computed=False), torch.ones(3)
+    for run in (lambda: model(x), lambda: tintype.export(model, (x,))):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            run()

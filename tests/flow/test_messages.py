@@ -11,6 +11,7 @@ import torch
 
 import tintype
 from tests.flow.programs import asserted_on_several_lines
+from tintype.errors import CaptureError
 
 
 def raising(x: Any) -> Any:
@@ -85,3 +86,39 @@ def test_views_of_one_memory_in_an_arm_are_not_called_inputs() -> None:
     with pytest.raises(tintype.TintypeError, match="two tensors from around it that share memory") as raised:
         tintype.export(parts, (torch.randn(3, 4),))
     assert "getitem" not in str(raised.value) and "in parts: first.copy_(second)" in str(raised.value)
+
+
+def doubled_until_large(x: Any) -> Any:
+    if x.sum() > 5:
+        return x
+    return doubled_until_large(x * 2)
+
+
+def added_in_halves(x: Any) -> Any:
+    if x.shape[0] <= 1:
+        return x.sum(0)
+    half = x.shape[0] // 2
+    return added_in_halves(x[:half]) + added_in_halves(x[half:])
+
+
+def counted_down(x: Any, count: int) -> Any:
+    if count == 0:
+        return x
+    return counted_down(x * 2 if x.sum() > 0 else x - 1, count - 1)
+
+
+def test_a_function_that_calls_itself_as_often_as_the_data_decide_is_refused_soon() -> None:
+    with pytest.raises(CaptureError, match="calls itself in an arm of a branch on data") as raised:
+        tintype.export(doubled_until_large, (torch.ones(2),))
+    assert "while loop" in str(raised.value) and "test_messages.py" in str(raised.value)
+
+
+def test_sizes_that_halve_as_often_as_the_data_decide_are_refused_soon() -> None:
+    with pytest.raises(CaptureError, match=r"calls itself|formula has"):
+        tintype.export(lambda x: added_in_halves(x.nonzero()), (torch.ones(3),))
+
+
+def test_a_function_that_calls_itself_as_often_as_a_number_says_is_captured() -> None:
+    module = tintype.export(lambda x: counted_down(x, 5), (torch.ones(2),)).module()
+    for x in (torch.ones(2), -torch.ones(2)):
+        assert torch.equal(module(x), counted_down(x, 5))

@@ -45,6 +45,76 @@ class Halved(torch.autograd.Function):
         return gradients[0] * 0.5
 
 
+class Scaled(torch.autograd.Function):
+    """A product with a number, of which there is no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        ctx.factor = factor
+        return tensor * factor
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * ctx.factor, None
+
+
+class Joined(torch.autograd.Function):
+    """A product of two tensors, with the gradients that are asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(first, second)
+        return first * second
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        first, second = ctx.saved_tensors
+        pairs = zip((first, second), (second, first), ctx.needs_input_grad, strict=True)
+        return tuple(
+            (gradients[0] * other).sum_to_size(own.shape) if needed else None for own, other, needed in pairs
+        )
+
+
+class Overwritten(torch.autograd.Function):
+    """Writes to its argument and returns it."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor.mul_(3)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 3
+
+
+class Unused(torch.autograd.Function):
+    """Two results, of which somebody may use one only."""
+
+    @staticmethod
+    def forward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(first)
+        return first.sin(), second * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (first,) = ctx.saved_tensors
+        slopes = first.cos(), 2
+        return tuple(
+            None if gradient is None else gradient * slope for gradient, slope in zip(gradients, slopes, strict=True)
+        )
+
+
+def watched(tensor: torch.Tensor, has_gradient: bool) -> torch.Tensor:
+    """A hook on a gradient, which looks at it."""
+    result = tensor * 2
+    if has_gradient:
+        result.register_hook(lambda gradient: None)
+    return result
+
+
 def rounded(tensor: torch.Tensor) -> torch.Tensor:
     """Rounding whose gradient is passed on."""
     return tensor + (tensor.round() - tensor).detach()
@@ -168,6 +238,34 @@ def chosen(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     return table[options.get("kind", "sin")](tensor)
 
 
+def sampled(image: torch.Tensor, place: float, **options: Any) -> torch.Tensor:
+    """An image at places that are made from a number."""
+    places = torch.arange(8, dtype=image.dtype).reshape(1, 2, 2, 2) * 0.2 - place
+    return functional.grid_sample(image[None, None], places, **{"align_corners": False, **options})
+
+
+def bag(indices: torch.Tensor, table: torch.Tensor, offsets: torch.Tensor | None = None, **options: Any) -> Any:
+    """Rows of a table that are added up."""
+    rows = table.reshape(table.shape[0], -1)
+    if "per_sample_weights" in options:
+        options["per_sample_weights"] = options["per_sample_weights"].to(rows.dtype)
+    return functional.embedding_bag(indices % rows.shape[0], rows, offsets, **options)
+
+
+def called_with_others(tensor: torch.Tensor) -> torch.Tensor:
+    """A layer that is called with other weights than its own."""
+    size = tensor.shape[-1]
+    layer = torch.nn.Linear(3, 2, device="meta")
+    weights = {"weight": torch.ones(2, size, dtype=tensor.dtype), "bias": tensor.reshape(-1)[:2]}
+    return torch.func.functional_call(layer, weights, (tensor,))
+
+
+def of_several_models(tensor: torch.Tensor) -> torch.Tensor:
+    """Several layers at once, by their weights one above the other."""
+    weights = torch.stack([torch.ones(2, tensor.shape[-1]), torch.full((2, tensor.shape[-1]), 0.5)])
+    return torch.func.vmap(functional.linear, in_dims=(None, 0))(tensor, weights.to(tensor.dtype))
+
+
 # --- modules -------------------------------------------------------------------------------------------------
 
 
@@ -283,3 +381,101 @@ class Attention(torch.nn.Module):
         query, key, value = self.all(tensor).view(batch, length, 3, 2, 2).permute(2, 0, 3, 1, 4).unbind(0)
         found = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(found.transpose(1, 2).reshape(batch, length, 4))
+
+
+class Unrolled(torch.nn.Module):
+    """A cell of a recurrent layer that is called for each row."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(size, 3)
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(1, 3)
+        found = []
+        for row in tensor.reshape(-1, tensor.shape[-1]).split(1):
+            state = self.cell(row, state)
+            found.append(state)
+        return torch.cat(found)
+
+
+class Watched(torch.nn.Module):
+    """Hooks that take keyword arguments, write to a buffer, and are called though nothing is changed."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(size, 2)
+        self.register_buffer("seen", torch.zeros(()))
+        self.layer.register_forward_pre_hook(self._before, with_kwargs=True)
+        self.layer.register_forward_hook(self._after, with_kwargs=True, always_call=True)
+
+    def _before(self, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        return (), {"input": kwargs["input"] + 1}
+
+    def _after(self, module: torch.nn.Module, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+        self.seen += result.detach().sum()
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.layer(input=tensor) + self.seen
+
+
+class Counting(torch.nn.Module):
+    """Counts of what it was given, in parts of a buffer, and the norm of its weight before each call."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(size))
+        self.register_buffer("counts", torch.zeros(2, size, dtype=torch.int64))
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        rows = tensor.detach().reshape(-1, tensor.shape[-1])
+        positive, others = self.counts.unbind(0)
+        positive += (rows > 0).sum(0)
+        others.copy_(rows.shape[0] - (rows > 0).sum(0))
+        share = positive / self.counts.sum(0).clamp(min=1)
+        return tensor * self.weight / self.weight.norm() + share
+
+
+class Codebook(torch.nn.Module):
+    """The nearest of some vectors, which move to what they stand for in training."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("vectors", torch.arange(3.0 * size).reshape(3, size) / 4)
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        rows = tensor.reshape(-1, tensor.shape[-1])
+        nearest = torch.cdist(rows.detach(), self.vectors.to(rows.dtype)).argmin(1)
+        if self.training:
+            chosen = functional.one_hot(nearest, 3).to(self.vectors.dtype)
+            means = chosen.t() @ rows.detach().to(self.vectors.dtype) / chosen.sum(0).clamp(min=1)[:, None]
+            self.vectors[chosen.sum(0) > 0] = (self.vectors * 0.9 + means * 0.1)[chosen.sum(0) > 0]
+        found = self.vectors[nearest].to(rows.dtype)
+        return (rows + (found - rows).detach()).reshape(tensor.shape)
+
+
+class Masked(torch.nn.Module):
+    """Attention of rows to those before them, with a mask that is a buffer and cut to size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(9, 9, dtype=torch.bool).tril(), persistent=False)
+        self.scale = size**-0.5
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        rows = tensor.reshape(-1, tensor.shape[-1])[:9]
+        scores = rows @ rows.t() * self.scale
+        length = rows.shape[0]
+        return scores.masked_fill(~self.mask[:length, :length], torch.finfo(scores.dtype).min).softmax(-1) @ rows
+
+
+class Recalled(torch.nn.Module):
+    """A layer called with weights that were computed from its own."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(size, size)
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        weights = {name: value * 0.5 for name, value in self.layer.named_parameters()}
+        return torch.func.functional_call(self.layer, weights, (tensor,)) + self.layer(tensor)

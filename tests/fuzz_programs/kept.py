@@ -521,6 +521,24 @@ KEPT = [
          "v0 = x0.narrow(-1, 1, x0.shape[-1] - 1)\n"
          "def f0(a0, a1):\n    v1 = v0.squeeze(1)\n    return a0 + 1, a1.clone()\n"
          "tintype.while_loop(lambda a0, a1: a0 < 3, f0, (torch.zeros((), dtype=torch.int64), x0))[1]"),
+    Kept("a branch goes through rows of a size that another one equals", Sizes({"n": 2, "m": 2}, "auto"),
+         (x("x0", "n", "m"), x("x1", "n", "m")),
+         "torch._foreach_copy_([x1], [x0])\ndef f0(a0):\n    for row in a0: row.mul_(2)\n"
+         "    v0 = a0.cummax(1)[0]\n    return v0.reshape(v0.shape[1], v0.shape[0]) * 1\n"
+         "v1 = tintype.cond(x0.sum() > 0, f0, lambda a0: a0.clone(), (x1,))\nx1, v1"),
+    Kept("a function with a gradient of its own writes to what was computed", static(), (x("x0", "3"),),
+         "v0 = self.p0 * x0\nv1 = forms.Overwritten.apply(v0)\nv0, v1 * 2",
+         "self.p0 = torch.nn.Parameter(torch.randn(3))"),
+    Kept("a spectrum of a length that is said", Sizes({"n": 5}, "dim", {"n": 1}), (N,),
+         "torch.fft.rfft(x0, n=4)"),
+    Kept("the slope of a norm", dim(n=4), (N3,),
+         "torch.func.jvp(lambda value: torch.nn.functional.layer_norm(value, value.shape[-1:]), (x0,), "
+         "(x0.cos(),))[1]"),
+    Kept("complex numbers of a copy that is a view of what was written to", static(), (x("x0", "3"),),
+         "x0[...] = x0 * 1\nv0 = x0.ravel()\n"
+         "torch.view_as_complex(v0.reshape(-1)[: v0.numel() // 2 * 2].view(-1, 2))"),
+    Kept("halves of what data select, as often as they decide", static(), (x("x0", "3"),),
+         "forms.added_in_pairs(torch.combinations(x0.reshape(-1)))", may_refuse=True),
     # sizes that data decide
     Kept("a buffer takes what data select of fewer elements", static(), (x("x0", "1"),),
          "self.b0.copy_(x0[x0 > -9])\nself.b0 * 2", 'self.register_buffer("b0", torch.ones(3))'),

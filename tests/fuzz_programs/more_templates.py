@@ -185,7 +185,7 @@ REDUCTIONS = """
 {a1}.cummax({d})[1]
 torch.cumulative_trapezoid({f1})
 torch.diff({a1}, prepend={a1}[:1])
-({f1} * 0).argsort({d}, stable=True)
+({f1} * 0).argsort(dim={d}, stable=True)
 {i1}.sort({d}, stable=True)[0]
 {i1}.sort({d}, descending=True, stable=True)[1]
 {f1}.sort({d}, descending=True)[0]

@@ -136,6 +136,15 @@ _REPLACES = {torch.nan_to_num, torch.Tensor.nan_to_num}
 _FILLS_WHAT_IS_KEPT = {torch.rrelu, torch.nn.functional.rrelu}
 
 
+def _layer_norm(tensor: Any, sizes: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """Its tangent by torch's formula has a gradient in which the mean and the deviation are constants."""
+    dims = list(range(tensor.dim() - len(sizes), tensor.dim()))
+    centered = tensor - tensor.mean(dims, keepdim=True)
+    result = centered * (centered.square().mean(dims, keepdim=True) + eps).rsqrt()
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
 class _AsWritten(torch.overrides.TorchFunctionMode):
     """Autograd sees changes of geometry wherever they are, and nothing behind a tensor that is filled; what it keeps
     is copied."""
@@ -161,6 +170,8 @@ class _AsWritten(torch.overrides.TorchFunctionMode):
                     kept[0] = kept[0].clone()
                 self._kept = None
         tensor = args[0] if args else None
+        if func is torch.nn.functional.layer_norm and torch.autograd.forward_ad._current_level >= 0:
+            return _layer_norm(*args, **(kwargs or {}))
         if func is torch.kron:
             args = tuple(argument.clone() for argument in args)
         if func in _REPLACES:

@@ -9,7 +9,7 @@ template is tried in eager mode when it is filled in, so it may be one that fits
 
 from __future__ import annotations
 
-from tests.fuzz_programs import more_templates, user_templates
+from tests.fuzz_programs import more_templates, operator_templates, user_templates
 
 ELEMENTWISE = """
 {a} + {a_b}
@@ -576,7 +576,7 @@ _TABLES = {
     "module": MODULES,
 }
 
-_MORE = (more_templates.TABLES, user_templates.TABLES)
+_MORE = (more_templates.TABLES, user_templates.TABLES, operator_templates.TABLES)
 FAMILIES = {
     family: [line for each in (table, *(more.get(family, "") for more in _MORE)) for line in lines(each)]
     for family, table in _TABLES.items()
@@ -590,6 +590,7 @@ NARROWING = (
     "for row", "vsplit(", "sum({a}.shape)", "in (1, 2)", ".count(3)", "zip(", "stack(tuple(", "torch.diff(",
     "] * {a1}.shape", "forms.padded_to_even(", "forms.added_in_pairs(", "forms.accumulated(",
     "forms.triangle(", ".shape[0] & 3", ".shape[0] << 1", "divmod(", "(2 ** ", "{w1}.unbind(0)); ", "*others",
+    "% 3 + 1", "forms.Unrolled(",
 )  # fmt: skip
 
 

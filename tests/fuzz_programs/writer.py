@@ -21,6 +21,8 @@ WEIGHTS = {
 }  # fmt: skip
 
 
+# operators that write their results while they still read arguments
+_GATHERS = re.compile("matmul|addmm|gather|sort")
 # Templates that this matches are not used: a way to look past what is known.
 LEFT_OUT = os.environ.get("TINTYPE_FUZZ_WITHOUT", "")
 
@@ -120,9 +122,10 @@ class Writer:
             scope.converted.add(name)
 
     def _written_shape(self, scope: Scope, statement: Statement) -> Any:
-        target = re.search(r"out=([\w.]+)", statement.text) or re.match(r"(self\.b\d+) = ", statement.text)
-        value = scope.value(target.group(1)) if target else None
-        return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else None
+        target = re.search(r"out=\(?([\w.]+)(?:, ([\w.]+)\))?", statement.text)
+        target = target or re.match(r"(self\.b\d+) = ", statement.text)
+        values = [scope.value(name) for name in target.groups() if name] if target else []
+        return [(value.shape, value.dtype) for value in values if isinstance(value, torch.Tensor)]
 
     def _usable(self, scope: Scope, name: str) -> bool:
         for namespace in scope.namespaces:
@@ -165,7 +168,7 @@ class Writer:
 
         text = SLOT.sub(slot, template)
         if family == "write" or "out=" in template:
-            self._refuse_overlaps(scope, chosen, gathers="matmul" in template)
+            self._refuse_overlaps(scope, chosen, gathers=bool(_GATHERS.search(template)))
         return text
 
     def _refuse_overlaps(self, scope: Scope, chosen: dict[str, str], gathers: bool) -> None:
@@ -275,7 +278,7 @@ class Writer:
         name = self.name("m")
         self.add_member(scope, name, f"self.{name} = {make}")
         text = f"{self.name('v')} = self.{name}({arguments}){rest[0] if rest else ''}"
-        return Statement(text, template)
+        return Statement(text, template, (), False, narrows(template))
 
 
 def cuts_by_another(text: str) -> bool:

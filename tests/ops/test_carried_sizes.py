@@ -82,3 +82,61 @@ def test_a_size_that_only_shrinks_stays_general() -> None:
     for count in (1, 2, 5):
         given = torch.randn(3, count)
         torch.testing.assert_close(program.module()(given), shrinking(given))
+
+
+def _chosen_by_size_around(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return tintype.cond(y.sum() > -99, lambda r: r * 2 if x.shape[0] == 2 else r * 3, lambda r: r.clone(), (y,))
+
+
+def _range_of_size_around(x: torch.Tensor, y: torch.Tensor) -> Any:
+    def added(r: torch.Tensor) -> torch.Tensor:
+        for i in range(x.shape[0]):
+            r = r + i
+        return r * 1
+
+    return tintype.cond(y.sum() > -99, added, lambda r: r.clone(), (y,))
+
+
+def _row_by_row(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return tintype.map(lambda r: r * (1 if x.shape[0] == 2 else 2), y)
+
+
+def _step_by_step(x: torch.Tensor, y: torch.Tensor) -> Any:
+    zero = torch.zeros((), dtype=torch.int64)
+    return tintype.while_loop(lambda i, r: i < 2, lambda i, r: (i + 1, r * (1 if x.shape[0] == 2 else 2)), (zero, y))
+
+
+def _branch_in_branch(x: torch.Tensor, y: torch.Tensor) -> Any:
+    def inner(r: torch.Tensor) -> torch.Tensor:
+        return tintype.cond(r.sum() > -98, lambda s: s * (1 if x.shape[0] == 2 else 2), lambda s: s * 1, (r,))
+
+    return tintype.cond(y.sum() > -99, inner, lambda r: r.clone(), (y,))
+
+
+def _rows_of_equal_sizes(x: torch.Tensor, y: torch.Tensor) -> Any:
+    both = x + y  # from here on, one size stands for the other
+    rows = tintype.cond(
+        y.sum() > -99,
+        lambda r: torch.stack([row * (i + 1) for i, row in enumerate(r)]).sum(0),
+        lambda r: r.sum(0),
+        (y,),
+    )
+    return both, rows
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize(
+    "model",
+    [
+        _chosen_by_size_around, _range_of_size_around, _row_by_row, _step_by_step, _branch_in_branch,
+        _rows_of_equal_sizes,
+    ],
+)  # fmt: skip
+def test_a_function_that_rests_on_a_size_of_what_it_is_not_given_asserts_it(model: Any, decomposed: bool) -> None:
+    auto = {0: tintype.Dim.AUTO}
+    program = tintype.export(model, (torch.ones(2, 3), torch.ones(2, 3)), dynamic_shapes=(auto, auto))
+    module = (program.run_decompositions() if decomposed else program).module()
+    arguments = torch.rand(2, 3), torch.rand(2, 3)
+    torch.testing.assert_close(module(*arguments), model(*arguments))
+    with pytest.raises(tintype.TintypeError, match="2"):
+        module(torch.rand(3, 3), torch.rand(3, 3))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.symbolic import strategies
+from tintype.errors import CaptureError
 from tintype.symbolic import (
     Environment,
     Expr,
@@ -70,6 +71,11 @@ CASES = [
     (S0 % 2, "Mod(s0, 2)"),
     (maximum(S0, 1), "Max(1, s0)"),
     (minimum(S1, S0), "Min(s0, s1)"),
+    (minimum(S0 // 2, S0 // 4), "s0//4"),
+    (minimum(S0 // 4, S0 // 2), "s0//4"),
+    (maximum(S0 // 2, S0 // 4), "s0//2"),
+    (minimum(U0 // 2, U0 // 4), "Min(u0//2, u0//4)"),
+    (minimum(S0 // 4, S1 // 2), "Min(s0//4, s1//2)"),
     (absolute(U0), "Abs(u0)"),
     (2**S0, "2**s0"),
     ((S0 + 1) ** S1, "(s0 + 1)**s1"),
@@ -178,3 +184,10 @@ def test_bad_text(source: str, complaint: str) -> None:
     with pytest.raises(ExpressionSyntaxError) as caught:
         parse(source, ENVIRONMENT.symbols)
     assert complaint in str(caught.value)
+
+
+def test_a_formula_that_doubles_with_every_step_is_refused_before_it_fills_the_memory() -> None:
+    number = ENVIRONMENT.backed(5)
+    with pytest.raises(CaptureError, match="formula has"):
+        for step in range(60):
+            number = minimum(number // 2 + step, number // 3 + 1) + minimum(number // 5, number - step)

@@ -61,6 +61,8 @@ from tintype.trace.watching import Watching
 
 # so often what follows a branch may be captured with each of its arms
 _MOST_TWICE = 500
+# so often a function may call itself in an arm of one branch on data
+_MOST_RECURSIVE = 64
 # operations that take elements from an iterator
 _TAKING = frozenset(
     {
@@ -173,11 +175,30 @@ class FlowPolicy(TorchPolicy):
     @contextmanager
     def in_branch(self, branch: Branch) -> Iterator[None]:
         """Within it, both arms of a branch run."""
+        if len(self._branches) >= _MOST_RECURSIVE:
+            self._refuse_recursion(branch)
         self._branches.append(branch)
         try:
             yield
         finally:
             self._branches.pop()
+
+    def _refuse_recursion(self, branch: Branch) -> None:
+        """A function that calls itself in an arm has that branch again in the call, and so on; only a run could tell
+        how often."""
+        frame = branch.frame
+        calls = {
+            other.frame.depth
+            for other in self._branches
+            if other.frame.code is frame.code and other.frame.pc == frame.pc and other.frame.depth != frame.depth
+        }
+        if len(calls) >= _MOST_RECURSIVE:
+            raise refuse(
+                f"the function calls itself in an arm of a branch on data, {len(calls)} times one inside of the "
+                "other: how often it would in a run, nobody knows before",
+                branch.location,
+                "write it as a while loop, or end it by a number that the data do not decide",
+            )
 
     def branches_of(self, frame: Frame) -> list[Branch]:
         """The branches of a frame that are open, innermost first."""

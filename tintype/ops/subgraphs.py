@@ -112,12 +112,23 @@ class Body:
                     kept = [fact for fact in kept if new.isdisjoint(fact.condition.symbols)]
                 known = {fact.condition for fact in kept}
                 conditions = [entry for entry in self.environment.conditions_of_branch() if entry[0] not in known]
-                AssertionWriter(self.inner.graph, self.environment).write(conditions)
+                self._assert(conditions, new)
                 self._note_private(new)
         if always or by_sizes:
             del self.environment.fixed_inside[fixed_before:]
         for fact in kept:
             self.environment.expect(fact.condition, fact.message, location=fact.location)
+
+    def _assert(self, conditions: Sequence[tuple[Expr, str]], new: set[Symbol]) -> None:
+        """Assert what the function rests on; sizes from around that none of its inputs has become inputs for that."""
+        writer = AssertionWriter(self.inner.graph, self.environment)
+        symbols = {symbol: None for condition, _ in conditions for symbol in condition.symbols}
+        missing = [symbol for symbol in symbols if symbol not in writer.homes and symbol not in new]
+        for symbol in missing:
+            self.inner.add_operand(to_torch(symbol))
+        if missing:
+            writer = AssertionWriter(self.inner.graph, self.environment)
+        writer.write(conditions)
 
     def _note_private(self, new: set[Symbol]) -> None:
         for leaf in self.leaves:

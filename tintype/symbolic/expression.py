@@ -266,9 +266,9 @@ class Expr:
     def __repr__(self) -> str:
         found = self._text
         if found is None:
-            from .text import text
+            from .text import own_text
 
-            found = self._text = text(self)
+            found = self._text = own_text(self)
         return found
 
     def __copy__(self) -> Expr:

@@ -70,7 +70,18 @@ def _beats(operation: str, one: Size, other: Size) -> bool:
     if one is other:
         return True
     difference = declared_range(one - other)
-    return difference.upper <= 0 if operation == "min" else difference.lower >= 0
+    if difference.upper <= 0 if operation == "min" else difference.lower >= 0:
+        return True
+    return _is_smaller_part(one, other) if operation == "min" else _is_smaller_part(other, one)
+
+
+def _is_smaller_part(one: Size, other: Size) -> bool:
+    """Whether one size is that of a smaller part of something than the other: ``s0 // 4`` and ``s0 // 2``."""
+    if not (isinstance(one, Expr) and isinstance(other, Expr) and one.operation == other.operation == "floordiv"):
+        return False
+    (whole, parts), (other_whole, fewer) = one.arguments, other.arguments
+    is_part = whole is other_whole and type(parts) is int and type(fewer) is int and parts >= fewer > 0
+    return is_part and declared_range(whole).lower >= 0
 
 
 def _argument_order(value: Size) -> Any:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tintype.errors import CaptureError
+
 from .expression import Expr, Symbol, linear
 from .floating import FUNCTIONS
+from .location import user_location
 from .terms import ordered_terms
 
 # Binding strengths, weakest first.
@@ -51,6 +54,8 @@ _PYTHON_INFIX = {
     "mod": (" % ", _PRODUCT),
     "float_mod": (" % ", _PRODUCT),
 }
+# Formulas that grow by cases double with every step.
+_LONGEST = 50_000
 # Where Python's name is not the name used in text.
 _PYTHON_NAMES = {
     "min": "min",
@@ -70,6 +75,19 @@ _MATH_FUNCTIONS = frozenset(("floor", "ceil", *FUNCTIONS))
 def text(value: Any) -> str:
     """The expression as people and files read it."""
     return _Printer(_own_name, python=False).show(value, _CHOICE)
+
+
+def own_text(value: Expr) -> str:
+    """The same of a number, by which numbers are ordered; one that can't be written any more is refused."""
+    found = text(value)
+    if len(found) > _LONGEST:
+        raise CaptureError(
+            f"a size or number is computed from others in so many steps that its formula has {len(found)} letters, "
+            f"and the next one would have several times as many: {found[:100]}...",
+            location=user_location(),
+            remedy="end the steps by a plain number, or let what they compute follow from fewer cases",
+        )
+    return found
 
 
 def named_text(value: Any) -> str:

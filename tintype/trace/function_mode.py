@@ -28,7 +28,9 @@ from tintype.trace.direct_calls import DIRECT, called, is_direct
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
+from tintype.trace.spectra import SPECTRA
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
+from tintype.trace.tangents import WITH_TANGENTS
 from tintype.trace.varying_arguments import VARYING_ARGUMENTS
 from tintype.trace.views_or_copies import CONTIGUOUS, VIEWS_OR_COPIES, MadeContiguous
 
@@ -393,7 +395,8 @@ def _batch_norm(
 ) -> Any:
     """The operator wants its momentum as a plain number; only the running statistics are computed with it."""
     if type(momentum) is not torch.SymFloat or not training or running_mean is None:
-        return NotImplemented
+        function = WITH_TANGENTS[torch.nn.functional.batch_norm]
+        return function(input, running_mean, running_var, weight, bias, training, momentum, eps)
     means, variances = torch.zeros_like(running_mean), torch.zeros_like(running_var)
     result = torch.nn.functional.batch_norm(input, means, variances, weight, bias, True, 1.0, eps)
     # a batch without elements teaches nothing, and leaves the statistics as they were
@@ -486,6 +489,8 @@ def _sparse_coo_tensor(
 
 
 _REWRITES: dict[Any, Callable[..., Any]] = {
+    **WITH_TANGENTS,
+    **SPECTRA,
     torch.Tensor.shape.__get__: _shape,  # type: ignore[attr-defined]
     torch.Tensor.data.__set__: _assign_data,  # type: ignore[attr-defined]
     torch.Tensor.__getitem__: _get_item,

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tintype.errors import CaptureError
+from tintype.fake.tensor import FakeTensor
 from tintype.ir.process_switches import CountedSwitch
 from tintype.symbolic.location import caller_of, native_caller, user_location
 from tintype.trace.recorder import active_recorder
@@ -63,14 +64,34 @@ def _called_by_transform(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_code.co_filename.endswith("eager_transforms.py")
 
 
-def _refuse() -> Callable[..., Any]:
-    run = torch.autograd._engine_run_backward
+_Context = torch.autograd.function.FunctionCtx
+_Tensor: Any = torch._C.TensorBase
+
+
+def _may_be_written(tensor: Any) -> None:
+    """What a program computed is no leaf to autograd in eager mode, and may be written to by a function with a
+    gradient of its own. Below autograd all tensors look like leaves."""
+    if type(tensor) is FakeTensor and tensor.node is not None and tensor.node.op != "placeholder":
+        if _Tensor.is_leaf.__get__(tensor) and _Tensor.requires_grad.__get__(tensor):
+            _Tensor.requires_grad_(tensor, False)
+
+
+def _refuse() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    run, mark = torch.autograd._engine_run_backward, _Context.mark_dirty
+
+    def mark_dirty(self: Any, *args: Any) -> Any:
+        if active_recorder() is not None and _is_below_autograd():
+            for argument in args:
+                _may_be_written(argument)
+        return mark(self, *args)
+
     torch.autograd._engine_run_backward = lambda *args, **kwargs: _run_unless_captured(run, *args, **kwargs)
-    return run
+    _Context.mark_dirty = mark_dirty  # type: ignore[method-assign]
+    return run, mark
 
 
-def _allow(run: Callable[..., Any]) -> None:
-    torch.autograd._engine_run_backward = run
+def _allow(before: tuple[Callable[..., Any], Callable[..., Any]]) -> None:
+    torch.autograd._engine_run_backward, _Context.mark_dirty = before  # type: ignore[method-assign]
 
 
 gradients_refused = CountedSwitch(_refuse, _allow)

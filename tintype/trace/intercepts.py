@@ -318,8 +318,11 @@ def _stride(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 @intercept(*QUESTIONS)
 def _question(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """What torch asks of tensors with symbolic sizes."""
-    tensor = recorder.as_fake(args[0])
+    """What torch asks of tensors with symbolic sizes, or of what torch's transforms wrap around them."""
+    tensor = args[0]
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    tensor = recorder.as_fake(tensor)
     return answer(func, (tensor, *args[1:], *kwargs.values()))
 
 

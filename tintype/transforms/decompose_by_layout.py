@@ -54,10 +54,14 @@ BY_LAYOUT: dict[Any, Callable[..., Any]] = {
 }
 
 
+# They see the memory around a view, or take only elements that lie beside each other.
+_LOOK_AT_MEMORY = (aten.as_strided.default, aten.view_as_complex.default, aten.view.dtype)
+
+
 def told_apart(graph: Graph) -> set[Node]:
     """The operators of which somebody can tell whether they copied. A caller can, if what they return is an output,
-    and so is what they were given, or it is an input; a kernel that needs contiguous arguments does; ``as_strided``
-    sees the memory around a view."""
+    and so is what they were given, or it is an input; a kernel that needs contiguous arguments does; so
+    does what looks at the memory below a view."""
     if not any(node.target in VIEWS_OR_COPIES for node in graph.nodes):
         return set()
     chains: list[list[Node]] = []
@@ -71,7 +75,8 @@ def told_apart(graph: Graph) -> set[Node]:
     }
     seen_around = {
         base
-        for node in graph.find_nodes(op="call_function", target=aten.as_strided.default)
+        for target in _LOOK_AT_MEMORY
+        for node in graph.find_nodes(op="call_function", target=target)
         for base in _views_below(node)
         if base.target in VIEWS_OR_COPIES
     }

@@ -69,6 +69,7 @@ NEED_CONTIGUOUS: dict[Any, tuple[int, ...] | None] = dict.fromkeys(
         "_scaled_dot_product_fused_attention_overrideable",
     )
 )  # fmt: skip
+NEED_CONTIGUOUS[aten.view_as_complex.default] = (0,)
 NEED_CONTIGUOUS[aten.native_group_norm.default] = (0,)
 NEED_CONTIGUOUS[aten.native_group_norm_backward.default] = (0, 1)
 NEED_CONTIGUOUS[aten._pdist_backward.default] = (1,)

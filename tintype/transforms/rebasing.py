@@ -39,4 +39,10 @@ def make_again(
         new = graph.node_copy(view, lambda argument: made[argument] if argument in made else values[argument])
         if view.target is aten.as_strided.default:
             move(view, new)
+        if view.target is aten.view_as_complex.default:
+            # of elements that lie beside each other: where they don't, something before it was a copy
+            parts: Node = new.args[0]  # type: ignore[assignment]
+            with graph.inserting_before(new):
+                new.update_arg(0, graph.create_node("call_function", aten.contiguous.default, (parts,)))
+            new.args[0].meta = parts.meta.copy()  # type: ignore[union-attr]
         made[view] = new

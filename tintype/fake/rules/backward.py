@@ -75,6 +75,11 @@ def of_glu(grad_output: TensorInfo, self: TensorInfo, dim: int) -> TensorInfo:
     return _fresh(self.sizes, self)
 
 
+@rule("glu_jvp")
+def of_glu_tangent(glu: TensorInfo, x: TensorInfo, dx: TensorInfo, dim: int) -> TensorInfo:
+    return _fresh(glu.sizes, glu)
+
+
 # --- of normalizations -----------------------------------------------------------------------------------
 
 
