@@ -240,8 +240,10 @@ class InterpretedOrigins(OriginTracker):
         self, key: Any, module: torch.nn.Module, outer: Iterator[tuple[Any, Step, torch.nn.Module | None]]
     ) -> ModuleCall:
         """The call of a module that runs innermost of all, from the frames around it."""
-        if key in self._calls:
-            return self._innermost(key)
+        known = self._calls.get(key)
+        if known is not None:
+            self._end_those_inside(key)
+            return known
         parent: ModuleCall | None = None
         steps: list[Step] = []
         for outer_key, place, caller in outer:

@@ -117,19 +117,17 @@ class OriginTracker:
         return annotated(origin) if traceback.current_meta else origin
 
     def _call_of(self, frame: FrameType) -> ModuleCall | None:
-        """The call that a frame is, if it is one of the program's modules'; then it is the innermost that runs."""
-        if frame in self._calls:
-            return self._innermost(frame)
+        """The call that a frame is which is not known yet, if it is one of the program's modules'; then it is the
+        innermost that runs."""
         # Python makes a dictionary of all variables of a frame for whoever asks for one
         module = frame.f_locals["self"]
         return self._follow(frame, module) if id(module) in self.paths else None
 
-    def _innermost(self, frame: Any) -> ModuleCall:
-        """The call that a frame is, which is known; those inside of it have ended."""
+    def _end_those_inside(self, frame: Any) -> None:
+        """The call that a frame is runs: those inside of it have ended."""
         calls = self._calls
         while next(reversed(calls)) is not frame:
             calls.popitem()
-        return calls[frame]
 
     def _follow(self, frame: FrameType, module: torch.nn.Module) -> ModuleCall:
         """Add a call to those that run, and the calls around it that called no operator before."""
@@ -138,8 +136,12 @@ class OriginTracker:
         parent: ModuleCall | None = None
         while outer is not None and outer is not self.entry:
             code = outer.f_code
-            if code is _CALL and (parent := self._call_of(outer)) is not None:
-                break
+            if code is _CALL:
+                if (parent := self._calls.get(outer)) is not None:
+                    self._end_those_inside(outer)
+                    break
+                if (parent := self._call_of(outer)) is not None:
+                    break
             steps.append((code, outer.f_lasti))
             outer = outer.f_back
         return self._add_call(frame, module, parent, steps)

@@ -330,7 +330,7 @@ class _Cuts:
         return last
 
     def _leaks(self, node: Node) -> bool:
-        if node.target in OPERATORS or any(user in self.leaking for user in node.users):
+        if declaration_of(node) is not None or any(user in self.leaking for user in node.users):
             return True
         return may_write(node.target) or (
             is_differentiable(node) and any(not self._is_off(user) for user in node.users)
