@@ -269,6 +269,8 @@ class CompiledFunction:
                         )
                     break
                 except SharedMemoryError as error:
+                    if sizes is not None:  # they are sizes of these inputs, not of one that holds them all
+                        raise
                     if merged:
                         raise AssertionError("views of one tensor share memory with another input") from error
                     if not reads.unchanged():

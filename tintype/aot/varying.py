@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 
 from tintype import tree
+from tintype.aot.arguments import SharedMemoryError
 from tintype.aot.function import CachedGraphs, CompiledFunction, depends_on_offsets
 from tintype.aot.reads import Reads
 from tintype.aot.sizes import SizesThatVary
@@ -23,8 +24,11 @@ def graphs_for_sizes(
     leaves, spec = tree.flatten((tuple(inputs), {}))
     reads = Reads(function._function, function._root, [])
     sizes = SizesThatVary(dims)
-    compiled, merged = function._compile(leaves, spec, None, reads, sizes)
-    sizes.finish()
-    if merged or compiled.recording.state or compiled.recording.writes or depends_on_offsets(compiled, reads):
+    try:
+        compiled, _ = function._compile(leaves, spec, None, reads, sizes)
+    except SharedMemoryError:
         return None
-    return CachedGraphs((None,), compiled, merged, reads, []), sizes
+    sizes.finish()
+    if compiled.recording.state or compiled.recording.writes or depends_on_offsets(compiled, reads):
+        return None
+    return CachedGraphs((None,), compiled, [], reads, []), sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ from tintype.interpret.handlers.attributes import find_setter, instance_dictiona
 from tintype.interpret.lookup import find_in_class
 from tintype.ir.call_values import PLAIN, is_library
 
+# what switches of libraries are set to
+_SWITCHES = (bool, int, float, str)
 _OWN_MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
@@ -46,7 +49,10 @@ class Accesses(Looking):
         builtin = Source("constant", frame.builtins)
         if value is NULL:
             capture.guard("absent", builtin, name)
-        elif not isinstance(value, (type, types.BuiltinFunctionType)):  # somebody has put it there
+        elif isinstance(value, types.BuiltinFunctionType) and value.__self__ is builtins:
+            capture.guard("is", Source("item", name, builtin), value)
+            self._know(namespace, name, value)
+        elif not isinstance(value, type):  # somebody has put it there
             return capture.read_number(Source("item", name, builtin), value)
         return value
 
@@ -124,6 +130,9 @@ class Accesses(Looking):
                 self._read_of_class_itself(owner, kind, name, value)
             case "super":
                 self._read_of_super(owner, name)
+            case "number":
+                if type(value) is MethodType:  # whoever calls it gets the number as it is
+                    return getattr(owner.settle(), name)
             case "instance" | "container":
                 if (id(owner), name) not in capture.written:
                     if value is not NULL and id(owner) in capture.sources:
@@ -188,6 +197,10 @@ class Accesses(Looking):
                 # somebody may put another function there: tests, and those who know a quicker attention
                 capture.guard("is", Source("item", name, Source("constant", owner.__dict__)), value)
                 self._know(owner, name, value)
+            elif type(value) in _SWITCHES and name not in owner.__dict__:  # such as torch.backends.mkldnn.enabled
+                capture.guard("value", Source("attribute", name, Source("constant", owner)), value)
+            elif type(value) is bool:
+                capture.guard("value", Source("item", name, Source("constant", owner.__dict__)), value)
             return
         source = Source("constant", owner.__dict__)
         if (id(owner), name) in capture.written or (id(owner.__dict__), name) in capture.written:
@@ -229,7 +242,7 @@ class Accesses(Looking):
                 table = Source("constant", base).table
                 if isinstance(found, FunctionType):
                     capture.guard("is", Source("item", name, table), found)
-                    capture.register_parts(Source("item", name, table), found)
+                    capture.rest_on_code(Source("item", name, table), found)
                 else:
                     capture.read(Source("item", name, table), found)
             return
@@ -295,6 +308,8 @@ class Accesses(Looking):
     def on_write_global(self, frame: Frame, name: str, value: Any) -> None:
         if value is not NULL:
             frame.stack[-1] = self._store(frame.globals, name, value)
+        elif name in frame.globals and (id(frame.globals), name) not in self.capture.written:
+            self.capture.guard("answer", Source("constant", frame.globals), ("__contains__", (name,), True))
         self._write_item(frame.globals, name, value, Source("constant", frame.globals))
 
     def on_write_cell(self, frame: Frame, cell: CellType, name: str, value: Any) -> None:
@@ -375,9 +390,23 @@ class Accesses(Looking):
                 capture.give_up(f"{type(owner).__name__}.{name} is written by code that runs natively")
         if name in ("__dict__", "__class__"):
             capture.give_up(f"{name} of a {type(owner).__name__} is replaced")
+        if value is NULL:
+            self._guard_there(owner, source, name)
         capture.effect("attribute", owner, name, () if value is NULL else (value,), value is NULL)
         self.note_written(owner, name)
         return True
+
+    def _guard_there(self, owner: Any, source: Source, name: str) -> None:
+        """What is deleted has to be there: Python would raise an exception, which the program may catch."""
+        own, place = instance_dictionary(owner), source.table
+        parts = _OWN_MODULE_TABLES if isinstance(owner, torch.nn.Module) else ()
+        for table, found in ((place, own), *((Source("item", part, place), own.get(part, {})) for part in parts)):
+            if name in found and (id(found), name) not in self.capture.written:
+                self.capture.guard("answer", table, ("__contains__", (name,), True))
+                return
+        if isinstance(find_in_class(type(owner), name), types.MemberDescriptorType):  # a slot
+            if hasattr(owner, name) and (id(owner), name) not in self.capture.written:
+                self.capture.read(Source("attribute", name, source), getattr(owner, name))
 
     def read_setter(self, owner: Any, name: str, method: str) -> None:
         """What decides who sets an attribute, where code of the user's does."""

@@ -215,7 +215,7 @@ class Engine:
             if isinstance(item, Call) and item.same_as is not None and item.number < len(given):
                 if item.number in gone or item.same_as in gone:  # else they are what they are
                     given[item.number] = given[item.same_as]
-        if not given and (is_capturing() or _is_observed()):
+        if not given and (is_capturing() or _is_observed(self.options.whole_graphs)):
             return self.function(*args, **kwargs)
         if not given and self._waits():
             wait_with = self.stand_in("aot_eager").run if current_stance().name.startswith("aot") else self.as_it_is
@@ -462,10 +462,12 @@ def refuse_breaks(capture: Capture) -> None:
         raise CaptureError(f"the function is no single graph: {count}\n" + "\n".join(lines))
 
 
-def _is_observed() -> bool:
-    """Whether somebody else sees what this thread does: modes, a capture of another kind."""
+def _is_observed(in_graphs: bool) -> bool:
+    """Whether somebody else sees what this thread does: modes, a capture of another kind; of graphs, which are for
+    tensors as they are, a transform such as vmap."""
     return bool(
-        torch._C._len_torch_function_stack()
+        (in_graphs and torch._C._functorch.maybe_current_level() is not None)
+        or torch._C._len_torch_function_stack()
         or torch._C._len_torch_dispatch_stack()
         or active_recorder() is not None
         or torch._C._get_tracing_state()

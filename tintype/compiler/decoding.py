@@ -15,7 +15,7 @@ from tintype.compiler.encoding import KINDS, SKIPPED, codes_in
 from tintype.compiler.expressions import Expression
 from tintype.compiler.named_objects import Callables, NotNamedError, find_object
 from tintype.compiler.numbers import COMPUTATIONS
-from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Source, said
+from tintype.compiler.sources import LOOKUP_ERRORS, Guard, Source, parts_of, said
 from tintype.compiler.trace import Call, Effect, Item
 from tintype.errors import FileFormatError, Location
 
@@ -88,7 +88,7 @@ class Decoder:
             raise NotNamedError(f"the code of {place} has changed")
         if kind != "code":
             return found
-        parts = (found.__code__, found.__defaults__, found.__kwdefaults__, found.__globals__)
+        parts = parts_of(found)
         if defaults is not None and self.value(defaults) != parts[1:3]:
             raise NotNamedError(f"the defaults of {place} have changed")
         return parts

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import _get_qualified_name
 
 from tintype.aot.function import CompiledFunction
 from tintype.compiler.backends import Backend
@@ -24,10 +25,43 @@ from tintype.compiler.trace import Call, Item, expressions_of
 
 
 class GraphOfCalls(GraphModule):
-    """A graph of calls. Hooks that somebody has registered for all modules do not hear it: it is none of theirs."""
+    """A graph of calls. Hooks that somebody has registered for all modules do not hear it: it is none of theirs.
+
+    Its code names functions, and calls those that it was made of, whatever their names lead to by now."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
+
+    def recompile(self) -> Any:
+        code = super().recompile()
+        namespace: Any = type(self).forward.__globals__
+        if "torch" in namespace:
+            names = namespace["torch"] = _Names(torch)
+            for function in {node.target for node in self.graph.nodes if node.op == "call_function"}:
+                package, *path = _get_qualified_name(function).split(".")
+                if package == "torch":
+                    names.bind(path, function)
+        return code
+
+
+class _Names:
+    """A module with functions as they were."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    def bind(self, path: list[str], function: Any) -> None:
+        """Let a function be found under its name."""
+        name, *rest = path
+        if not rest:
+            self.__dict__[name] = function
+            return
+        if name not in self.__dict__:
+            self.__dict__[name] = _Names(getattr(self.module, name))
+        self.__dict__[name].bind(rest, function)
 
 
 class CallsAsGraph:

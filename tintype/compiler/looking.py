@@ -22,7 +22,7 @@ from tintype.compiler.capture import Capture
 from tintype.compiler.identities import COMPARING, note_comparison
 from tintype.compiler.known import CONTAINERS
 from tintype.compiler.methods_of_items import LOOKING_INTO_ITEMS, method_run_natively
-from tintype.compiler.numbers import holds_number, is_mixed, settled
+from tintype.compiler.numbers import Number, holds_number, is_mixed, settled
 from tintype.compiler.operators import ClassesWithOperators
 from tintype.compiler.reads import ITSELF
 from tintype.compiler.sources import printed
@@ -52,6 +52,7 @@ _KINDS: dict[type, str] = {
     torch.Tensor: "tensor",
     types.ModuleType: "module",
     type: "class",
+    Number: "number",
     super: "super",
     types.BuiltinFunctionType: "callable",
     MethodType: "callable",
@@ -118,7 +119,8 @@ class Looking(Policy):
             if is_mixed(values) or isinstance(values[0], (str, bytes)):
                 frame.stack[-len(values) :] = [settled(value) for value in values]
         elif operation.startswith("match_") or operation == "is_operator" or operation in _WRITING_TEXT:
-            frame.stack[-len(values) :] = [settled(value) for value in values]
+            is_one = operation == "is_operator" and values[0] is values[1]
+            frame.stack[-len(values) :] = [settled(values[0])] * 2 if is_one else [settled(value) for value in values]
         return frame.stack[-len(values) :]
 
     def _look_for(self, value: Any, container: Any) -> bool:

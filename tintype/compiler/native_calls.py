@@ -7,6 +7,7 @@ import collections
 import functools
 import math
 import operator
+import threading
 import types
 import weakref
 from collections.abc import Iterator
@@ -23,10 +24,12 @@ from tintype.compiler.identities import KEYED, note_comparing_method
 from tintype.compiler.known import CONTAINERS
 from tintype.compiler.markers import is_allowed, is_disabled, is_graph_break, original_of
 from tintype.compiler.numbers import (
+    CALLING,
     COMPUTES,
     KEEPS,
     KEEPS_NUMBERS,
     Number,
+    calls_native_code,
     converted,
     holds_number,
     is_mixed,
@@ -177,6 +180,8 @@ class NativeCalls(Accesses):
             return NotImplemented
         if callable is enumerate:  # C counts from what the number is now
             arguments[1:], keywords = settled(arguments[1:]), settled(keywords)
+        if id(callable) in CALLING and calls_native_code(arguments, keywords):
+            arguments[:] = settled(arguments)
         done = converted(self.capture, callable, arguments) if not keywords else NotImplemented
         if done is not NotImplemented or id(callable) in KEEPS_NUMBERS or known.is_of_torch(callable):
             return done
@@ -304,10 +309,19 @@ class NativeCalls(Accesses):
             self.look(name, value)
             if name in _CALLING and type(value) is FunctionType and not machine.interprets(value):
                 self.capture.give_up(f"{value.__qualname__} is called by {name}")
+            elif name in _CALLING and isinstance(value, _BOUND) and id(value.__self__) in self.capture.sources:
+                self._called_natively(name, value)
         result = callable(*arguments, **keywords)
         if isinstance(result, KEYED) and id(result) not in self.capture.sources:
             self.capture.identities.used_as_keys(result)
         return result
+
+    def _called_natively(self, name: str, method: Any) -> None:
+        """Native code calls a method of what was there before: ``sorted(names, key=ranks.get)``."""
+        if method.__name__ in known.MUTATING or not isinstance(method.__self__, CONTAINERS):
+            self.capture.give_up(f"{method.__qualname__} is called by {name}")
+        else:
+            self.capture.look_into(method.__self__)
 
     def _watched(self, operation: str, iterator: Any) -> Any:
         """An iterator whose items are looked at before native code gets them."""
@@ -423,7 +437,7 @@ class NativeCalls(Accesses):
         name = getattr(callable, "__name__", "")
         if name == "__new__":
             return isinstance(owner, type) and owner in _MAKERS
-        if name in ("__init__", "__init_subclass__", "__class_getitem__", "__post_init__", "__enter__", "__exit__"):
+        if name in ("__init__", "__init_subclass__", "__class_getitem__", "__post_init__"):
             return isinstance(
                 callable, (types.MethodWrapperType, types.WrapperDescriptorType, types.BuiltinFunctionType)
             )
@@ -513,6 +527,8 @@ def _why_as_it_is(callable: Any, owner: Any, name: str) -> str | None:
     """Why a function is called as it is, which may write to anything; None: it is none of those."""
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return f"{name}, a torch.autograd.Function"
+    if type(owner) in _LOCKS:
+        return f"{name} lets other threads go on, or waits for them"
     plain = callable.__func__ if isinstance(callable, types.MethodType) else callable
     if isinstance(callable, FunctionType) and is_allowed(callable):
         return f"{name} is called as it is"
@@ -527,6 +543,7 @@ def _nothing() -> None:
     """What a graph break does."""
 
 
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 _OF_OBJECTS = (

@@ -12,6 +12,7 @@ import collections
 import itertools
 import math
 import operator
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tintype.compiler.reads import Reads
 
 _PLAIN_NUMBERS = (int, float, bool)
+# of which a number remembers to be computed: they are written out wherever it is used, each within parentheses of its
+# own, of which Python reads 200 in each other
+MOST_OPERATIONS = 64
 # what a comparison with a number is a plain answer for
 _NEVER_EQUAL = (type(None), str, bytes, tuple, list, dict, set, torch.Tensor, torch.dtype, torch.device)
 
@@ -33,6 +37,7 @@ class Number:
 
     capture: Reads
     expression: Expression
+    weight: int  # how many operators the expression has, written out
 
     def plain(self) -> Any:
         """The number as it is in this run."""
@@ -60,7 +65,7 @@ class FloatNumber(float, Number):
         return float.__float__(self)
 
 
-def number(capture: Reads, value: Any, expression: Expression) -> Any:
+def number(capture: Reads, value: Any, expression: Expression, weight: int = 0) -> Any:
     """A number that remembers where it comes from; anything but an int or a float is given back as it is."""
     kind = {int: IntNumber, float: FloatNumber}.get(type(value))
     if kind is None:
@@ -68,6 +73,7 @@ def number(capture: Reads, value: Any, expression: Expression) -> Any:
     made: Any = kind(value)
     made.capture = capture
     made.expression = expression if expression[0] == "number" else ("number", expression)
+    made.weight = weight
     capture.has_numbers = True
     return made
 
@@ -82,9 +88,34 @@ def _expression(value: Any) -> Expression:
 
 
 def computed(capture: Reads, function: Callable[..., Any], *operands: Any) -> Any:
-    """A number that is computed of others."""
+    """A number that is computed of others; one of too many operations is what it is in this run."""
     value = function(*map(plain, operands))
-    return number(capture, value, ("operator", function, tuple(map(_expression, operands))))
+    weight = 1 + sum(operand.weight for operand in operands if isinstance(operand, Number))
+    expression = ("operator", function, tuple(map(_expression, operands)))
+    if weight > 1 and type(value) is int and (function is operator.add or function is operator.sub):
+        counted = _counted_on(function, operands)
+        if counted is not None:
+            return number(capture, value, counted, weight - 1)
+    if weight > MOST_OPERATIONS:
+        for operand in operands:
+            settled(operand)
+        return value
+    return number(capture, value, expression, weight)
+
+
+def _counted_on(function: Callable[..., Any], operands: tuple[Any, ...]) -> Expression | None:
+    """``(x + 1) + 1`` as ``x + 2``: a counter is one operation, however often it is counted on."""
+    left, right = operands
+    if function is operator.add and type(left) is int:
+        left, right = right, left
+    if type(left) is not IntNumber or type(right) is not int:
+        return None
+    match left.expression:
+        case ("number", ("operator", operator.add, (counted, ("constant", int(before))))):
+            return ("operator", operator.add, (counted, ("constant", function(before, right))))
+        case ("number", ("operator", operator.sub, (counted, ("constant", int(before))))):
+            return ("operator", operator.add, (counted, ("constant", function(-before, right))))
+    return None
 
 
 def _arithmetic(name: str, function: Callable[..., Any], swapped: bool) -> Callable[..., Any]:
@@ -272,17 +303,26 @@ KEEPS_NUMBERS = frozenset(
 ) | frozenset(map(id, (torch.Size, slice, callable, id, getattr, hasattr, setattr)))
 # they look at numbers by their operators alone
 COMPUTES = frozenset(map(id, (max, min, sum, abs, any, all, sorted)))
+# they call what they are given
+CALLING = frozenset(map(id, (map, filter, max, min, sorted)))
 KEEPS = frozenset(["append", "appendleft", "extend", "items", "values", "keys", "get", "copy", "setdefault"])
 # by identity, whether the number has to be at least zero
 _MATH = {id(math.sqrt): True, id(math.sin): False, id(math.cos): False, id(math.tanh): False, id(math.atan): False}
 
 
+_IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 # all that numbers are computed or compared by
 COMPUTATIONS = frozenset(
     getattr(operator, name)
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne")
 ) | frozenset([operator.neg, operator.pos, operator.abs, float, same_value])
 COMPUTATIONS |= frozenset([math.sqrt, math.sin, math.cos, math.tanh, math.atan])
+
+
+def calls_native_code(arguments: list[Any], keywords: dict[str, Any]) -> bool:
+    """Whether what is given to call is written in C, which takes numbers for what they are now."""
+    called = (*arguments[:1], keywords.get("key"))
+    return any(isinstance(value, _IN_C) for value in called) and not any(id(value) in COMPUTES for value in called)
 
 
 def is_mixed(values: Any) -> bool:

@@ -25,6 +25,7 @@ from tintype.interpret.policy import ASYNC_FLAGS, Caller, Outcome
 from tintype.interpret.stand_ins import call_globals, call_next
 from tintype.symbolic.location import is_internal
 from tintype.trace.interpreted import PASSES_ON, has_hooks
+from tintype.trace.replaced_functions import meant_function
 
 # os.environ[name] and os.environ.get(name)
 _READS_ENVIRONMENT = ("_Environ.__getitem__", "_createenviron.<locals>")
@@ -247,6 +248,8 @@ class Hearing(TorchFunctionMode):
         self.capture = capture
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if type(func) is FunctionType:
+            func = meant_function(func)
         return self.capture.torch_call(func, args, kwargs or {})
 
 

@@ -8,7 +8,7 @@ import operator
 import types
 import weakref
 from contextvars import ContextVar
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -20,7 +20,16 @@ from tintype.compiler.identities import Identities
 from tintype.compiler.numbers import number
 from tintype.compiler.plain_again import PlainAgain
 from tintype.compiler.reading_again import ReadingAgain
-from tintype.compiler.sources import Guard, Source, contiguous_strides, description, item_of, said, with_free_sizes
+from tintype.compiler.sources import (
+    Guard,
+    Source,
+    contiguous_strides,
+    description,
+    item_of,
+    parts_of,
+    said,
+    with_free_sizes,
+)
 from tintype.compiler.trace import Call, Item, Segment
 from tintype.compiler.varying import Varying, promised_ranges, promised_sizes
 from tintype.errors import ConstraintViolationError, Location
@@ -42,6 +51,7 @@ ITSELF = (
     ContextVar,
     type(functools.lru_cache(len)),
 )
+_BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
 class Reads:
@@ -283,6 +293,11 @@ class Reads:
             self._guard_tensor(source, value, kind)
         elif kind is FunctionType:
             self._guard_function(source, value)
+        elif issubclass(kind, _BOUND_IN_C) and not isinstance(value.__self__, (type, ModuleType, NoneType)):
+            # a method such as results.append, which is made anew each time that it is asked for
+            self.guard("type", source, kind)
+            self.guard("value", Source("attribute", "__name__", source), value.__name__)
+            self.read(Source("attribute", "__self__", source), value.__self__)
         elif issubclass(kind, (*ITSELF, enum.Enum)):
             self.guard("is", source, value)
         elif kind is MethodType:
@@ -301,7 +316,7 @@ class Reads:
             for name in ("__func__", "fget", "fset"):
                 function = getattr(value, name, None)
                 if type(function) is FunctionType:
-                    self.register_parts(Source("attribute", name, source), function)
+                    self.rest_on_code(Source("attribute", name, source), function)
         else:
             self.guard("type", source, kind)
 
@@ -372,8 +387,13 @@ class Reads:
         if is_library(value.__module__) and not value.__closure__:
             self.guard("is", source, value)
             return
-        expected = (value.__code__, value.__defaults__, value.__kwdefaults__, value.__globals__)
-        self.guard("code", source, expected)
+        self.rest_on_code(source, value)
+
+    def rest_on_code(self, source: Source, value: FunctionType) -> None:
+        """A function's code and defaults, which somebody may replace in the same function: notebooks do that when a
+        file has changed."""
+        if not is_library(value.__module__) or value.__closure__:
+            self.guard("code", source, parts_of(value))
         self.register_parts(source, value)
 
     def register_parts(self, source: Source, value: FunctionType) -> None:

@@ -261,7 +261,10 @@ class Guard:
             case "printed":
                 return (id(self.expected[0]), self.expected[1])
             case "code":
-                return tuple(map(id, self.expected))
+                keywords = self.expected[2] and tuple(
+                    (name, _argument_key(value)) for name, value in self.expected[2]
+                )
+                return (*map(id, self.expected[:2]), keywords, id(self.expected[3]))
             case "same" | "absent" | "apart":
                 return None
             case _:
@@ -503,6 +506,14 @@ class Raised:
 # --- what guards ask -----------------------------------------------------------------------------------------
 
 
+def parts_of(function: FunctionType) -> tuple[Any, ...]:
+    """What a function does rests on, and others may replace: its code, its defaults and its globals."""
+    keywords: Any = function.__kwdefaults__  # a dictionary that may be written to
+    if keywords is not None:
+        keywords = tuple(keywords.items())
+    return function.__code__, function.__defaults__, keywords, function.__globals__
+
+
 def is_function(expected: tuple[Any, ...], found: Any) -> bool:
     """Whether it is a function of the same code, with the same defaults and globals."""
     code, defaults, keyword_defaults, namespace = expected
@@ -511,7 +522,15 @@ def is_function(expected: tuple[Any, ...], found: Any) -> bool:
         and found.__code__ is code
         and found.__globals__ is namespace
         and (found.__defaults__ is defaults or same_value(found.__defaults__, defaults))
-        and found.__kwdefaults__ == keyword_defaults
+        and _are_keywords(keyword_defaults, found.__kwdefaults__)
+    )
+
+
+def _are_keywords(expected: tuple[tuple[str, Any], ...] | None, found: dict[str, Any] | None) -> bool:
+    if expected is None or found is None:
+        return expected is None and found is None
+    return len(expected) == len(found) and all(
+        name in found and (found[name] is value or same_value(found[name], value)) for name, value in expected
     )
 
 

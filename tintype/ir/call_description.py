@@ -201,6 +201,7 @@ def modes() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         _default_device() if functions else None,
         autocast_key(),
+        _level_of_transforms(),
     )
 
 
@@ -209,6 +210,8 @@ def _default_device() -> torch.device:
         return torch.get_default_device()
 
 
+# vmap, grad and the like, whose tensors say nothing of what they hold; None where there are none
+_level_of_transforms = torch._C._functorch.maybe_current_level
 _autocast_on_cpu = functools.partial(torch.is_autocast_enabled, "cpu")
 _autocast_on_cuda = functools.partial(torch.is_autocast_enabled, "cuda")
 

@@ -147,6 +147,19 @@ def levels_to_the_user() -> int:
     return level
 
 
+def code_that_called(code: CodeType, farthest: int) -> tuple[CodeType, dict[str, Any]] | None:
+    """The code, with its globals, that called this one natively, among so many frames above the caller."""
+    frame = sys._getframe(2)
+    for _ in range(farthest):
+        back = frame.f_back
+        if back is None:
+            return None
+        if frame.f_code is code:
+            return back.f_code, back.f_globals
+        frame = back
+    return None
+
+
 def is_run_by_another_thread(codes: Collection[CodeType]) -> bool:
     """Whether some other thread is in a function with one of these codes."""
     here = threading.get_ident()

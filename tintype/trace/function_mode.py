@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +28,7 @@ from tintype.trace.direct_calls import DIRECT, called, is_direct
 from tintype.trace.expected_failures import decide_small_sizes, may_be_stretched
 from tintype.trace.known_values import known_value
 from tintype.trace.nested import attention as nested_attention
+from tintype.trace.replaced_functions import meant_function
 from tintype.trace.spectra import SPECTRA
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
 from tintype.trace.tangents import WITH_TANGENTS
@@ -55,6 +56,8 @@ class SymbolicFunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if type(func) is FunctionType:
+            func = meant_function(func)
         recorder = self._recorder
         direct = DIRECT.get(func) if recorder.below_autograd else None
         if direct is not None:
