@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._library import simple_registry
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tintype
 from tests.export.modes import compare, targets
@@ -293,3 +295,27 @@ def test_results_that_can_not_be_asserted_are_refused(name: str) -> None:
 def test_an_operator_that_could_write_and_has_nothing_to_write_to(mode: str) -> None:
     compare(mode, lambda value: old.add_into(None, value) + 1, (x(),))
     compare(mode, lambda value: old.add_into(value, value * 2) + value, (x(),))
+
+
+class Exact(TorchDispatchMode):
+    """A mode that operators may have rules for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_rules_for_modes_of_the_users_hold_while_a_program_is_captured() -> None:
+    torch.library.register_torch_dispatch(
+        "tintype_behaviour::scaled_sin", Exact, lambda mode, func, types, args, kwargs: args[0] * 0.25
+    )
+
+    def program(value: torch.Tensor) -> torch.Tensor:
+        with Exact():
+            return scaled_sin(value, 2.0) + 1
+
+    before = simple_registry.find_torch_dispatch_rule.__code__
+    value = x()
+    exported = tintype.export(program, (value,))
+    assert simple_registry.find_torch_dispatch_rule.__code__ is before
+    assert targets(exported) == ["aten.mul.Tensor", "aten.add.Tensor"]
+    torch.testing.assert_close(exported.module()(value), program(value))
