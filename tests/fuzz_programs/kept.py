@@ -539,6 +539,8 @@ KEPT = [
          "torch.view_as_complex(v0.reshape(-1)[: v0.numel() // 2 * 2].view(-1, 2))"),
     Kept("halves of what data select, as often as they decide", static(), (x("x0", "3"),),
          "forms.added_in_pairs(torch.combinations(x0.reshape(-1)))", may_refuse=True),
+    Kept("a loss of two dtypes", static(), (x("x0", "2", "3", dtype="bfloat16"),),
+         "torch.nn.functional.cosine_embedding_loss(x0, x0.flip(0), torch.ones(2))"),
     # sizes that data decide
     Kept("a buffer takes what data select of fewer elements", static(), (x("x0", "1"),),
          "self.b0.copy_(x0[x0 > -9])\nself.b0 * 2", 'self.register_buffer("b0", torch.ones(3))'),

@@ -93,6 +93,8 @@ def binary_cross_entropy_with_logits(
 ) -> TensorInfo:
     if reduction == _NO_REDUCTION:
         raise NotImplementedError("the memory order depends on which formula is used")
+    if self.dtype.is_complex or target.dtype.is_complex:
+        raise NotImplementedError("which of them are promoted, and when, depends on the formula")
     operands = [operand for operand in (self, target, weight, pos_weight) if operand is not None]
     broadcast([operand.sizes for operand in operands])
     # the kernel begins with the target and goes on in place
@@ -196,6 +198,8 @@ def cross_entropy_loss(
 def _reduced(operands: list[TensorInfo], reduction: int) -> TensorInfo:
     if reduction == _NO_REDUCTION:
         raise NotImplementedError("the memory order depends on the formula")
+    if any(operand.dtype is not operands[0].dtype for operand in operands):
+        raise NotImplementedError("which of them are promoted, and when, depends on the formula")
     return _number(operands[0], real_of(to_float(result_type(*operands))))
 
 
