@@ -186,8 +186,8 @@ REDUCTIONS = """
 torch.cumulative_trapezoid({f1})
 torch.diff({a1}, prepend={a1}[:1])
 ({f1} * 0).argsort(dim={d}, stable=True)
-{i1}.sort({d}, stable=True)[0]
-{i1}.sort({d}, descending=True, stable=True)[1]
+{i1}.sort(dim={d}, stable=True)[0]
+{i1}.sort(dim={d}, descending=True, stable=True)[1]
 {f1}.sort({d}, descending=True)[0]
 {f1}.topk(1, {d}, largest=False)[0]
 torch.msort({a1})
@@ -280,7 +280,7 @@ torch.matmul({f2}, {f2_b}, out={y2})
 torch.stack([{a}, {a}], out={w1})
 torch.neg({w1}[0], out={w1}[0])
 torch.mul({w1}[:1], 2, out={w1}[:1])
-torch.index_select({a1}, 0, torch.tensor([0]), out={w1})
+torch.index_select({a1}, 0, torch.arange({a1}.shape[0]), out={w1})
 torch.neg({a}, out={w})
 {y}.clamp_(min={f})
 {y}.clamp_({f}, {f_b})
@@ -342,7 +342,7 @@ self.{b}.mul_(self.{p})
 self.{b}.copy_(torch.ones_like(self.{b}) * {z})
 self.{p}.data.mul_(0.5)
 self.{b}.masked_fill_(self.{b} > 0, 0)
-self.{b}.index_add_(0, torch.tensor([0]), self.{b}[:1])
+self.{b}.index_add_(0, torch.tensor([0]), self.{b}[:1].clone())
 """
 
 RANDOM = """

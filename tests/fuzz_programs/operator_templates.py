@@ -152,7 +152,7 @@ torch.nn.functional.pad({f1}[..., :0], (1, 0))
 {a1}.repeat(0, *([1] * ({a1}.dim() - 1)))
 {a1}[torch.empty(0, dtype=torch.int64)]
 torch.cat([{i1}, {k1}])
-torch.cat([{i1}, {c1}])
+torch.cat([{c1}, {c1}.real])
 torch.stack([{f}, {i}])
 torch.unique({i1}, dim=0)
 torch.unique({i1}.reshape(-1), return_inverse=True, return_counts=True)[2]
@@ -423,7 +423,7 @@ first, second = {w1}.split([1, {w1}.shape[0] - 1]); second.add_(1); first.zero_(
 {k1}[..., 0] = False
 {i1}[..., 0] = {f}.detach().sum()
 torch.max({f1}, {d}, out=({y}, {i}))
-torch.sort({f1}, out=({y1}, {i1}))
+torch.topk({y1}.clone(), 1, out=({y1}, {i1}))
 torch.addmm({f2}, {f2} @ {f2}.mT, {f2}, out={y2})
 torch.gather({a1}, 0, torch.zeros_like({a1}, dtype=torch.int64), out={w1})
 torch.eq({a}, {a_b}, out={k})

@@ -267,7 +267,7 @@ torch.block_diag({a}, {a_b})
 {f1}.put(torch.tensor([0]), {f1}.reshape(-1)[:1])
 torch.tril(torch.ones({z}, {z}))
 {f1}.select_scatter({f1_b}, 0, 0)
-{f1}.slice_scatter({f1_b}, 0, 1)
+{f1}.slice_scatter({f1}[1:] * 2, 0, 1)
 torch.nn.functional.pixel_shuffle({f2}, 1)
 torch.nn.functional.interpolate({f2}[None], scale_factor=2)
 torch.nn.functional.interpolate({f2}[None], size=3, mode="linear")
@@ -303,7 +303,7 @@ REDUCTIONS = """
 {f1}.norm()
 torch.linalg.vector_norm({f1}, dim={d})
 {a1}.sort({d})[0]
-{a1}.sort({d}, stable=True)[1]
+{a1}.sort(dim={d}, stable=True)[1]
 {f1}.topk(1, {d})[0]
 {f1}.clone(memory_format=torch.contiguous_format).median({d})[0]
 {a1}.count_nonzero({d})
