@@ -347,7 +347,7 @@ def asks_for_the_length_of_a_growing_list(x):
     return torch.stack(found)
 
 
-@refused("which has no common form")
+@refused("a list grows in a loop that the data may leave")
 def leaves_a_loop_that_collects(x):
     found = []
     for row in x:

@@ -11,6 +11,7 @@ from tintype.errors import Location
 from tintype.fake.tensor import FakeTensor
 from tintype.flow.ends import End, location_of
 from tintype.flow.frames import copied_frame, drop_above, let_go
+from tintype.flow.growing import SometimesItem
 from tintype.flow.iterators import progress_of
 from tintype.flow.journal import Notes
 from tintype.flow.merging import PARTS, SYMBOLIC
@@ -67,6 +68,7 @@ class Arm:
         self.modes_after: ModesAt = {}
         self.notes: Notes
         self.end: End
+        self.graph: Any = None  # its own
 
     def run(self) -> list[Any]:
         """Run it; gives values that may become results."""
@@ -125,7 +127,7 @@ class Arm:
 
     def _candidates(self) -> list[Any]:
         """Numbers and tensors that were made here: what is known of them is known here alone."""
-        graph = recording().graph
+        graph = self.graph = recording().graph
 
         def is_own(leaf: Any) -> bool:
             return type(leaf) is FakeTensor and leaf.node is not None and leaf.node.graph is graph
@@ -173,6 +175,8 @@ def leaves_of(value: Any) -> list[Any]:
 
 def _leaves_of(value: Any, around: dict[int, Any]) -> list[Any]:
     """Those in a value that lies in some containers, which it may be one of itself."""
+    if type(value) is SometimesItem:
+        return [value.flag, value.value]
     if type(value) is TensorRows and value.tensor is not None:
         return [value.tensor]
     held: Any = None

@@ -26,6 +26,7 @@ from tintype.flow.ends import (
     refuse,
 )
 from tintype.flow.frames import drop_above, let_go
+from tintype.flow.growing import GrowingList, merged_growth
 from tintype.flow.iterators import LostIterator
 from tintype.flow.merging import ABSENT, SYMBOLIC, Builder, Merger, NotMergedError, is_decidable
 from tintype.flow.modes import Modes, ModesAt, joined
@@ -393,7 +394,7 @@ class Branch:
             one, other = first.notes.after.get(key, before), second.notes.after.get(key, before)
             try:
                 if isinstance(place, ContentPlace):
-                    part = self.merger.content(one, other)
+                    part = self._merge_content(place, before, (one, other), (first.graph, second.graph))
                 else:
                     part = self.merger.merge(one, other)
             except NotMergedError as error:
@@ -404,6 +405,16 @@ class Branch:
                 ) from error
             found.append((place, part))
         return found
+
+    def _merge_content(self, place: Place, before: Any, contents: tuple[Any, Any], graphs: Sequence[Any]) -> Builder:
+        kind = type(place.owner)
+        if kind is GrowingList:
+            return merged_growth(self.merger, contents, graphs)
+        if kind is list and len(contents[0]) != len(contents[1]):
+            lists = self.policy.journal.lists_around(place.owner)
+            if lists is not None:
+                lists.may_grow_sometimes(place, before, contents)
+        return self.merger.content(*contents)
 
     def _merged(self, one: Any, other: Any, what: str, first: Arm, second: Arm) -> Builder:
         try:
@@ -423,6 +434,8 @@ class Branch:
                 known += arm.holders()
                 frames += [arm.frame] if hasattr(arm, "frame") else []
         known += [store for frame in frames for store in (frame, frame.locals, frame.stack)]
+        # objects whose __init__ both arms have left
+        known += [frame.finish for frame in self.policy.crossings.frames if frame.depth > self.frame.depth]
         group = with_closures(owner, known)
         if has_unknown_holder(group, known, variables=1):
             gc.collect()  # arms that have run and could not be merged

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
 import torch
 
 from tintype.errors import Location
+from tintype.fake.tensor import FakeTensor
 from tintype.flow.ends import Refused, refuse
+from tintype.flow.merging import ABSENT, Builder, Merger, NotMergedError
 from tintype.flow.references import has_unknown_holder
 from tintype.interpret import Frame
 from tintype.symbolic.location import is_internal, user_location
 from tintype.trace.places import ContentPlace, Place
 from tintype.trace.recorder import Recorder
+from tintype.tree.subclasses import is_whole
 
 
 class GrowingList(list[Any]):
@@ -29,6 +34,17 @@ class GrowingList(list[Any]):
         super().__init__()
         self.before = before  # items from before the loop
         self.location = location
+
+
+class SometimesItem:
+    """An item that a list has if a flag is true; in the place of a tensor, which is zeros where it has none."""
+
+    __slots__ = ("flag", "given", "value")
+
+    def __init__(self, flag: Any, value: Any, given: Sequence[Any]) -> None:
+        self.flag = flag
+        self.value = value
+        self.given = given  # what it may be that the arm which appended it did not make
 
 
 _GROWS = {"append", "extend", "__iadd__"}
@@ -61,6 +77,58 @@ def has_grown(place: Place, before: Any, after: Any) -> bool:
         return False
     kept = all(one is other for one, other in zip(before, after, strict=False))
     return kept and all(isinstance(item, torch.Tensor) for item in after)
+
+
+def is_longer(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Whether nothing but tensors was appended, if only sometimes."""
+    kept = len(after) >= len(before) and all(one is other for one, other in zip(before, after, strict=False))
+    return kept and all(_is_item(item) for item in after)
+
+
+def _is_item(value: Any) -> bool:
+    return type(value) is SometimesItem or (isinstance(value, torch.Tensor) and not is_whole(value))
+
+
+def merged_growth(merger: Merger, contents: Sequence[list[Any]], graphs: Sequence[Any]) -> Builder:
+    """What a list has after a branch whose arms appended to it, in their graphs: what only one of them appended, it
+    has sometimes."""
+    parts: list[Builder] = []
+    for items in zip_longest(*contents, fillvalue=ABSENT):
+        if all(isinstance(item, torch.Tensor) for item in items):
+            parts.append(merger.merge(*items))
+        elif all(item is ABSENT or _is_item(item) for item in items):
+            parts.append(_sometimes(merger, items, graphs))
+        else:
+            first, second = contents
+            raise NotMergedError(first, second, "append in both arms, or append tensors of one size and dtype")
+    return lambda results: [part(results) for part in parts]
+
+
+def _sometimes(merger: Merger, items: Sequence[Any], graphs: Sequence[Any]) -> Builder:
+    values = [item.value if type(item) is SometimesItem else item for item in items]
+    device = next(value.device for value in values if value is not ABSENT)
+    flags: list[Any] = [
+        item.flag
+        if type(item) is SometimesItem
+        else partial(torch.full, (), item is not ABSENT, dtype=torch.bool, device=device)
+        for item in items
+    ]
+    given = [
+        one
+        for item, graph in zip(items, graphs, strict=True)
+        if item is not ABSENT
+        for one in (item.given if type(item) is SometimesItem else (item,))
+        if type(one) is not FakeTensor or one.node is None or one.node.graph is not graph
+    ]
+    flag, value = merger.made(*flags), merger.leaf(*values)
+    return lambda results: SometimesItem(flag(results), value(results), given)
+
+
+def columns_of(items: Sequence[Any]) -> list[Any]:
+    """What a step gives of items that it appended: of one that is there sometimes, the flag and the tensor."""
+    return [
+        column for item in items for column in ((item.flag, item.value) if type(item) is SometimesItem else (item,))
+    ]
 
 
 def holders_in(
@@ -107,9 +175,30 @@ def in_place_of(holders: Sequence[tuple[list[Any], int]], value: Any) -> None:
         holder[position] = value
 
 
-def joined_rows(growing: GrowingList, columns: Sequence[torch.Tensor]) -> torch.Tensor:
-    """All items as the rows of one tensor: those from before the loop, then what each step appended."""
-    rows = columns[0] if len(columns) == 1 else torch.stack(list(columns), 1).flatten(0, 1)
+def joined_rows(growing: GrowingList, columns: Sequence[torch.Tensor], sometimes: Sequence[bool]) -> torch.Tensor:
+    """All items as the rows of one tensor: those from before the loop, then what each step appended. ``sometimes``
+    tells of the items of a step whether a flag comes before them."""
+    if not any(sometimes):
+        return _below(growing, _one_after_the_other(columns))
+    following = iter(columns)
+    flags, values = [], []
+    for has_flag in sometimes:
+        flag = next(following) if has_flag else None
+        values.append(next(following))
+        flags.append(values[-1].new_ones(values[-1].shape[0], dtype=torch.bool) if flag is None else flag)
+    if any(value.shape != values[0].shape or value.dtype != values[0].dtype for value in values):
+        raise differ(growing.location)
+    rows, kept = _below(growing, _one_after_the_other(values)), _one_after_the_other(flags)
+    if growing.before:
+        kept = torch.cat([kept.new_ones(len(growing.before)), kept])
+    return rows.index_select(0, kept.nonzero().flatten())
+
+
+def _one_after_the_other(columns: Sequence[torch.Tensor]) -> torch.Tensor:
+    return columns[0] if len(columns) == 1 else torch.stack(list(columns), 1).flatten(0, 1)
+
+
+def _below(growing: GrowingList, rows: torch.Tensor) -> torch.Tensor:
     if not growing.before:
         return rows
     if any(item.shape != rows.shape[1:] or item.dtype != rows.dtype for item in growing.before):

@@ -21,6 +21,8 @@ class Notes:
     def __init__(self, frame: Frame, repeats: bool) -> None:
         self.frame = frame  # as it was before the arm
         self.repeats = repeats  # a step of a loop
+        # the lists that a step may append to, whatever the number of steps
+        self.lists: Any = None
         # iterators from before the arm that it took elements from, by their ids
         self.taken: dict[int, Any] = {}
         # what can be reached, where code runs that nobody sees
@@ -92,6 +94,15 @@ class Journal:
             names = namespace_of(value)
             if type(names) is dict:  # of an object, whose attributes can be written to there
                 made[id(names)] = names
+
+    def lists_around(self, value: Any) -> Any:
+        """The lists of the loop whose step is running, where something was there before that; None for none."""
+        for notes in reversed(self._open):
+            if id(value) in notes.made:
+                return None
+            if notes.repeats:
+                return notes.lists
+        return None
 
     def is_made_here(self, value: Any) -> bool:
         """Whether something was made in the innermost arm or step."""

@@ -174,12 +174,13 @@ class RecordedLoop:
         return self.go_on(None)
 
     def repeated(self, record: Callable[[], End]) -> End:
+        before = Modes()
         for _ in range(20):
             self._open()
             try:
                 return record()
             except AgainError:
-                continue
+                before.restore(self.location)  # a step may have been left from inside of a block
             except BranchMismatchError as error:
                 raise Refused(self._mismatch(error)) from error
             except TintypeError as error:

@@ -111,7 +111,7 @@ class Merger:
         if is_whole(first) or is_whole(second):
             return self._whole(first, second)
         if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-            return self._leaf(first, second)
+            return self.leaf(first, second)
         if type(first) in KINDS and type(second) in KINDS:
             return self._number(first, second)
         if type(first) is not type(second):
@@ -158,7 +158,7 @@ class Merger:
         if is_whole(value):
             return self._one_sided_whole(as_parts(value), is_second=first is ABSENT)
         if isinstance(value, torch.Tensor) or type(value) in KINDS:
-            return self._leaf(first, second)
+            return self.leaf(first, second)
         if isinstance(value, tuple):
             parts = [self._one_sided(ABSENT, v) if first is ABSENT else self._one_sided(v, ABSENT) for v in value]
             make: Any = getattr(type(value), "_make", type(value))
@@ -178,8 +178,8 @@ class Merger:
         kind, structure = type(parts), parts.structure
         return lambda results: kind({name: part(results) for name, part in sides.items()}, structure).tensor()
 
-    def made(self, first: Callable[[], Any], second: Callable[[], Any]) -> Builder:
-        """A result that either arm makes when both have run."""
+    def made(self, first: Any, second: Any) -> Builder:
+        """A result that either arm has, or makes when both have run."""
         self.pairs.append((first, second))
         place = len(self.pairs) - 1
         return lambda results: results[place]
@@ -191,7 +191,8 @@ class Merger:
             for first, second in self.pairs
         ]
 
-    def _leaf(self, first: Any, second: Any) -> Builder:
+    def leaf(self, first: Any, second: Any) -> Builder:
+        """A tensor or a number of either arm, or an absent one."""
         key = (id(first), id(second))
         if key not in self._places:
             self._places[key] = len(self.pairs)
@@ -206,7 +207,7 @@ class Merger:
         plain = type(first) in (bool, int, float) and type(second) in (bool, int, float)
         if plain and first == second and math.copysign(1, first) == math.copysign(1, second):
             return lambda results: first
-        return self._leaf(first, second)
+        return self.leaf(first, second)
 
     def _tuple(self, first: Any, second: Any) -> Builder:
         if len(first) != len(second):

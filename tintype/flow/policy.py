@@ -57,6 +57,7 @@ from tintype.trace.places import (
 )
 from tintype.trace.reachable import UsersClasses, namespace_of
 from tintype.trace.snapshot import Change, contained
+from tintype.trace.tensor_rows import TensorRows
 from tintype.trace.watching import Watching
 
 # so often what follows a branch may be captured with each of its arms
@@ -131,6 +132,7 @@ class FlowPolicy(TorchPolicy):
     # --- branches --------------------------------------------------------------------------------------------
 
     def on_branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> Outcome:
+        value = filled(value)
         if value is True or value is False or not is_data(value) or needed_answer() is not None:
             return if_true if value else if_false
         flow = flow_of(frame.code)
@@ -439,10 +441,18 @@ def make_bool(frame: Frame, kind: Any, arguments: list[Any], keywords: dict[str,
 
 def truth_of(value: Any) -> Any:
     """The truth of a value; a symbolic one where only a run can tell."""
+    value = filled(value)
     if not is_data(value) or needed_answer() is not None:
         return bool(value)
     condition = as_condition(value)
     return condition.item() if isinstance(condition, torch.Tensor) else condition
+
+
+def filled(value: Any) -> Any:
+    """Whether there are rows in a list whose number of them varies; any other value as it is."""
+    if type(value) is TensorRows and value.tensor is not None:
+        return value.tensor.shape[0] != 0
+    return value
 
 
 def is_data(value: Any) -> bool:

@@ -14,7 +14,16 @@ import torch
 from tintype.fake.info import Storage
 from tintype.flow.arms import recording
 from tintype.flow.ends import End, Refused, Signal, as_flag, goes_on_at, label_tensor, number_of, refuse
-from tintype.flow.growing import GrowingList, has_grown, holders_in, in_place_of, joined_rows
+from tintype.flow.growing import (
+    GrowingList,
+    SometimesItem,
+    columns_of,
+    has_grown,
+    holders_in,
+    in_place_of,
+    is_longer,
+    joined_rows,
+)
 from tintype.flow.iterators import LostIterator
 from tintype.flow.journal import Notes
 from tintype.flow.loops import AgainError, RecordedLoop
@@ -128,7 +137,7 @@ class RecordedFor(RecordedLoop):
         """Below ``no_grad`` the rows of a list are new tensors without a history; in eager mode what was made before
         the step has its own."""
         rows = {inner.own(row).node for row in self._rows}
-        for item in () if torch.is_grad_enabled() else self.lists.appended:
+        for item in () if torch.is_grad_enabled() else self.lists.given:
             node = inner.own(item).node
             if item.is_floating_point() and node is not None and node.op == "placeholder" and node not in rows:
                 raise refuse(
@@ -144,11 +153,17 @@ class RecordedFor(RecordedLoop):
 
     def written_places(self, notes: Notes) -> dict[Any, Place]:
         # a list that is a variable of the loop, too, is made anew for every step
-        originals = {id(self._values[slot]): self.frame.locals[slot] for slot in self.variables.slots}
-        return self.lists.without(notes, self.variables.places, originals)
+        self.lists.known, self.lists.originals = self.variables.places, self._originals()
+        return self.lists.without(notes)
 
     def note_own(self, values: dict[Any, Any]) -> None:
         """Lists that a step may append to are told apart from those that it writes to when it has run."""
+        if not self.is_left:
+            self.lists.known, self.lists.originals = self.variables.places, self._originals()
+            self.policy.journal.innermost.lists = self.lists
+
+    def _originals(self) -> dict[int, Any]:
+        return {id(self._values[slot]): self.frame.locals[slot] for slot in self.variables.slots}
 
     def further_results(self) -> list[Any]:
         return self.lists.appended
@@ -204,38 +219,55 @@ class GrowingLists:
         self._holders: list[Any] = []
         self._candidates: dict[Any, Place] = {}
         self._others: set[Any] = set()  # that somebody else knows
-        self._counts: list[int] = []
-        self.appended: list[Any] = []
+        self._sometimes: list[list[bool]] = []  # of the items that a step appended, whether they have a flag
+        self.appended: list[Any] = []  # of what is there sometimes, a flag comes first
+        self.given: list[Any] = []  # items, and what may be one that a branch in the step has not made
+        self.known: dict[Any, Place] = {}  # that are carried from step to step
+        # lists of the frame that a step has another one of, by the identity of that
+        self.originals: dict[int, Any] = {}
 
-    def without(self, notes: Notes, known: dict[Any, Place], originals: dict[int, Any]) -> dict[Any, Place]:
-        """The places that a step wrote to, without lists that it only appended to; ``originals`` are those of the
-        frame that a step has another one of, by the identity of that."""
+    def without(self, notes: Notes) -> dict[Any, Place]:
+        """The places that a step wrote to, without lists that it only appended to."""
         written: dict[Any, Place] = {}
-        self.appended, self._counts = [], [0] * len(self.lists)
+        self.appended, self._sometimes = [], [[] for _ in self.lists]
         for key, place in notes.places.items():
             found = [index for index, growing in enumerate(self.lists) if place.owner is growing]
             if found:
-                self._counts[found[0]] = len(notes.after[key])
+                self._sometimes[found[0]] = [type(item) is SometimesItem for item in notes.after[key]]
             elif type(place.owner) is GrowingList:
                 raise refuse(
                     "a list grows in a loop in a loop, and the number of steps of both varies",
                     place.location,
                     "collect the items of the inner loop in a list of its own, and append them stacked",
                 )
-            elif key not in known and key not in self._others and has_grown(place, place.read(), notes.after[key]):
-                owner = originals.get(id(place.owner), place.owner)
-                self._candidates[key] = ContentPlace(owner, None, place.location)
+            elif self._may_grow(key) and has_grown(place, place.read(), notes.after[key]):
+                self._add_candidate(place)
             else:
                 written[key] = place
         if self._candidates:
             raise AgainError
         after = {id(place.owner): notes.after[key] for key, place in notes.places.items()}
-        for growing in self.lists:
-            self.appended += after.get(id(growing), [])
+        items = [item for growing in self.lists for item in after.get(id(growing), [])]
+        self.appended = columns_of(items)
+        self.given = [one for item in items for one in (item.given if type(item) is SometimesItem else (item,))]
         return written
+
+    def _may_grow(self, key: Any) -> bool:
+        return key not in self.known and key not in self._others
+
+    def _add_candidate(self, place: Place) -> None:
+        owner = self.originals.get(id(place.owner), place.owner)
+        self._candidates[place.key] = ContentPlace(owner, None, place.location)
+
+    def may_grow_sometimes(self, place: Place, before: list[Any], contents: Sequence[list[Any]]) -> None:
+        """Arms of a branch append to a list, not equally often: raises if it may be one that only grows."""
+        if self._may_grow(place.key) and all(is_longer(before, content) for content in contents):
+            self._add_candidate(place)
+            raise AgainError
 
     def settle(self, location: Any) -> None:
         """Let lists that were seen to grow be such, unless somebody else knows them."""
+        self.originals = {}  # which would hold them
         for key, place in self._candidates.items():
             holders = holders_in(recording(), self.frame, place.owner, [*self.policy.holders(), place])
             if holders is None:
@@ -265,17 +297,18 @@ class GrowingLists:
     def replace(self, columns: Sequence[torch.Tensor], location: Any) -> None:
         """Let rows stand where the lists were."""
         first = 0
-        for growing, holders, count in zip(self.lists, self._holders, self._counts, strict=True):
+        for growing, holders, sometimes in zip(self.lists, self._holders, self._sometimes, strict=True):
+            count = len(sometimes) + sum(sometimes)
             own = columns[first : first + count]
             first += count
-            rows = rows_of(_with_sources(growing, own)) if count else growing.before
+            rows = rows_of(_with_sources(growing, own, sometimes)) if count else growing.before
             self.policy.note_made(rows)
             in_place_of(holders, rows)
 
 
-def _with_sources(growing: GrowingList, columns: Sequence[Any]) -> Any:
+def _with_sources(growing: GrowingList, columns: Sequence[Any], sometimes: Sequence[bool]) -> Any:
     """The items as rows of one tensor that knows what they may be in eager mode."""
-    joined: Any = joined_rows(growing, columns)
+    joined: Any = joined_rows(growing, columns, sometimes)
     if joined is columns[0]:
         return joined
     recorder = recording()

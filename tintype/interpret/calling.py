@@ -216,14 +216,22 @@ def call_class(frame: Frame, kind: type, arguments: list[Any], keywords: dict[st
         frame.stack.append(instance)
         return None
     outcome = call_function(frame, initialize, [instance, *arguments], keywords)
+    outcome.finish = Initialized(instance)
+    return outcome
 
-    def initialized(finished: Frame, value: Any) -> Any:
+
+class Initialized:
+    """What becomes of the result of an ``__init__``: the object that it was called for."""
+
+    __slots__ = ("instance",)
+
+    def __init__(self, instance: Any) -> None:
+        self.instance = instance
+
+    def __call__(self, finished: Frame, value: Any) -> Any:
         if value is not None:
             raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
-        return instance
-
-    outcome.finish = initialized
-    return outcome
+        return self.instance
 
 
 TYPE_CALL = type.__dict__["__call__"]

@@ -122,7 +122,8 @@ def _row(self: TensorRows, index: Any) -> Any:
     if self.tensor is None or type(index) is not int:
         self.look()
         return list.__getitem__(self, index)
-    if not self.tensor.shape[0] >= (index + 1 if index >= 0 else -index):
+    needed = ge(self.tensor.info.sizes[0], index + 1 if index >= 0 else -index)
+    if not self.tensor.context.environment.expect(needed, "list index out of range"):
         raise IndexError("list index out of range")
     with torch.set_grad_enabled(self.gradients):
         return self.tensor[-1 - index if self.is_backwards else index]
