@@ -394,7 +394,7 @@ def _judge_refused_call(program: Program, variant: str, case: Case, error: BaseE
         return Remark(NARROW, variant, text, case)  # memory that lies beyond the elements, which no copy has
     if not is_ours(error):
         return Remark(VARIANT, variant, text, case)
-    if re.search(r"expression Ne\(", text) and _squeezes_inside(program):
+    if _is_decided_inside(program, text):
         return Remark(NARROW, variant, text, case)
     if variant == BY_TABLE and case.sizes != program.sizes.example:
         return Remark(NARROW, variant, text, case)  # the table branches on sizes, and the program asserts what holds
@@ -500,11 +500,13 @@ def writes_to_memory(program: Program) -> bool:
     return bool(re.search(r"expand|broadcast_to|unfold", program.source())) and writes(program)
 
 
-def _squeezes_inside(program: Program) -> bool:
-    """Whether a branch or a loop may squeeze a dimension that is one element long at some sizes: which it is decides
-    about the results of the branch, and is asserted there."""
+def _is_decided_inside(program: Program, text: str) -> bool:
+    """Whether a branch or a loop refuses a size at which a dimension that it squeezes, or a part that it cuts again,
+    is one element long: what it decides about that is asserted there, and no matter for the program's promise."""
     source = program.source()
-    return bool(re.search(r"\bsqueeze_?\(", source) and _FLOW.search(source))
+    squeezes = re.search(r"expression Ne\(", text) and re.search(r"\bsqueeze_?\(", source)
+    cuts = re.search(r"failed for expression [^\n]*//", text) and re.search(r"//|chunk|split", source)
+    return bool((squeezes or cuts) and _FLOW.search(source))
 
 
 def looks_at_gradients(program: Program) -> bool:

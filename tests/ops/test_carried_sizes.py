@@ -140,3 +140,21 @@ def test_a_function_that_rests_on_a_size_of_what_it_is_not_given_asserts_it(mode
     torch.testing.assert_close(module(*arguments), model(*arguments))
     with pytest.raises(tintype.TintypeError, match="2"):
         module(torch.rand(3, 3), torch.rand(3, 3))
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_a_function_that_rests_on_a_size_of_which_it_is_given_a_part(decomposed: bool) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        part = x[x.shape[0] // 2 :]
+        return tintype.cond(x.sum() > -99, lambda p: p[1:][1:].sum(0) + p.clone(), lambda p: p.clone(), (part,))
+
+    program = tintype.export(model, (torch.ones(3),), dynamic_shapes=({0: tintype.Dim.AUTO},))
+    module = (program.run_decompositions() if decomposed else program).module()
+    for size in (3, 4, 2, 7, 8):
+        x = torch.rand(size)
+        try:
+            found = module(x)
+        except tintype.TintypeError:
+            assert size != 3, "the example is refused"
+            continue
+        torch.testing.assert_close(found, model(x))

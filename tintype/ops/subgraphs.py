@@ -120,10 +120,10 @@ class Body:
             self.environment.expect(fact.condition, fact.message, location=fact.location)
 
     def _assert(self, conditions: Sequence[tuple[Expr, str]], new: set[Symbol]) -> None:
-        """Assert what the function rests on; sizes from around that none of its inputs has become inputs for that."""
+        """Assert what the function rests on; sizes from around that no input tells become inputs for that."""
         writer = AssertionWriter(self.inner.graph, self.environment)
         symbols = {symbol: None for condition, _ in conditions for symbol in condition.symbols}
-        missing = [symbol for symbol in symbols if symbol not in writer.homes and symbol not in new]
+        missing = [symbol for symbol in symbols if symbol not in new and not writer.numbers.is_computable(symbol)]
         for symbol in missing:
             self.inner.add_operand(to_torch(symbol))
         if missing:

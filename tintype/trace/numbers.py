@@ -109,9 +109,10 @@ class Numbers:
     def define_new_sizes(self, node: Node, sizes: tuple[Any, ...]) -> None:
         """The same for symbols that come from nowhere yet. Other numbers are computed from their symbols: one may be
         needed before the tensor that has it as its size is there."""
-        self.define_sizes(node, tuple(None if self._is_computable(size) else size for size in sizes))
+        self.define_sizes(node, tuple(None if self.is_computable(size) else size for size in sizes))
 
-    def _is_computable(self, size: Any) -> bool:
+    def is_computable(self, size: Any) -> bool:
+        """Whether all that a number consists of comes from somewhere."""
         symbols = size.symbols if isinstance(size, Expr) else ()
         return all(symbol in self._sources or symbol in self._derived for symbol in symbols)
 
@@ -122,7 +123,7 @@ class Numbers:
             value = node.meta.get("val")
             if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 number = from_torch(value)
-                news = isinstance(number, Symbol) and not self._is_computable(number)
+                news = isinstance(number, Symbol) and not self.is_computable(number)
                 if news or (node.op == "placeholder" and isinstance(number, Expr)):
                     self.define_value(node, number)
             elif type(value) is FakeTensor:
