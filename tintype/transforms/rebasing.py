@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Mapping
 import torch
 from torch.fx import Graph, Node
 
+from tintype.ir.operator_facts import VIEWS_OR_COPIES
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
@@ -35,12 +36,13 @@ def make_again(
     ``made`` has what stands for their base, and gets the views; ``values`` has their other arguments. ``move(view,
     new)`` is told of views that count from the beginning of the memory, and lets the new one begin where it shall.
     """
+    has_copies = any(view.target in VIEWS_OR_COPIES for view in chain)
     for view in reversed(chain):
         new = graph.node_copy(view, lambda argument: made[argument] if argument in made else values[argument])
         if view.target is aten.as_strided.default:
             move(view, new)
-        if view.target is aten.view_as_complex.default:
-            # of elements that lie beside each other: where they don't, something before it was a copy
+        if has_copies and view.target is aten.view_as_complex.default:
+            # of elements that lie beside each other: where they don't, what may be a copy was one
             parts: Node = new.args[0]  # type: ignore[assignment]
             with graph.inserting_before(new):
                 new.update_arg(0, graph.create_node("call_function", aten.contiguous.default, (parts,)))
