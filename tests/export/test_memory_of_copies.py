@@ -118,3 +118,27 @@ def test_joint_graphs_refuse_what_may_take_the_history_of_another_tensor() -> No
         tintype.export_joint(Detaching(False), (x,))
     _, _, gradients = tintype.export_joint(Detaching(True), (x,)).module()(x)
     torch.testing.assert_close(gradients["x"], x.detach() * 2)
+
+
+def test_memory_is_found_again_where_decomposed_writes_lie_otherwise() -> None:
+    """What was written to through ``expand`` is found by strides, and what a decomposed write gives has others."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        moved = x.movedim(0, -1)
+        expanded = moved.unsqueeze(0).expand(3, -1, -1, -1)
+        moved[-1] = 0
+        expanded.diagonal()[1:] = 2
+        return x
+
+    x = torch.arange(27.0).view(3, 3, 3)
+    decomposed = tintype.export(function, (x.clone(),)).run_decompositions().module()
+    torch.testing.assert_close(decomposed(x.clone()), function(x.clone()))
+
+
+def test_a_product_may_be_told_where_to_go_in_aot() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        torch.prod(x, 0, out=y)
+        return y + 1
+
+    x = torch.rand(3, 2)
+    torch.testing.assert_close(tintype.aot.function(function)(x, torch.zeros(2)), function(x, torch.zeros(2)))

@@ -65,8 +65,15 @@ class _Products(torch.autograd.Function):
         return (reaching * _before(x, x.dim() - 1).conj()).movedim(-1, ctx.dim), None
 
 
-def _product(input: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    if not _is_general(input, dtype) or not (dim is None or type(dim) is int):
+def _product(
+    input: torch.Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Any = None,
+) -> Any:
+    if out is not None or not _is_general(input, dtype) or not (dim is None or type(dim) is int):
         return NotImplemented
     input = input if dtype is None else input.to(dtype)
     if dim is None:

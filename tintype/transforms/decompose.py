@@ -273,7 +273,7 @@ class Decomposition:
         self.recorder.replayed = as_reshape(meta_of(node))
         target: Any = aten.reshape.default if node.target is aten.view.default else node.target
         args, kwargs = _mapped(node.args, self._value), _mapped(node.kwargs, self._value)
-        if target is aten.as_strided.default:
+        if target in (aten.as_strided.default, aten.as_strided_scatter.default):  # which count in memory
             args = (self._restrided(args[0], self._info_of(node.args[0])), *args[1:])  # type: ignore[arg-type]
         self._settle(node, self.recorder.inside(lambda: target(*args, **kwargs)))
 
