@@ -154,6 +154,7 @@ def images() -> Iterator[Call]:
         yield call("conv3d", volume, weight)
         gradient = real(batch, 5, 3, 3, 3).to(dtype)
         yield call("convolution_backward", gradient, volume, weight, [5], *steps, [True, True, True])
+    yield call("glu_jvp", real(2, 2), real(2, 4), real(2, 4), 1)
     yield call("conv_tbc", real(6, 2, 4), real(3, 4, 5), real(5), 1)
     running = (torch.zeros(4), torch.ones(4))
     for sizes in ((2, 4), (2, 4, 6), IMAGE, VOLUME):

@@ -7,10 +7,19 @@ from collections.abc import Callable, Container, Mapping
 import torch
 from torch.fx import Graph, Node
 
-from tintype.ir.operator_facts import VIEWS_OR_COPIES
+from tintype.fake.tensor import FakeTensor
 from tintype.transforms.views import base_of
 
 aten = torch.ops.aten
+
+
+def complex_view(parts: torch.Tensor) -> torch.Tensor:
+    """``view_as_complex`` of elements side by side; where they are not, something before it was a copy."""
+    if type(parts) is not FakeTensor:
+        starts = (*parts.stride()[:-1], parts.storage_offset())
+        if parts.stride(-1) != 1 or any(start % 2 for start in starts):
+            parts = parts.contiguous()
+    return torch.view_as_complex(parts)
 
 
 def chain_of_views(view: Node, bases: Container[Node]) -> tuple[list[Node], Node | None]:
@@ -36,15 +45,10 @@ def make_again(
     ``made`` has what stands for their base, and gets the views; ``values`` has their other arguments. ``move(view,
     new)`` is told of views that count from the beginning of the memory, and lets the new one begin where it shall.
     """
-    has_copies = any(view.target in VIEWS_OR_COPIES for view in chain)
     for view in reversed(chain):
         new = graph.node_copy(view, lambda argument: made[argument] if argument in made else values[argument])
         if view.target is aten.as_strided.default:
             move(view, new)
-        if has_copies and view.target is aten.view_as_complex.default:
-            # of elements that lie beside each other: where they don't, what may be a copy was one
-            parts: Node = new.args[0]  # type: ignore[assignment]
-            with graph.inserting_before(new):
-                new.update_arg(0, graph.create_node("call_function", aten.contiguous.default, (parts,)))
-            new.args[0].meta = parts.meta.copy()  # type: ignore[union-attr]
+        if view.target is aten.view_as_complex.default:
+            new.target = complex_view
         made[view] = new

@@ -77,7 +77,7 @@ def of_glu(grad_output: TensorInfo, self: TensorInfo, dim: int) -> TensorInfo:
 
 @rule("glu_jvp")
 def of_glu_tangent(glu: TensorInfo, x: TensorInfo, dx: TensorInfo, dim: int) -> TensorInfo:
-    return _fresh(glu.sizes, glu)
+    return TensorInfo(glu.sizes, preserved_strides(glu.sizes, glu.strides), glu.dtype, glu.device)
 
 
 # --- of normalizations -----------------------------------------------------------------------------------
