@@ -3,6 +3,7 @@ somebody looks at on the way are found."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -152,3 +153,19 @@ def test_who_looks_at_the_order_on_the_way_is_asked(model: torch.nn.Module) -> N
 def test_only_what_has_no_name_has_an_order() -> None:
     assert looked_at(Rest().forward, ("first", "a")) == []
     assert looked_at(PassesOn(Rest()).forward, ("first", "a", "b")) == ["a", "b"]
+
+
+class SignedOtherwise(torch.nn.Module):
+    """Says that its keyword arguments have another name than they have."""
+
+    def forward(self, *values: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor:
+        return sum(values) + kwargs["b"] * 2 + kwargs["a"]  # type: ignore[return-value]
+
+    forward.__signature__ = inspect.signature(lambda self, *values, **more: None)  # type: ignore[attr-defined]
+
+
+def test_signatures_that_are_not_those_of_the_code() -> None:
+    model = SignedOtherwise()
+    given, more = (torch.ones(2), torch.ones(2)), {"b": torch.randn(2), "a": torch.randn(2)}
+    program = tintype.export(model, given, more)
+    torch.testing.assert_close(program.module()(*given, **more), model(*given, **more))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def _given_to(function: Any, rest: str) -> list[Any] | None:
     if not isinstance(function, MethodType) or hasattr(function, "__wrapped__"):
         return None
     code = function.__func__.__code__
-    if inspect.signature(function.__func__, follow_wrapped=False).parameters.get(rest) is None:
+    if _rest_of(code) != rest:  # its signature is not its own
         return None
     if rest in code.co_cellvars or not _ALL_VARIABLES.isdisjoint(code.co_names):
         return None
@@ -68,6 +68,14 @@ def _given_to(function: Any, rest: str) -> list[Any] | None:
                 return None
             called.append(callee)
     return called
+
+
+def _rest_of(code: CodeType) -> str | None:
+    """The parameter of code that takes keyword arguments of any name."""
+    if not code.co_flags & inspect.CO_VARKEYWORDS:
+        return None
+    before = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    return code.co_varnames[before]
 
 
 def _called_with(operations: Operations, index: int) -> list[str] | None:
