@@ -94,7 +94,7 @@ def _is_guarded(code: CodeType, offset: int) -> bool:
     answers = known[1]
     answer = answers.get(offset)
     if answer is None:
-        answer = answers[offset] = bool(_handlers(code, offset))
+        answer = answers[offset] = _handler_at(code, offset) is not None
     return answer
 
 
@@ -103,25 +103,19 @@ _guarded: dict[int, tuple[CodeType, dict[int, bool]]] = {}
 
 def _takes(frame: FrameType, offset: int, error: type[BaseException]) -> bool:
     """Whether a frame may catch an error of a class that is raised at an offset of its code."""
-    code = frame.f_code
-    entries = _table(code)
     seen: set[int] = set()
-    while True:
-        entry = next((entry for entry in entries if entry.start <= offset < entry.end), None)
-        if entry is None or entry.target in seen:
-            return False
-        seen.add(entry.target)
-        kind, again = _look_at(code, entry.target)
-        if kind == "with":
-            begin = min(other.start for other in entries if other.target == entry.target)
-            if _may_swallow(_manager(frame, Handler(kind, entry.depth, _entered_before(code, begin)))):
+    while (found := _handler_at(frame.f_code, offset)) is not None and found.begin not in seen:
+        seen.add(found.begin)
+        offset = found.again
+        if found.kind == "with":
+            if _may_swallow(_manager(frame, found)):
                 return True
-        elif kind == "except":
-            behind = _behind_clauses(frame, entry.target, error)
+        elif found.kind == "except":
+            behind = _behind_clauses(frame, found.begin, error)
             if behind is None:
                 return True
-            again = behind
-        offset = again
+            offset = behind
+    return False
 
 
 def _behind_clauses(frame: FrameType, target: int, error: type[BaseException]) -> int | None:
@@ -154,10 +148,10 @@ def _behind_clauses(frame: FrameType, target: int, error: type[BaseException]) -
 
 
 @functools.lru_cache(maxsize=1024)
-def has_clauses(code: CodeType) -> bool:
+def may_catch(code: CodeType) -> bool:
     """Whether there is an ``except`` or a ``with`` in code, or in the functions that are written in it."""
     inner = (value for value in code.co_consts if isinstance(value, CodeType))
-    return any(_look_at(code, entry.target)[0] != "finally" for entry in _table(code)) or any(map(has_clauses, inner))
+    return any(_look_at(code, entry.target)[0] != "finally" for entry in _table(code)) or any(map(may_catch, inner))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -179,25 +173,35 @@ class Handler(NamedTuple):
     kind: str
     depth: int  # of the stack, below which what it needs lies
     item: int  # of ``with``: the offset where the block is entered
+    begin: int
+    again: int  # where it raises the exception again
 
 
 @functools.lru_cache(maxsize=4096)
 def _handlers(code: CodeType, offset: int) -> tuple[Handler, ...]:
     """The handlers that an exception passes which is raised at an offset, from the inside out, as far as none of them
     is sure to catch it."""
-    entries = _table(code)
     found: list[Handler] = []
     seen: set[int] = set()
-    while True:
-        entry = next((entry for entry in entries if entry.start <= offset < entry.end), None)
-        if entry is None or entry.target in seen:
-            return tuple(found)
-        seen.add(entry.target)
-        kind, offset = _look_at(code, entry.target)
-        begin = min(other.start for other in entries if other.target == entry.target)
-        found.append(Handler(kind, entry.depth, _entered_before(code, begin) if kind == "with" else -1))
-        if kind == "except":
-            return tuple(found)
+    while (handler := _handler_at(code, offset)) is not None and handler.begin not in seen:
+        seen.add(handler.begin)
+        found.append(handler)
+        offset = handler.again
+        if handler.kind == "except":
+            break
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _handler_at(code: CodeType, offset: int) -> Handler | None:
+    """Where an exception goes first that is raised at an offset."""
+    entries = _table(code)
+    entry = next((entry for entry in entries if entry.start <= offset < entry.end), None)
+    if entry is None:
+        return None
+    kind, again = _look_at(code, entry.target)
+    block = min(other.start for other in entries if other.target == entry.target)
+    return Handler(kind, entry.depth, _entered_before(code, block) if kind == "with" else -1, entry.target, again)
 
 
 @functools.lru_cache(maxsize=4096)

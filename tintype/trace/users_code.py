@@ -28,7 +28,7 @@ import torch
 
 from tintype.errors import Location
 from tintype.ir.sources import Source, variables_of
-from tintype.symbolic.catching import has_clauses
+from tintype.symbolic.catching import may_catch
 from tintype.symbolic.location import is_internal
 from tintype.trace.iterators import is_iterator
 
@@ -78,7 +78,7 @@ class UsersCode:
     @property
     def catches_errors(self) -> bool:
         """Whether there is an ``except`` or a ``with`` in one of them."""
-        return has_clauses_in(self.codes)
+        return may_catch_in(self.codes)
 
     def named(self, names: Collection[str]) -> frozenset[str]:
         """Those of some names that the functions use, for attributes or else."""
@@ -401,9 +401,9 @@ def all_names(codes: list[CodeType]) -> frozenset[str]:
 
 
 @found_once_for_all
-def has_clauses_in(codes: list[CodeType]) -> bool:
+def may_catch_in(codes: list[CodeType]) -> bool:
     """Whether there is an ``except`` or a ``with`` in it."""
-    return any(map(has_clauses, codes))
+    return any(map(may_catch, codes))
 
 
 @found_once
