@@ -32,8 +32,9 @@ from tintype.trace.replaced_functions import meant_function
 from tintype.trace.spectra import SPECTRA
 from tintype.trace.symbolic_factories import SYMBOLIC_FACTORIES
 from tintype.trace.tangents import WITH_TANGENTS
+from tintype.trace.tried_views import note_view_of_differentiated
 from tintype.trace.varying_arguments import VARYING_ARGUMENTS
-from tintype.trace.views_or_copies import CONTIGUOUS, VIEWS_OR_COPIES, MadeContiguous
+from tintype.trace.views_or_copies import CONTIGUOUS, VIEWS_OR_COPIES, MadeContiguous, detached_in_place
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -75,9 +76,9 @@ class SymbolicFunctionMode(TorchFunctionMode):
                     _push(recorder)
                 with recorder.context.environment.following_hints():
                     return func(*args, **kwargs)
-        varying = VARYING_ARGUMENTS.get(func)
-        if varying is not None:
-            result = varying(recorder, args, kwargs)
+        handler = _HANDLERS.get(func)
+        if handler is not None:
+            result = handler(recorder, args, kwargs)
             if result is not NotImplemented:
                 return result
         rewrite = _REWRITES.get(func)
@@ -490,6 +491,13 @@ def _sparse_coo_tensor(
         return NotImplemented
     return aten._sparse_coo_tensor_unsafe(indices, values, list(size), dtype=dtype, is_coalesced=is_coalesced)
 
+
+# Functions that need the recorder.
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    **VARYING_ARGUMENTS,
+    **dict.fromkeys((torch.Tensor.view, torch.Tensor.view_as), note_view_of_differentiated),
+    torch.Tensor.detach_: detached_in_place,
+}
 
 _REWRITES: dict[Any, Callable[..., Any]] = {
     **WITH_TANGENTS,

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from tintype.trace.direct_calls import call_directly, is_direct
-from tintype.trace.tried_views import note_view_of_differentiated
-from tintype.trace.views_or_copies import detached_in_place
 
 if TYPE_CHECKING:
     from tintype.trace.recorder import Recorder
@@ -106,8 +104,6 @@ VARYING_ARGUMENTS: dict[Any, Call] = {
     **{function: _maximum_pooling(operator) for operator, function in _MAXIMUM.items()},
     **{form: _whole(operator) for operator in _MAXIMUM for form in (operator, operator._op)},
     functional.unfold: _patches,
-    **dict.fromkeys((torch.Tensor.view, torch.Tensor.view_as), note_view_of_differentiated),
-    torch.Tensor.detach_: detached_in_place,
 }
 
 
